@@ -107,6 +107,43 @@ def test_one_goes_on_after_the_last_that_was_seen() -> None:
     assert len(list(history.after())) == 3
 
 
+@pytest.mark.parametrize(
+    ("events", "cause"),
+    [
+        ([e.FenceNode(node=1, incarnation=1), assign(LED)], "fenced"),
+        ([e.DrainNode(node=1, incarnation=1, is_draining=True), assign(LED)], "drained"),
+        ([assign(LED)], "moved"),
+        ([e.ResignReplica(topic="t", partition=0, node=1, leader_epoch=1)], "resigned"),
+        ([registered(1, 9)], "restarted"),
+    ],
+)
+def test_a_leader_that_changes_is_counted_by_its_cause(events: list[e.Event], cause: str) -> None:
+    history, image = History(), Image()
+    for before in (registered(1, 1), registered(2, 1), registered(3, 1), created()):
+        history.apply(image, before, 1, 0)
+    for event in events:
+        history.apply(image, event, 2, 0)
+    assert {name: count for name, count in history.leader_changes.items() if count} == {cause: 1}
+
+
+def test_the_story_of_a_partition_has_its_nodes_and_no_other_partition() -> None:
+    history, image = History(), Image()
+    for seq, event in enumerate(
+        [
+            *(registered(node, 1) for node in (1, 2, 3, 4)),
+            created(),
+            create("u", "02"),
+            e.FenceNode(node=4, incarnation=1),
+            e.FenceNode(node=1, incarnation=1),
+            assign(LED),
+            msgspec.structs.replace(assign(LED), partition=1),
+        ],
+        1,
+    ):
+        history.apply(image, event, seq, seq)
+    assert [each.at.seq for each in history.story("t", 0)] == [1, 2, 3, 5, 8, 9]
+
+
 def test_no_more_is_kept_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(histories, "KEPT_MAX", 3)
     history, image = History(), Image()

@@ -38,6 +38,7 @@ class Setting:
             scrubber=scrubber,
             syncs=list,
             warnings=dict,
+            etcd=r.EtcdReport,
         )
 
     def commit(self, group: str) -> None:

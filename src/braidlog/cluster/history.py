@@ -69,6 +69,8 @@ class History:
         self._seq = 0
         self._number = 0
         self._noted = 0
+        self.leader_changes: dict[str, int] = dict.fromkeys(CAUSES, 0)
+        """By cause, of the entries that were followed."""
 
     def finish(self, seq: int) -> None:
         """An entry is applied: whoever applies it again, to another image, notes nothing."""
@@ -83,7 +85,10 @@ class History:
             place = event.topic, event.partition
             before = image.assignment(*place)
             image.apply(event)
-            self._note(seq, time_ms, event, PartitionChange(*place, before, image.assignment(*place)))
+            after = image.assignment(*place)
+            if before.leader_epoch != after.leader_epoch:
+                self.leader_changes[_cause(image, event, before)] += 1
+            self._note(seq, time_ms, event, PartitionChange(*place, before, after))
         elif isinstance(event, e.RegisterNode):
             topics = dict(image.topics)
             image.apply(event)
@@ -99,6 +104,7 @@ class History:
         """A registration ends what the node led before."""
         for number, (old, new) in enumerate(zip(before.assignments, after.assignments, strict=True)):
             if old.leader != new.leader:
+                self.leader_changes["restarted"] += old.leader is not None
                 self._note(seq, time_ms, event, PartitionChange(after.name, number, old, new))
 
     def _note(self, seq: int, time_ms: int, event: e.Event, change: PartitionChange | None = None) -> None:
@@ -111,8 +117,38 @@ class History:
         """What is kept of the time after, oldest first."""
         return (each for each in self._kept if each.at > cursor and each.time_ms >= since_ms)
 
+    def story(self, topic: str, partition: int) -> list[Happening]:
+        """What is kept about one partition, and about the nodes that held it meanwhile; oldest first."""
+        place = topic, partition
+        changes = [each.change for each in self._kept if each.change is not None and each.change[:2] == place]
+        nodes = {node for change in changes for node in change.before.replicas + change.after.replicas}
+        return [
+            each
+            for each in self._kept
+            if (_concerns(each, topic, nodes) if each.change is None else each.change[:2] == place)
+        ]
+
     def last(self, count: int) -> list[Happening]:
         return [self._kept[at] for at in range(max(len(self._kept) - count, 0), len(self._kept))]
+
+
+CAUSES: Final = ("fenced", "drained", "restarted", "resigned", "returned", "moved")
+
+
+def _cause(image: Image, event: e.Event, before: Assignment) -> str:
+    """Why a partition has another leader."""
+    if isinstance(event, e.ResignReplica):
+        return "resigned"
+    if before.leader is None:
+        return "returned"
+    member = image.cluster.member(before.leader)
+    if member is None or member.is_fenced:
+        return "fenced"
+    return "drained" if member.is_draining else "moved"
+
+
+def _concerns(each: Happening, topic: str, nodes: set[int]) -> bool:
+    return each.node in nodes or getattr(each.event, "topic", "") == topic
 
 
 def listed(nodes: Nodes) -> str:
@@ -182,7 +218,8 @@ def _(event: e.RemoveNode) -> str:
 
 @said.register
 def _(event: e.RegisterNode) -> str:
-    how = "after a clean stop" if event.life.stopped_cleanly else "without a clean stop before, or for the first time"
+    how = "after a clean stop" if event.life.stopped_cleanly else "without a clean stop before"
+    how = how if event.life.remembers else "for the first time"
     damaged = f"; damaged: {', '.join(event.damaged[:10])}" if event.damaged else ""
     return f"node {event.node} has registered, {how}{damaged}"
 

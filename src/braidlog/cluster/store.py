@@ -79,6 +79,7 @@ class Metadata:
         self._store = store
         self._turns = Turns(world)
         self.image, self.seq = store.load()
+        store.history.leader_changes = dict.fromkeys(store.history.leader_changes, 0)  # they are those of another life
         self._touched: set[str] = set()
         self.listeners: list[Callable[[], None]] = []
         """Called after the image has changed, by whomever."""

@@ -7,12 +7,13 @@ it: /metrics of the console and RustLog's metrics are written here, the guide's 
 against it. A group has its lag series as soon as it has members or commits.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 from braidlog.model.measure import upper_bounds
-from braidlog.model.report import ListenerReport, LogReport, PartitionReport, Snapshot, WorkerReport
+from braidlog.model.report import ClusterReport, ListenerReport, LogReport, PartitionReport, Snapshot, WorkerReport
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SHOWN_BOUNDS: Final = tuple(range(6, 25, 2))
@@ -118,6 +119,27 @@ def _partitions(snapshot: Snapshot) -> Iterator[Row]:
 
 def _state_limits(snapshot: Snapshot) -> Iterator[Row]:
     return (((each.kind,), each.limit) for each in snapshot.state)
+
+
+def _of_cluster(value: Callable[[ClusterReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
+    return _of_node(lambda snapshot: value(snapshot.cluster))
+
+
+def _nodes(snapshot: Snapshot) -> Iterator[Row]:
+    states = Counter(each.state for each in snapshot.cluster.nodes)
+    return (((state,), states[state]) for state in ("alive", "draining", "fenced"))
+
+
+def _leader_changes(snapshot: Snapshot) -> Iterator[Row]:
+    return (((cause,), count) for cause, count in snapshot.cluster.leader_changes.items())
+
+
+def _behind(snapshot: Snapshot) -> Iterator[Row]:
+    return (((str(each.node),), each.behind) for each in snapshot.cluster.nodes)
+
+
+def _etcd_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
+    yield Buckets((), snapshot.cluster.etcd.seconds, snapshot.cluster.etcd.seconds_total)
 
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
@@ -310,6 +332,65 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow("braidlog_topics", GAUGE, "Topics.", (), _of_node(lambda s: s.topics)),
     *LOG_TABLE,
     MetricRow("braidlog_group_members", GAUGE, "Members of a group.", ("group",), _members),
+    # -- the cluster; a node that is alone is one of one node
+    MetricRow("braidlog_cluster_nodes", GAUGE, "Nodes of the cluster, as the metadata has them.", ("state",), _nodes),
+    MetricRow(
+        "braidlog_cluster_leaders",
+        GAUGE,
+        "Partitions that this node leads.",
+        (),
+        _of_cluster(lambda c: next((each.leads for each in c.nodes if each.node == c.own), 0)),
+    ),
+    MetricRow(
+        "braidlog_cluster_under_replicated_partitions",
+        GAUGE,
+        "Those of them of which a replica is not in sync.",
+        (),
+        _of_cluster(lambda c: c.under_replicated),
+    ),
+    MetricRow(
+        "braidlog_cluster_below_min_partitions",
+        GAUGE,
+        "Those of them that have fewer in sync than min.insync.replicas: acks=all is refused.",
+        (),
+        _of_cluster(lambda c: c.below_min),
+    ),
+    MetricRow(
+        "braidlog_cluster_leaderless_partitions",
+        GAUGE,
+        "Partitions of the whole cluster that nobody leads.",
+        (),
+        _of_cluster(lambda c: c.leaderless),
+    ),
+    MetricRow(
+        "braidlog_cluster_leader_changes_total",
+        COUNTER,
+        "Leaders that changed, by cause: the old one was fenced, drained or restarted, resigned, or moved; or one returned.",
+        ("cause",),
+        _leader_changes,
+    ),
+    MetricRow(
+        "braidlog_cluster_follower_lag_records",
+        GAUGE,
+        "Records that a node lacks of the partitions that this one leads.",
+        ("follower",),
+        _behind,
+    ),
+    MetricRow(
+        "braidlog_cluster_etcd_up",
+        GAUGE,
+        "1 while etcd answers; of a node that is alone always.",
+        (),
+        _of_cluster(lambda c: int(c.etcd.is_up)),
+    ),
+    MetricRow("braidlog_cluster_etcd_seconds", HISTOGRAM, "What a request to etcd took.", (), _etcd_seconds),
+    MetricRow(
+        "braidlog_cluster_etcd_outages_total",
+        COUNTER,
+        "Times that etcd did not answer for three seconds.",
+        (),
+        _of_cluster(lambda c: c.etcd.outages),
+    ),
     # -- keys and values
     MetricRow("braidlog_kv_up", GAUGE, "1 if the store serves.", (), _of_node(lambda s: int(not s.keyvalue.fault))),
     MetricRow("braidlog_kv_keys", GAUGE, "Keys in the store.", (), _of_keys("keys")),

@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from braidlog.model.measure import BUCKETS
+
 ADMIN_PORT: Final = 9644
 """Of the console, unless `admin.port` says otherwise."""
 LOCAL_ADMIN_URL: Final = f"http://127.0.0.1:{ADMIN_PORT}"
@@ -24,7 +26,9 @@ KEYS_LOOKED_AT_MAX: Final = 20_000
 WATCHED_BYTES_MAX: Final = 256 * 1024
 """Of one watched piece; of longer ones the console sees that they were too long."""
 
-Ask = Literal["snapshot", "settings", "connections", "keys", "watch", "unwatch"]
+WEAK_MAX: Final = 200
+
+Ask = Literal["snapshot", "settings", "connections", "keys", "events", "watch", "unwatch"]
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -34,6 +38,9 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """For `watch` a connection's number; for `unwatch` the id of the question that began it."""
     prefix: bytes = b""
     position: int = 0
+    topic: str = ""
+    """For `events`: of this partition of it only."""
+    partition: int = -1
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -172,6 +179,73 @@ class StateReport(msgspec.Struct, frozen=True):
     limit: int
 
 
+class NodeReport(msgspec.Struct, frozen=True):
+    """A node of the cluster. `state`: alive, fenced or draining; `doors`: its addresses. `leads`, `holds`, `in_sync` count
+    partitions; `behind`: the records that it lacks of those that are led by the node that tells."""
+
+    node: int
+    state: str
+    rack: str
+    doors: dict[str, str]
+    leads: int
+    holds: int
+    in_sync: int
+    behind: int = 0
+
+
+class WeakPartition(msgspec.Struct, frozen=True):
+    """A partition that has no leader, or fewer in sync than replicas."""
+
+    topic: str
+    partition: int
+    leader: int | None
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    min_in_sync: int
+
+
+class EtcdReport(msgspec.Struct, frozen=True):
+    """Where the metadata of several nodes is. A node that is alone has its own, which is always there."""
+
+    is_up: bool = True
+    outages: int = 0
+    seconds: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
+    """Of a request to it: a histogram."""
+    seconds_total: float = 0.0
+
+
+class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The cluster as this node sees it; `under_replicated` and `below_min` count what it leads."""
+
+    is_alone: bool
+    own: int
+    controller: int
+    coordinator: int
+    nodes: list[NodeReport]
+    partitions: int
+    under_replicated: int
+    below_min: int
+    leaderless: int
+    weak: list[WeakPartition]
+    weak_left_out: int
+    leader_changes: dict[str, int]
+    """By cause, since the node started."""
+    etcd: EtcdReport
+
+
+class EventReport(msgspec.Struct, frozen=True):
+    """Something that happened. `is_turn`: another leader epoch began."""
+
+    seq: int
+    index: int
+    time_ms: int
+    event: str
+    topic: str
+    partition: int
+    is_turn: bool
+    words: str
+
+
 class LogReport(msgspec.Struct, frozen=True, kw_only=True):
     """Partitions, and how far groups are behind in them."""
 
@@ -214,6 +288,7 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     state: list[StateReport]
     state_bytes: int
     state_bytes_max: int
+    cluster: ClusterReport
     warnings: dict[str, str] = {}
     """What is wrong while clients are served all the same, by the name of its check: a cluster's metadata, the node's clock."""
 

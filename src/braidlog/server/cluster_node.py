@@ -29,6 +29,7 @@ from braidlog.cluster.starts import StartFile
 from braidlog.model.address import Address
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.report import EtcdReport
 from braidlog.model.world import World
 from braidlog.partition.cluster_partition import ClusterPartition, Key
 from braidlog.partition.hosted import Role
@@ -113,6 +114,9 @@ class ClusterNode:
     @property
     def store(self) -> EtcdStore:
         return self._store.store
+
+    def etcd_report(self) -> EtcdReport:
+        return self._store.report()
 
     def warnings(self) -> dict[str, str]:
         """What people have to know although clients are served, by the name of the health check that tells it."""

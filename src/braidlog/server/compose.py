@@ -22,7 +22,7 @@ from braidlog.broker.services import Services, open_services
 from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
-from braidlog.model.report import Welcome
+from braidlog.model.report import EtcdReport, Welcome
 from braidlog.partition.closing import close_partitions
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.opening import open_beside, retry
@@ -318,6 +318,7 @@ class Server:
             scrubber=self._scrubber,
             syncs=lambda: measured,
             warnings=lambda: {} if self._cluster is None else self._cluster.warnings(),
+            etcd=EtcdReport if self._cluster is None else self._cluster.etcd_report,
         )
         doors, urls = await open_private_doors(
             self.services, self.config.auth, budget=self._budget, fair_turns=self._fair_turns

@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from braidlog.broker.cluster_report import cluster_report, events
 from braidlog.broker.metrics import lag_reports, partition_report
 from braidlog.broker.services import Services
 from braidlog.coordinator.holdings import StateKind
@@ -58,6 +59,7 @@ class Reporter:
         scrubber: Scrubber,
         syncs: Callable[[], list[Seconds]],
         warnings: Callable[[], dict[str, str]],
+        etcd: Callable[[], r.EtcdReport],
     ) -> None:
         self._loaded = loaded
         self._services = services
@@ -70,6 +72,7 @@ class Reporter:
         self._scrubber = scrubber
         self._syncs = syncs
         self._warnings = warnings
+        self._etcd = etcd
         self._began = clock.monotonic()
         self._taken: r.Snapshot | None = None
         self._taken_at = 0.0
@@ -128,6 +131,7 @@ class Reporter:
             scrub=self._scrub(),
             state=self._state(partitions_there),
             state_bytes=services.holdings.bytes_held,
+            cluster=await cluster_report(services.metadata, services.routing, services.hosting, self._etcd()),
             warnings=self._warnings(),
             state_bytes_max=services.holdings.bytes_max,
         )
@@ -220,6 +224,9 @@ class Reporter:
         return [
             r.SettingReport(name, value, origins.get(name, "default")) for name, value in self._loaded.flat().items()
         ]
+
+    def events(self, topic: str, partition: int) -> list[r.EventReport]:
+        return events(self._services.metadata.history, topic, partition)
 
     def connections(self, watched: Collection[Session]) -> r.Connections:
         now = asyncio.get_running_loop().time()

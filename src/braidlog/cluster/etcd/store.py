@@ -100,6 +100,8 @@ class EtcdStore:
         self._is_outage_said = False
         self.outage: Outage | None = None
         """While etcd does not answer: since when, and why."""
+        self.outages = 0
+        """Those that lasted so long that they were said."""
         self.arrived: Callable[[], None] = lambda: None
         """Called when there are entries to follow that others wrote."""
 
@@ -344,6 +346,7 @@ class EtcdStore:
             self.outage = Outage(now, str(error), is_refusal=isinstance(error, EtcdRefusedError))
         if not self._is_outage_said and now - self.outage.since >= SAID_AFTER_SECONDS:
             self._is_outage_said = True
+            self.outages += 1
             log.warning("%s", self.outage.report(now))
 
     def _answered(self) -> None:

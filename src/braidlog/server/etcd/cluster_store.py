@@ -30,6 +30,7 @@ from braidlog.cluster.membership import Membership
 from braidlog.cluster.store import Conflict
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.report import EtcdReport
 from braidlog.model.world import World
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.controller import LeaseLost
@@ -220,6 +221,12 @@ class ClusterStore:
         """Whose lease lives, for failure detection and for the controller."""
         assert self._gateway is not None
         return Leases(self._gateway, self._world, Keys(self._config.prefix), members, told, lost)
+
+    def report(self) -> EtcdReport:
+        gateway, store = self._gateway, self._store
+        if gateway is None or store is None:
+            return EtcdReport(is_up=False)
+        return EtcdReport(store.outage is None, store.outages, list(gateway.seconds.counts), gateway.seconds.total)
 
     def outage(self) -> str:
         """In words, for people; empty while etcd answers."""

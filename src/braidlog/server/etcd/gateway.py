@@ -27,6 +27,7 @@ from braidlog.cluster.etcd.port import (
     Range,
     Reading,
 )
+from braidlog.model.measure import Seconds
 from braidlog.server.etcd import calls
 from braidlog.server.etcd.http import Answer, Connection, Endpoint, parse_endpoint
 from braidlog.server.etcd.versions import check_version
@@ -63,6 +64,8 @@ class Gateway:
         self._idle: list[Connection] = []
         self._token = settings.token
         self._watches: set[GatewayWatch] = set()
+        self.seconds = Seconds()
+        """What calls took that were answered."""
 
     # -- the port ----------------------------------------------------------------------------------------------
 
@@ -186,12 +189,15 @@ class Gateway:
             raise ConnectionError(f"{connection.endpoint} closed the connection")
 
     async def _exchange(self, connection: Connection, path: str, body: bytes) -> Answer:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             await connection.send(path, body, self._token)
             answer = await connection.receive()
         except BaseException:
             connection.close()
             raise
+        self.seconds.note(loop.time() - began)
         if connection.is_reusable() and len(self._idle) < IDLE_CONNECTIONS_MAX:
             self._idle.append(connection)
         else:

@@ -1,0 +1,120 @@
+"""The cluster as one node sees it: nodes, who leads what, what is below strength, what happened.
+
+Knows: how it follows from the metadata and from the replicas here. Refuses to know: how it looks.
+Partitions are counted where they are led, so that the figures of all nodes can be added; what nobody leads every node tells.
+"""
+
+from collections import Counter
+from itertools import islice
+from typing import Final
+
+from braidlog.broker.routing import Routing
+from braidlog.cluster.history import Happening, History
+from braidlog.cluster.membership import Member
+from braidlog.cluster.store import Metadata
+from braidlog.model import report as r
+from braidlog.model.slices import Pace
+from braidlog.partition.hosting import Hosting
+from braidlog.replication.assignment import Assignment
+
+EVENTS_TOLD: Final = 200
+
+
+class _Counts:
+    """What is counted on one walk over all partitions."""
+
+    def __init__(self, own: int) -> None:
+        self.own = own
+        self.leads: Counter[int] = Counter()
+        self.holds: Counter[int] = Counter()
+        self.in_sync: Counter[int] = Counter()
+        self.of_own: Counter[str] = Counter()
+        self.partitions = self.leaderless = self.weak_count = 0
+        self.weak: list[r.WeakPartition] = []
+
+    def add(self, topic: str, number: int, each: Assignment, min_in_sync: int) -> None:
+        self.partitions += 1
+        self.holds.update(each.replicas)
+        self.in_sync.update(each.in_sync)
+        if each.leader is None:
+            self.leaderless += 1
+        else:
+            self.leads[each.leader] += 1
+        is_whole = each.leader is not None and len(each.in_sync) == len(each.replicas)
+        if each.leader == self.own:
+            self.of_own["under"] += not is_whole
+            self.of_own["below_min"] += len(each.in_sync) < min_in_sync
+        if not is_whole:
+            self.weak_count += 1
+            if len(self.weak) < r.WEAK_MAX:
+                row = r.WeakPartition(topic, number, each.leader, each.replicas, each.in_sync, min_in_sync)
+                self.weak.append(row)
+
+
+async def cluster_report(metadata: Metadata, routing: Routing, hosting: Hosting, etcd: r.EtcdReport) -> r.ClusterReport:
+    counts, pace = _Counts(routing.own_number), Pace()
+    for topic in list(metadata.image.topics.values()):
+        for number, each in enumerate(topic.assignments):
+            counts.add(topic.name, number, each, topic.min_in_sync)
+            await pace.step()
+    behind = await _behind(hosting)
+    members = metadata.image.cluster.members
+    rows = [_node(int(number), member, counts, behind) for number, member in members.items()]
+    if routing.is_alone:
+        own = counts.own
+        rows = [r.NodeReport(own, "alive", "", {}, counts.leads[own], counts.holds[own], counts.in_sync[own])]
+    return r.ClusterReport(
+        is_alone=routing.is_alone,
+        own=counts.own,
+        controller=routing.controller,
+        coordinator=routing.coordinator,
+        nodes=sorted(rows, key=lambda row: row.node),
+        partitions=counts.partitions,
+        under_replicated=counts.of_own["under"],
+        below_min=counts.of_own["below_min"],
+        leaderless=counts.leaderless,
+        weak=counts.weak,
+        weak_left_out=counts.weak_count - len(counts.weak),
+        leader_changes=dict(metadata.history.leader_changes),
+        etcd=etcd,
+    )
+
+
+def _node(number: int, member: Member, counts: _Counts, behind: Counter[str]) -> r.NodeReport:
+    return r.NodeReport(
+        number,
+        "fenced" if member.is_fenced else "draining" if member.is_draining else "alive",
+        member.rack,
+        {door: f"{host}:{port}" for door, (host, port) in sorted(member.addresses.items())},
+        counts.leads[number],
+        counts.holds[number],
+        counts.in_sync[number],
+        behind[str(number)],
+    )
+
+
+async def _behind(hosting: Hosting) -> Counter[str]:
+    """How many records each follower lacks, of the partitions led here; of one that has not asked yet nothing is known."""
+    found: Counter[str] = Counter()
+    pace = Pace()
+    for hosted in list(hosting.opened()):
+        for follower in hosted.replicas.followers:
+            if follower.end_offset >= 0:
+                found[follower.node] += max(hosted.end_offset - follower.end_offset, 0)
+        await pace.step()
+    return found
+
+
+def events(history: History, topic: str = "", partition: int = -1) -> list[r.EventReport]:
+    """The latest, newest first: all, or those that are about one partition and the nodes that have held it."""
+    if not topic:
+        return [_event(each) for each in reversed(history.last(EVENTS_TOLD))]
+    story = reversed(history.story(topic, partition))
+    return [_event(each) for each in islice(story, EVENTS_TOLD)]
+
+
+def _event(each: Happening) -> r.EventReport:
+    change = each.change
+    topic, partition = (change.topic, change.partition) if change else (getattr(each.event, "topic", ""), -1)
+    is_turn = change is not None and change.before.leader_epoch != change.after.leader_epoch
+    return r.EventReport(*each.at, each.time_ms, type(each.event).__name__, topic, partition, is_turn, each.words)
