@@ -14,8 +14,10 @@ from typing import NamedTuple
 
 from playwright.sync_api import expect
 from tests.console.browsing import chromium, opened
+from tests.server.etcd.members import members
 
 import braidlog
+from braidlog.testing.cluster_process import ClusterProcess
 from braidlog.testing.server import ServerProcess
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
@@ -94,8 +96,28 @@ def going_on(node: ServerProcess) -> Iterator[None]:
             job.join()
 
 
+def take_cluster() -> None:
+    """Three nodes, one of which has just been killed."""
+    with (
+        TemporaryDirectory() as folder,
+        members(Path(folder), 1) as (etcd,),
+        ClusterProcess(Path(folder) / "nodes", etcd.url, admin=True) as nodes,
+        chromium() as browser,
+    ):
+        with braidlog.connect(nodes.url("kafka")) as client:
+            client.admin.create_topic("orders", 3)
+            client.admin.create_topic("payments", 3)
+        with opened(browser, f"{nodes[1].admin_url}/cluster", width=1180, height=800, dark=True) as page:
+            expect(page.locator("#nodes .pill.good")).to_have_count(3)
+            nodes[3].kill()
+            expect(page.locator("#nodes .pill.bad")).to_have_count(1)
+            expect(page.locator("#weak tbody tr")).to_have_count(6)
+            page.screenshot(path=FOLDER / "console-cluster-dark.png")
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
+    take_cluster()
     with (
         TemporaryDirectory() as folder,
         ServerProcess(Path(folder) / "data", admin=True) as node,

@@ -22,7 +22,18 @@ from braidlog.testing.server import ServerProcess
 
 expect.set_options(timeout=MILLISECONDS_MAX)
 
-PAGES = ("/", "/topics", "/topics/orders", "/groups", "/groups/billing", "/keys", "/connections", "/spark", "/settings")
+PAGES = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/groups",
+    "/groups/billing",
+    "/keys",
+    "/connections",
+    "/cluster",
+    "/spark",
+    "/settings",
+)
 SCRIPT = '<script>document.title="run"</script><img src=x onerror="document.title=\'run\'">'
 
 
@@ -93,6 +104,13 @@ def test_the_tail_moves_while_a_producer_runs(browser: Browser, filled: ServerPr
         assert rows.first.inner_text() == standing
         page.get_by_role("button", name="Go on").click()
         expect(rows.first).not_to_have_text(standing)
+
+
+def test_a_node_that_is_alone_says_so_and_how_to_get_three(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/cluster") as page:
+        expect(page.locator("#alone")).to_contain_text("There is one node; braid dev --nodes 3 starts three")
+        expect(page.locator("#nodes")).to_have_count(0)
+        expect(page.locator("#events li").filter(has_text="topic orders is made")).to_have_count(1)
 
 
 def test_a_records_value_as_json_and_hex_and_the_ways_to_choose_records(

@@ -65,6 +65,8 @@ def make_app(node: Node, port: int) -> ASGIApp:
         Route("/keys/one", _page(pages.key)),
         Route("/connections", _page(pages.connections)),
         Route("/connections/{number:int}", _page(pages.connection)),
+        Route("/cluster", _page(pages.cluster)),
+        Route("/cluster/{topic}/{partition:int}", _page(pages.partition_story)),
         Route("/spark", _page(pages.spark)),
         Route("/settings", _page(pages.settings)),
         Route("/search", _page(pages.search)),

@@ -15,6 +15,7 @@ import msgspec
 
 from braidlog.model.report import (
     Connections,
+    EventReport,
     Keys,
     Question,
     Reply,
@@ -154,6 +155,11 @@ class Node:
 
     async def connections(self) -> Connections:
         found: Connections = await self._ask(Connections, ask="connections")
+        return found
+
+    async def events(self, topic: str = "", partition: int = -1) -> list[EventReport]:
+        """What happened lately, newest first: to the whole cluster, or to one partition."""
+        found: list[EventReport] = await self._ask(list[EventReport], ask="events", topic=topic, partition=partition)
         return found
 
     async def keys(self, prefix: bytes, position: int) -> Keys:

@@ -5,6 +5,7 @@ Knows: which figures stand on which page, and how they follow from snapshots. Re
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
@@ -16,7 +17,7 @@ from braidlog.console.health import Doctor
 from braidlog.console.node import Node, NodeError, rate
 from braidlog.console.rendering import Renderer
 from braidlog.console.spark_queries import SparkQueries
-from braidlog.model.report import LagReport, ListenerReport, PartitionReport, Snapshot
+from braidlog.model.report import EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
 
 FOUND_MAX: Final = 12
 VALUES_MAX: Final = 200
@@ -30,6 +31,7 @@ PAGES: Final = (
     ("/groups", "Groups"),
     ("/keys", "Keys"),
     ("/connections", "Connections"),
+    ("/cluster", "Cluster"),
     ("/spark", "Spark"),
     ("/settings", "Settings"),
 )
@@ -60,6 +62,13 @@ class GroupRow(NamedTuple):
     members: int
     topics: list[str]
     lag: int
+
+
+class StoryStep(NamedTuple):
+    """An event of a partition's story. `seconds` since the one before; None of the first, and where a time is not known."""
+
+    event: EventReport
+    seconds: float | None
 
 
 class LagRow(NamedTuple):
@@ -182,6 +191,27 @@ class Pages:
             return self._missing(request, f"Connection {number} is not there any more.")
         return self._renderer.page(request, "connection.html", row=row)
 
+    async def cluster(self, request: Request) -> Response:
+        snapshot = await self._node.snapshot()
+        doors = sorted({door for each in snapshot.cluster.nodes for door in each.doors})
+        return self._renderer.page(
+            request,
+            "cluster.html",
+            c=snapshot.cluster,
+            doors=doors,
+            events=await self._node.events(),
+            metadata=snapshot.warnings.get("metadata", ""),
+        )
+
+    async def partition_story(self, request: Request) -> Response:
+        topic, number = request.path_params["topic"], request.path_params["partition"]
+        found = await self._node.events(topic, number)
+        if not found:
+            return self._missing(request, f"Nothing is known to have happened to {topic}/{number}.")
+        return self._renderer.page(
+            request, "partition_story.html", topic=topic, number=number, steps=story_steps(found)
+        )
+
     async def spark(self, request: Request) -> Response:
         return self._renderer.page(
             request, "spark.html", queries=[_query(each) for each in self._spark_queries.queries()]
@@ -231,6 +261,16 @@ def rates(snapshot: Snapshot, before: Snapshot | None) -> dict[str, float]:
         "bytes_in": rate(moved(snapshot, "bytes_in"), moved(old, "bytes_in"), seconds),
         "bytes_out": rate(moved(snapshot, "bytes_out"), moved(old, "bytes_out"), seconds),
     }
+
+
+def story_steps(newest_first: list[EventReport]) -> list[StoryStep]:
+    """As a time line, oldest first."""
+    events = newest_first[::-1]
+    steps = [StoryStep(events[0], None)] if events else []
+    for before, each in pairwise(events):
+        is_known = before.time_ms and each.time_ms
+        steps.append(StoryStep(each, max(each.time_ms - before.time_ms, 0) / 1000 if is_known else None))
+    return steps
 
 
 def listener_rows(snapshot: Snapshot, before: Snapshot | None) -> list[ListenerRow]:

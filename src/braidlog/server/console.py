@@ -63,6 +63,7 @@ class Channel:
             "settings": lambda _: reporter.settings(),
             "connections": lambda _: reporter.connections({watch.session for watch in self._watches.values()}),
             "keys": lambda question: reporter.keys(question.prefix, question.position),
+            "events": lambda question: reporter.events(question.topic, question.partition),
             "unwatch": self._unwatch,
         }
 
