@@ -314,7 +314,7 @@ def test_a_lease_that_is_gone_costs_leaderships() -> None:
     )
     cluster.world.spawn(leases.run())
     cluster.world.advance(5_000)
-    assert set(told) == {MetadataTick()}
+    assert set(told) == {MetadataTick((1, 2, 3))}
     nodes[1].client.fate = observer.client.fate = lambda _: Fate.NOT_ARRIVED
     cluster.world.advance(5_000)
     assert told[-1] == MetadataSilent()

@@ -1,8 +1,9 @@
 """Who is alive, as one node sees it: pings, silence, witnesses, doubt in oneself (SWIM, Lifeguard).
 
 Knows: when it last heard of whom. Refuses to know: what a verdict leads to; it only decides when somebody proposes something.
-Invariants: silence alone accuses nobody, a second node must find the same; who was late himself begins every silence anew; an
-incarnation that never answered is accused by its lease alone.
+Invariants: silence alone accuses nobody, a second node must find the same; silence is a PING without an answer, and not that
+nobody asked; who was late himself begins every silence anew, and waits twice as long for a while, as witness too; an incarnation
+that never answered is accused by its lease alone.
 """
 
 from typing import Final
@@ -15,7 +16,7 @@ LATE_MS = 250
 """A tick that comes so much too late says that we, not the others, were away."""
 DOUBT_MS = 10_000
 WITNESS_MS = 200
-"""How long a witness waits for an answer before it says that there was none."""
+"""For how long a witness has waited for an answer when it says that there was none."""
 LEASE_CALM_MS = 5_000
 """After an outage of the metadata its leases count again so long after its first sign of life."""
 PING_ALL_MAX = 8
@@ -72,7 +73,9 @@ class LeaseExpired(msgspec.Struct, frozen=True):
 
 
 class MetadataTick(msgspec.Struct, frozen=True):
-    """The watch on the metadata has shown a sign of life."""
+    """The metadata has shown a sign of life, and that the leases of `holders` live."""
+
+    holders: tuple[int, ...] = ()
 
 
 class MetadataSilent(msgspec.Struct, frozen=True):
@@ -141,24 +144,21 @@ NOTHING: Final = SwimReady()
 # ── State ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Request(msgspec.Struct, frozen=True):
-    by: int
-    since_ms: int
-
-
 class Peer(msgspec.Struct, frozen=True):
     node: int
     incarnation: int
     heard_ms: int
     """When it last answered, or when we began to listen anew."""
+    asks_since_ms: int | None = None
+    """When the first PING went that is not answered yet."""
     has_answered: bool = False
     is_refused: bool = False
-    asked_ms: int | None = None
+    witnesses_ms: int | None = None
     """When witnesses were last asked."""
     has_lost_lease: bool = False
     is_condemned: bool = False
-    requests: tuple[Request, ...] = ()
-    """Who waits for our report; at most one each."""
+    requests: tuple[int, ...] = ()
+    """The nodes that wait for our report."""
 
 
 class Swim(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,22 +174,27 @@ class Swim(msgspec.Struct, frozen=True, kw_only=True):
         return found if found is not None and incarnation in (None, found.incarnation) else None
 
     def with_peer(self, peer: Peer, **fields: object) -> "Swim":
+        """The peer as given, but for `fields`."""
         changed = msgspec.structs.replace(peer, **fields)
         return msgspec.structs.replace(
             self, peers=tuple(changed if each.node == peer.node else each for each in self.peers)
         )
 
-    def silence_ms_max(self, now_ms: int) -> int:
-        return SILENCE_MS_MAX * (2 if now_ms < self.doubts_until_ms else 1)
+    def in_doubt(self, patience_ms: int, now_ms: int) -> int:
+        """Twice as patient, after we were late ourselves."""
+        return patience_ms * (2 if now_ms < self.doubts_until_ms else 1)
 
 
 SwimStepped = tuple[Swim, SwimReady]
 
 
 def step(swim: Swim, message: SwimMessage, now_ms: int) -> SwimStepped:
+    if swim.ticked_ms is not None and now_ms - swim.ticked_ms > PING_MS + LATE_MS:
+        # Whatever wakes us: what is read first after a pause was sent before it.
+        swim = _doubting(swim, now_ms)
     match message:
         case Members():
-            return _members(swim, message, now_ms), NOTHING
+            return _members(swim, message, now_ms)
         case Tick():
             return _ticked(swim, message, now_ms)
         case Pong() | ConnectionRefused():
@@ -202,22 +207,27 @@ def step(swim: Swim, message: SwimMessage, now_ms: int) -> SwimStepped:
             return _leases(swim, message, now_ms)
 
 
-def _members(swim: Swim, message: Members, now_ms: int) -> Swim:
-    peers = tuple(
+def _members(swim: Swim, message: Members, now_ms: int) -> SwimStepped:
+    """Who is new is asked at once: until it has answered nobody accuses it."""
+    known = [
         swim.peer(node, incarnation) or Peer(node, incarnation, now_ms)
         for node, incarnation in sorted(message.nodes)
         if node != swim.node
-    )
-    return msgspec.structs.replace(swim, peers=peers)
+    ]
+    new = [each for each in known if each not in swim.peers]
+    swim = msgspec.structs.replace(swim, peers=tuple(known))
+    for each in new:
+        swim, _ = _asked(swim, each, now_ms)
+    return swim, SwimReady(tuple(Ping(each.node) for each in new))
 
 
 def _ticked(swim: Swim, message: Tick, now_ms: int) -> SwimStepped:
-    if swim.ticked_ms is not None and now_ms - swim.ticked_ms > PING_MS + LATE_MS:
-        swim = _doubting(swim, now_ms)
     swim = msgspec.structs.replace(swim, ticked_ms=now_ms)
-    send: list[Ping | AskWitness | SendReport] = [Ping(node) for node in _pinged(swim, message.draw)]
+    pinged = _pinged(swim, message.draw)
+    send: list[Ping | AskWitness | SendReport] = [Ping(node) for node in pinged]
     verdicts: list[Verdict] = []
-    for peer in swim.peers:
+    for each in swim.peers:
+        swim, peer = _asked(swim, each, now_ms) if each.node in pinged else (swim, each)
         swim, reported = _reported_late(swim, peer, now_ms)
         send += reported
         swim, ready = _judged(swim, swim.peer(peer.node), now_ms)
@@ -228,8 +238,13 @@ def _ticked(swim: Swim, message: Tick, now_ms: int) -> SwimStepped:
 
 def _doubting(swim: Swim, now_ms: int) -> Swim:
     """We were away: what we did not hear meanwhile says nothing about the others."""
-    peers = tuple(msgspec.structs.replace(each, heard_ms=now_ms, asked_ms=None) for each in swim.peers)
-    return msgspec.structs.replace(swim, peers=peers, doubts_until_ms=now_ms + DOUBT_MS)
+    peers = tuple(
+        msgspec.structs.replace(
+            each, heard_ms=now_ms, asks_since_ms=now_ms if each.asks_since_ms is not None else None, witnesses_ms=None
+        )
+        for each in swim.peers
+    )
+    return msgspec.structs.replace(swim, peers=peers, ticked_ms=now_ms, doubts_until_ms=now_ms + DOUBT_MS)
 
 
 def _pinged(swim: Swim, draw: int) -> tuple[int, ...]:
@@ -239,8 +254,19 @@ def _pinged(swim: Swim, draw: int) -> tuple[int, ...]:
     return tuple(nodes[(draw + at) % len(nodes)] for at in range(PINGED_AT_ONCE))
 
 
+def _asked(swim: Swim, peer: Peer, now_ms: int) -> tuple[Swim, Peer]:
+    if peer.asks_since_ms is not None:
+        return swim, peer
+    asked = msgspec.structs.replace(peer, asks_since_ms=now_ms)
+    return swim.with_peer(asked), asked
+
+
 def _is_silent(swim: Swim, peer: Peer, now_ms: int) -> bool:
-    return now_ms - peer.heard_ms >= swim.silence_ms_max(now_ms)
+    """Of many nodes each is asked seldom: that it said nothing before says nothing."""
+    if peer.asks_since_ms is None:
+        return False
+    since_ms = max(peer.heard_ms, peer.asks_since_ms - PING_MS)
+    return now_ms - since_ms >= swim.in_doubt(SILENCE_MS_MAX, now_ms)
 
 
 def _judged(swim: Swim, peer: Peer | None, now_ms: int) -> SwimStepped:
@@ -249,10 +275,10 @@ def _judged(swim: Swim, peer: Peer | None, now_ms: int) -> SwimStepped:
         return swim, NOTHING
     if peer.has_lost_lease and _leases_count(swim, now_ms):
         return _condemned(swim, peer, "silent, and its lease has expired")
-    is_asked = peer.asked_ms is not None and now_ms - peer.asked_ms < SILENCE_MS_MAX
-    if not peer.has_answered or is_asked:
+    are_asked = peer.witnesses_ms is not None and now_ms - peer.witnesses_ms < SILENCE_MS_MAX
+    if not peer.has_answered or are_asked:
         return swim, NOTHING
-    return swim.with_peer(peer, asked_ms=now_ms), SwimReady(_witnesses(swim, peer))
+    return swim.with_peer(peer, witnesses_ms=now_ms), SwimReady(_witnesses(swim, peer))
 
 
 def _witnesses(swim: Swim, peer: Peer) -> tuple[AskWitness, ...]:
@@ -268,23 +294,21 @@ def _answered(swim: Swim, message: Pong | ConnectionRefused, now_ms: int) -> Swi
         peer = swim.peer(message.node, message.incarnation)
         if peer is None:
             return swim, NOTHING
-        found = WitnessReport(swim.node, peer.node, peer.incarnation, is_alive=True)
-        send = tuple(SendReport(each.by, found) for each in peer.requests)
-        return swim.with_peer(
-            peer, heard_ms=now_ms, has_answered=True, is_refused=False, asked_ms=None, requests=()
-        ), SwimReady(send)
+        heard = msgspec.structs.replace(
+            peer, heard_ms=now_ms, asks_since_ms=None, has_answered=True, is_refused=False, witnesses_ms=None
+        )
+        swim, reports = _reported(swim, heard, is_alive=True)
+        return swim, SwimReady(reports)
     peer = swim.peer(message.node)
     if peer is None or peer.is_condemned:
         return swim, NOTHING
-    found = WitnessReport(swim.node, peer.node, peer.incarnation, is_alive=False, is_refused=True)
-    send = tuple(SendReport(each.by, found) for each in peer.requests)
-    swim = swim.with_peer(peer, is_refused=True, requests=())
+    refused = msgspec.structs.replace(peer, is_refused=True, witnesses_ms=now_ms if peer.has_answered else None)
+    swim, reports = _reported(swim, refused)
     if not peer.has_answered:
-        return swim, SwimReady(send)
-    witnesses = _witnesses(swim, peer)
-    if not witnesses and len(swim.peers) == 1:
+        return swim, SwimReady(reports)
+    if len(swim.peers) == 1:
         return _condemned(swim, swim.peer(peer.node), "refuses connections; there is no third node")
-    return swim.with_peer(peer, is_refused=True, requests=(), asked_ms=now_ms), SwimReady(send + witnesses)
+    return swim, SwimReady(reports + _witnesses(swim, peer))
 
 
 def _witnessed(swim: Swim, message: PingRequest | WitnessReport, now_ms: int) -> SwimStepped:
@@ -292,11 +316,10 @@ def _witnessed(swim: Swim, message: PingRequest | WitnessReport, now_ms: int) ->
     if peer is None:
         return swim, NOTHING
     if isinstance(message, PingRequest):
-        if peer.is_refused:
-            found = WitnessReport(swim.node, peer.node, peer.incarnation, is_alive=False, is_refused=True)
-            return swim, SwimReady((SendReport(message.by, found), Ping(peer.node)))
-        others = tuple(each for each in peer.requests if each.by != message.by)
-        return swim.with_peer(peer, requests=(*others, Request(message.by, now_ms))), SwimReady((Ping(peer.node),))
+        swim, peer = _asked(swim, peer, now_ms)
+        swim = swim.with_peer(peer, requests=tuple(dict.fromkeys((*peer.requests, message.by))))
+        swim, reports = _reported_late(swim, swim.peer(peer.node), now_ms)
+        return swim, SwimReady((*reports, Ping(peer.node)))
     if message.is_alive or peer.is_condemned or not peer.has_answered:
         # It lives for somebody: a silence between the two of us is a matter of the network.
         return (swim.with_peer(peer, heard_ms=now_ms) if message.is_alive else swim), NOTHING
@@ -307,13 +330,19 @@ def _witnessed(swim: Swim, message: PingRequest | WitnessReport, now_ms: int) ->
     return swim, NOTHING
 
 
-def _reported_late(swim: Swim, peer: Peer, now_ms: int) -> tuple[Swim, list[SendReport]]:
-    due = [each for each in peer.requests if now_ms - each.since_ms >= WITNESS_MS]
-    if not due or now_ms < swim.doubts_until_ms:
-        return swim, []
-    found = WitnessReport(swim.node, peer.node, peer.incarnation, is_alive=False, is_refused=peer.is_refused)
-    left = tuple(each for each in peer.requests if each not in due)
-    return swim.with_peer(peer, requests=left), [SendReport(each.by, found) for each in due]
+def _reported_late(swim: Swim, peer: Peer | None, now_ms: int) -> tuple[Swim, tuple[SendReport, ...]]:
+    """A witness that has waited for as long already need not wait once more."""
+    if peer is None or not peer.requests or peer.asks_since_ms is None:
+        return swim, ()
+    if not peer.is_refused and now_ms - peer.asks_since_ms < swim.in_doubt(WITNESS_MS, now_ms):
+        return swim, ()
+    return _reported(swim, peer)
+
+
+def _reported(swim: Swim, peer: Peer, *, is_alive: bool = False) -> tuple[Swim, tuple[SendReport, ...]]:
+    """Tell all who asked."""
+    found = WitnessReport(swim.node, peer.node, peer.incarnation, is_alive, is_refused=peer.is_refused)
+    return swim.with_peer(peer, requests=()), tuple(SendReport(each, found) for each in peer.requests)
 
 
 def _condemned(swim: Swim, peer: Peer | None, cause: str) -> SwimStepped:
@@ -327,7 +356,10 @@ def _leases(swim: Swim, message: LeaseExpired | MetadataTick | MetadataSilent, n
         case LeaseExpired():
             peer = swim.peer(message.node, message.incarnation)
             return (swim if peer is None else swim.with_peer(peer, has_lost_lease=True)), NOTHING
-        case MetadataTick():
+        case MetadataTick(holders):
+            for peer in swim.peers:
+                if peer.has_lost_lease and peer.node in holders:
+                    swim = swim.with_peer(peer, has_lost_lease=False)
             if swim.leases_count_from_ms is not None:
                 return swim, NOTHING
             return msgspec.structs.replace(swim, leases_count_from_ms=now_ms + LEASE_CALM_MS), NOTHING

@@ -136,6 +136,19 @@ async def test_a_process_that_answers_nobody_is_found_dead_by_its_silence() -> N
 
 
 @play
+async def test_a_node_answers_who_asked_before_it_was_registered() -> None:
+    """Without another tick: until it has answered, nobody would find out that it died."""
+    async with party(1, 2) as nodes:
+        late = await nodes.start(3, incarnation=0)
+        for number in (1, 2):
+            nodes.nodes[number].tell(MEMBERS)
+            stop_ticks(nodes.nodes[number])
+        await until(lambda: len(late._incoming) == 2)
+        late.registered_as(13)
+        await until(lambda: has_heard_all(nodes.nodes[1]) and has_heard_all(nodes.nodes[2]))
+
+
+@play
 async def test_a_silence_between_two_only_is_nobodys_death(monkeypatch: pytest.MonkeyPatch) -> None:
     """Node 1 cannot reach node 3; node 2 can, and says so."""
     async with party(1, 2, 3) as nodes:

@@ -50,12 +50,12 @@ class Leases:
                 self._missed.clear()
                 self._told(MetadataSilent())
                 continue
-            self._told(MetadataTick())
             self._look({item.key[len(self._alive.first) :].decode() for item in found.items})
 
     def _look(self, names: set[str]) -> None:
         members = {int(number): member for number, member in self._members().members.items() if not member.is_fenced}
         holders = tuple(sorted(number for number, member in members.items() if member.name in names))
+        self._told(MetadataTick(holders))
         before, self._missed = self._missed, {}
         for number, member in members.items():
             if number in holders:

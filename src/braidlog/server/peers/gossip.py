@@ -99,8 +99,10 @@ class Gossip:
         await self._tasks.stop()
 
     def registered_as(self, incarnation: int) -> None:
-        """Answer as this one from now on."""
+        """Answer as this one from now on, those too who asked before."""
         self.incarnation = incarnation
+        for connection in self._incoming:
+            connection.send(self.pong())
 
     def leave(self) -> None:
         """Say that this node stops: nobody has to find it out."""
