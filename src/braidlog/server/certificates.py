@@ -32,6 +32,8 @@ def reload_certificate(dialect: str, context: ssl.SSLContext, tls: TlsConfig) ->
     try:
         tls_context(tls)  # first a fresh one: half of a pair must not replace the whole one that is in use
         context.load_cert_chain(tls.cert, tls.key or None)
+        if tls.client_ca:
+            context.load_verify_locations(tls.client_ca)  # besides the one before, until the next start
         log.info("listener %s has read its certificate again", dialect)
     except (BrokerError, OSError) as error:
         log.error("listener %s keeps the certificate it has: %s", dialect, error)  # noqa: TRY400

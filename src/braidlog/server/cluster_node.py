@@ -104,7 +104,8 @@ class ClusterNode:
         self._around = around
         self._store = store
         self._bound = bound
-        self._tls = tls
+        self._tls, self._gossip_tls = tls, config.peers.tls()
+        """Of one thread each."""
         self._folder, self._world, self._tasks = around.folder, around.world, around.tasks
         self._listener: Listener | None = None
         self._registrar: Registrar | None = None
@@ -127,6 +128,16 @@ class ClusterNode:
         """In words, for people; empty while this node's clock is about that of the others."""
         return self.gossip.clock_trouble()
 
+    def reload_certificates(self) -> None:
+        """Those that this node shows to others, for the connections to come."""
+        if self._tls is None or self._gossip_tls is None:
+            return
+        self._tls.read_again()
+        if self._registrar is None:  # the thread has not begun
+            self._gossip_tls.read_again()
+        else:
+            self.gossip.read_certificates_again()
+
     async def run(self, services: Services) -> None:
         """Follow the metadata. Partitions are opened as replicas from now on."""
         self._services, self._metadata = services, services.metadata
@@ -139,7 +150,12 @@ class ClusterNode:
         self.controller = NodeController(number, self._metadata, self._world, self._spawn)
         sender = bytes.fromhex(self._folder.identity.folder_id)
         self.gossip = GossipThread(
-            number, sender, self._around.clock, self._address_of(GOSSIP), self.controller.accused, tls=self._tls
+            number,
+            sender,
+            self._around.clock,
+            self._address_of(GOSSIP),
+            self.controller.accused,
+            tls=self._gossip_tls,
         )
         self.peers = ReplicaPeers(
             number,

@@ -361,6 +361,8 @@ class Server:
         for dialect, listener in self.listeners.items():
             if listener.tls is not None:
                 reload_certificate(dialect, listener.tls, getattr(self.config.listeners, dialect).tls)
+        if self._cluster is not None:
+            self._cluster.reload_certificates()
 
     async def run(self) -> None:
         """Serve until asked to stop; raise what made a background task fail."""

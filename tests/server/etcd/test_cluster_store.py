@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,8 @@ from braidlog.server.config import ServerConfig, load_config
 from braidlog.server.etcd import cluster_store, member
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.moving import move_folder
+from braidlog.server.peers.authority import Pair, make_authority, make_node_certificate
+from braidlog.server.peers.certificates import PeerTls, peer_tls
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.server import ServerProcess, hold_port
@@ -365,6 +368,63 @@ def test_no_etcd_is_an_error_that_says_how_to_get_one(tmp_path: Path, monkeypatc
     program.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda _: str(program))
     assert "is etcd 3.5.2, whose members can differ" in refusal(config_for(tmp_path / "b", "embedded", "p"))
+
+
+def renewed(authority: Pair, folder: Path, name: str) -> bytes:
+    """The certificate of node 0 in `folder`, made anew; what a client is shown then."""
+    made = make_node_certificate(authority, folder / name, 0, SystemClock())
+    for path in made:
+        path.replace(folder / path.name)
+    return ssl.PEM_cert_to_DER_cert((folder / made.certificate.name).read_text())
+
+
+async def shown_at(port: int, tls: PeerTls) -> bytes:
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=tls.client, server_hostname="node-0")
+    try:
+        found = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        assert isinstance(found, bytes)
+        return found
+    finally:
+        writer.close()
+
+
+def test_a_renewed_certificate_is_shown_to_other_nodes_without_a_restart(
+    tmp_path: Path, etcd: Member, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = make_authority(tmp_path, SystemClock())
+    first = renewed(authority, tmp_path, "first")
+    files = {
+        "ca": str(authority.certificate),
+        "cert": str(tmp_path / "node-0.pem"),
+        "key": str(tmp_path / "node-0.key"),
+    }
+    other = make_node_certificate(authority, tmp_path / "other", 1, SystemClock())
+    tls = peer_tls(files["ca"], *map(str, other))
+
+    async def scene(server: Server) -> None:
+        assert server._cluster is not None
+        node = server._cluster
+        assert node._listener is not None
+        ports = node.gossip.port, node._listener.port
+
+        async def shown() -> list[bytes]:
+            return [await shown_at(port, tls) for port in ports]
+
+        assert await shown() == [first] * 2
+        second = renewed(authority, tmp_path, "second")
+        assert await shown() == [first] * 2
+        server.reload_certificates()
+        while await shown() != [second] * 2:  # gossip reads it on a thread of its own
+            pass
+        shutil.copy(other.key, files["key"])  # of another pair
+        server.reload_certificates()
+        assert await shown() == [second] * 2
+        assert "go on with the certificate they have" in caplog.text
+
+    serve(
+        config_for(tmp_path / "data", etcd.url, "renewal", **{f"peers.{key}": value for key, value in files.items()}),
+        scene,
+    )
 
 
 def test_members_with_tls_and_client_certificates(tmp_path: Path) -> None:

@@ -1,19 +1,36 @@
 """TLS between nodes: both sides show a certificate of the cluster's own authority.
 
-Invariant: no other authority is trusted, whatever the machine trusts. Who is who is in `adapters/peers/identity.py`.
+Invariants: no other authority is trusted, whatever the machine trusts; files that cannot be used replace nothing. Who is who is
+in `adapters/peers/identity.py`.
 """
 
+import logging
 import ssl
 from typing import NamedTuple
 
 from braidlog.model.errors import BrokerError, Reason
 
+log = logging.getLogger("braidlog.peers")
+
 
 class PeerTls(NamedTuple):
-    """For who is dialled, and for who dials."""
+    """For who is dialled, and for who dials. Used by one thread: files are read again under nobody's handshake."""
 
     server: ssl.SSLContext
     client: ssl.SSLContext
+    files: tuple[str, str, str]
+    """Authority, certificate, key."""
+
+    def read_again(self) -> None:
+        """For the connections to come. An authority that was replaced is trusted until the node's next start."""
+        try:
+            peer_tls(*self.files)  # first fresh ones: half of a pair must not replace the whole one that is in use
+            for context in (self.server, self.client):
+                _load(context, *self.files)
+        except (BrokerError, OSError) as error:
+            log.error("nodes go on with the certificate they have: %s", error)  # noqa: TRY400
+        else:
+            log.info("the certificate for other nodes was read again: %s", self.files[1])
 
 
 def peer_tls(ca: str, cert: str, key: str) -> PeerTls:
@@ -23,9 +40,13 @@ def peer_tls(ca: str, cert: str, key: str) -> PeerTls:
     try:
         for context in (server, client):
             context.minimum_version = ssl.TLSVersion.TLSv1_3
-            context.load_verify_locations(ca)
-            context.load_cert_chain(cert, key)
+            _load(context, ca, cert, key)
     except OSError as error:  # ssl's own errors are of this kind too
         text = f"TLS between nodes with {ca}, {cert}, {key}: {error.strerror or error}"
         raise BrokerError(Reason.INVALID_SETTING, text) from error
-    return PeerTls(server, client)
+    return PeerTls(server, client, (ca, cert, key))
+
+
+def _load(context: ssl.SSLContext, ca: str, cert: str, key: str) -> None:
+    context.load_verify_locations(ca)
+    context.load_cert_chain(cert, key)

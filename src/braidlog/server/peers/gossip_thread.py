@@ -108,6 +108,11 @@ class GossipThread:
     def leave(self) -> None:
         self._do(lambda gossip: gossip.leave())
 
+    def read_certificates_again(self) -> None:
+        tls = self._tls
+        if tls is not None:
+            self._do(lambda _: tls.read_again())
+
     def _do(self, work: Callable[[Gossip], None]) -> None:
         """On the thread, in the order asked for."""
         if self._gossip is None:
