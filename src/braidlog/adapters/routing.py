@@ -149,13 +149,17 @@ class ForwardingAdapter(RoutedAdapter):
         """The request as its client sent it, so that the answer to it is the client's. ValueError if it does not fit a frame."""
         raise NotImplementedError
 
+    def forwards(self, request: Any) -> bool:  # noqa: ANN401, ARG002 - nearly all of those that do
+        """Whether a request is handed on if another node serves it."""
+        return self._forwarding.calls is not None
+
     def wait_ms(self, request: Any) -> int:  # noqa: ANN401, ARG002 - most wait for nothing
         """How long a request says that its answer may take."""
         return 0
 
     def serve(self, route: Route, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
         serving = super().serve(route, conversation, request)
-        if self._forwarding.calls is None or route.operation is Operation.CLUSTER or conversation.is_forwarded:
+        if not self.forwards(request) or route.operation is Operation.CLUSTER or conversation.is_forwarded:
             return serving
         return self._anywhere(route, conversation, request, serving)
 

@@ -341,7 +341,10 @@ class Failing:
 def test_what_only_a_cluster_says_passes_the_adapter(reason: Reason) -> None:
     error = BrokerError(reason, "not now")
     alone = SimpleNamespace(is_coordinator=True)
-    services: Any = SimpleNamespace(keyvalue=Failing(error), authorize=Authorize({}, []), routing=alone)
+    nobody = SimpleNamespace(calls=None)
+    services: Any = SimpleNamespace(
+        keyvalue=Failing(error), authorize=Authorize({}, []), routing=alone, forwarding=nobody
+    )
     adapter = MayflyAdapter(services)
     conversation: Any = SimpleNamespace(principal="anonymous")
     one = Request(1, m.Get(b"k"))

@@ -4,13 +4,19 @@ from typing import Any
 
 import pytest
 from tests.adapters.peers.linked_nodes import Client, LinkedNode, linked
-from tests.broker.three_nodes import TOPIC, assign
+from tests.broker.three_nodes import TOPIC, addresses, assign, registered
 
 from braidlog.adapters.peers.calls import CallTable
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
 from braidlog.cluster import events as e
 from braidlog.model.errors import Reason
+from braidlog.server.doors import make_adapter
+from braidlog.wire.flux import messages as fm
+from braidlog.wire.flux.connection import ClientConnection as FluxClient
 from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
+from braidlog.wire.mayfly import messages as mm
+from braidlog.wire.mayfly.connection import ClientConnection as MayflyClient
+from braidlog.wire.mayfly.connection import Request
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.connection import ClientConnection
 from braidlog.wire.rustlog.messages import Form
@@ -136,3 +142,90 @@ def test_only_what_stands_in_the_table_can_be_called() -> None:
     table = linked(3, "rustlog")[3].table
     assert set(table.rows) == {"rustlog"}
     assert answered(table, CallRequest("kafka", "a", b"")).reason == Reason.UNAVAILABLE.name
+
+
+# -- Flux ----------------------------------------------------------------------------------------------------------
+
+
+def flux(node: LinkedNode, message: Any) -> Any:
+    connection = FluxClient()
+    connection.receive(node.ask("flux", connection.request(message)))
+    return connection.next_event().answer
+
+
+@pytest.mark.parametrize("asked", [1, 2, 3])
+def test_any_node_takes_what_flux_asks_of_records_and_groups(asked: int) -> None:
+    nodes = linked(3, "flux")
+    node = nodes[asked]
+    produced = flux(node, fm.Produce("id-1", TOPIC, b"k", b"v", fm.Acks.LEADER, fm.Encoding.BASE64))
+    assert (produced.partition, produced.offset) == (0, 0)
+    consumed = flux(node, fm.Consume("2", TOPIC, 0, 0, fm.Encoding.BASE64, records_max=1))
+    assert [(record.key, record.value) for record in consumed.records] == [(b"k", b"v")]
+    joined = flux(node, fm.Join("3", "g", TOPIC, "me"))
+    assert joined.assigned == (0,)
+    committed = fm.Commit("4", "g", TOPIC, "me", joined.generation, 0, 1)
+    assert isinstance(flux(node, committed), fm.Committed)
+    for each in nodes.values():
+        assert flux(each, fm.ReadOffset("5", "g", TOPIC, 0)).offset == 1
+        heartbeat = fm.Heartbeat("6", "g", TOPIC, "me", joined.generation)
+        assert isinstance(flux(each, heartbeat), fm.HeartbeatTaken)
+    told = flux(node, fm.Heartbeat("7", "g", TOPIC, "me", joined.generation + 1))
+    assert (told.code, told.message) == (fm.ErrorCode.GENERATION_MISMATCH, "stale generation")
+
+
+def test_flux_is_told_where_the_leader_is_only_where_nothing_is_forwarded() -> None:
+    produce = fm.Produce("1", TOPIC, b"k", b"v", fm.Acks.LEADER, fm.Encoding.BASE64)
+    nodes = linked(3, "flux")
+    del nodes[2].others[3]
+    told = flux(nodes[2], produce)
+    assert (told.code, told.message.endswith("nothing was done, try again")) == (fm.ErrorCode.NOT_LEADER, True)
+    nodes[2].adapters["flux"] = make_adapter("flux", nodes[2].node.services, forward=False)
+    told = flux(nodes[2], produce)
+    assert (told.code, told.message.endswith("leader=[fd00::3]:9043")) == (fm.ErrorCode.NOT_LEADER, True)
+
+
+# -- Mayfly --------------------------------------------------------------------------------------------------------
+
+
+def mayfly(node: LinkedNode, *messages: mm.Message, version: int = 1) -> list[mm.Message]:
+    connection = MayflyClient()
+    frames = [connection.request(Request(connection.next_id(), each), version=version) for each in messages]
+    connection.receive(node.ask("mayfly", b"".join(frames)))
+    return [connection.next_event().message for _ in messages]
+
+
+def with_keys() -> dict[int, LinkedNode]:
+    nodes = linked(3, "mayfly")
+    for each in nodes.values():
+        each.node.services.keyvalue.open()
+        for _, work in each.node.services.keyvalue.background():
+            each.node.spawn(work())
+    return nodes
+
+
+@pytest.mark.parametrize("asked", [1, 2, 3])
+def test_any_node_takes_the_keys_of_mayflys_version_1(asked: int) -> None:
+    nodes = with_keys()
+    assert mayfly(nodes[asked], mm.Set(b"k", b"v"), mm.Set(b"l", b"w")) == [mm.STORED, mm.STORED]
+    assert mayfly(nodes[asked], mm.Incr(b"n")) == [mm.Number(1)]
+    for each in nodes.values():
+        assert mayfly(each, mm.Get(b"k"), mm.Get(b"none"), mm.Get(b"l")) == [mm.Value(b"v"), mm.MISSING, mm.Value(b"w")]
+    assert (nodes[2].called, nodes[3].called) == ([], [])
+
+
+def test_mayflys_version_2_is_sent_to_the_node_that_keeps_the_keys() -> None:
+    nodes = with_keys()
+    assert mayfly(nodes[2], mm.Get(b"k"), version=2) == [mm.Moved(*addresses(1)["mayfly"])]
+    assert mayfly(nodes[1], mm.Get(b"k"), version=2) == [mm.MISSING]
+
+
+def test_when_the_keys_cannot_be_reached_version_1_is_told_that_the_topology_changes() -> None:
+    """Also if the node that was asked takes another for the one that keeps them: the request goes one hop."""
+    nodes = with_keys()
+    nodes[1].node.services.metadata.change_alone([registered(0)])
+    (told,) = mayfly(nodes[2], mm.Set(b"k", b"v"))
+    assert isinstance(told, mm.TopologyChanged)
+    assert nodes[1].called
+    del nodes[2].others[1]
+    two = mayfly(nodes[2], mm.Set(b"k", b"v"), mm.Set(b"l", b"w"))
+    assert [type(each) for each in two] == [mm.TopologyChanged] * 2

@@ -13,7 +13,7 @@ import msgspec
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.flux.services import Services
-from braidlog.adapters.routing import Route, RoutedAdapter, always, named
+from braidlog.adapters.routing import ForwardingAdapter, Route, always, named
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.cluster.events import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
@@ -26,6 +26,7 @@ from braidlog.partition.append import Acks
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.connection import ServerConnection
+from braidlog.wire.flux.lines import write_request
 from braidlog.wire.flux.operations import REPLICAS_MAX
 from braidlog.wire.flux.partitioner import partition_for_key
 from braidlog.wire.flux.records import LINE_BYTES_MAX, answer_records
@@ -79,6 +80,7 @@ async def consume(request: m.Consume, services: Services, conversation: Conversa
         bytes_max=LINE_BYTES_MAX,
         records_max=min(request.records_max or RECORDS_PER_ANSWER_MAX, RECORDS_PER_ANSWER_MAX),
         wait_ms=request.wait_ms,
+        leader_only=not services.routing.is_alone,
         beyond_end=True,
     )
     return answer_records(request, found.records, _inclusive(found.high_watermark))
@@ -263,8 +265,11 @@ _GROUP_READ = (named(Operation.READ, Kind.GROUP, lambda request: request.group),
 _GROUP_DESCRIBE = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.group),)
 
 
-class FluxAdapter(RoutedAdapter):
-    """Flux behind a listener. An answer carries its request's id, so a slow request holds back nobody."""
+class FluxAdapter(ForwardingAdapter):
+    """Flux behind a listener. An answer carries its request's id, so a slow request holds back nobody.
+
+    Keys decide on partitions, and so one client's records are of many leaders: they are handed on, unless `forward` is off.
+    """
 
     dialect = "flux"
     uses = Services
@@ -288,8 +293,9 @@ class FluxAdapter(RoutedAdapter):
         m.Ping: Route(ping, None),
     }
 
-    def __init__(self, services: Services, *, replication_factor: int = 1) -> None:
+    def __init__(self, services: Services, *, replication_factor: int = 1, forward: bool = True) -> None:
         super().__init__(services)
+        self._is_forwarding = forward
         self._services: Services = services
         using = {kind: self.routes[kind] for kind in (m.Produce, m.Consume, m.Join, m.SetPartitionRole)}
         self._routes = dict(self.routes) | {
@@ -300,11 +306,20 @@ class FluxAdapter(RoutedAdapter):
     def open(self) -> ServerConnection:
         return ServerConnection()
 
+    def frame_of(self, request: m.Request) -> bytes:
+        return write_request(request)
+
+    def forwards(self, request: m.Request) -> bool:
+        return self._is_forwarding and super().forwards(request)
+
+    def wait_ms(self, request: m.Request) -> int:
+        return request.wait_ms if isinstance(request, m.Consume) else 0
+
     def handle(self, conversation: Conversation, request: m.Request) -> Coroutine[Any, Any, Any]:
         return self.serve(self._routes[type(request)], conversation, request)
 
-    def failure(self, _: m.Request, error: Exception) -> m.Failed:
+    def failure(self, request: m.Request, error: Exception) -> m.Failed:
         leader = None
-        if isinstance(error, NotLeaderError):
+        if isinstance(error, NotLeaderError) and not self.forwards(request):
             leader = self._services.routing.leader_address(error.topic, error.number, self.dialect)
         return failed(error, leader)

@@ -11,14 +11,14 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.mayfly.errors import failure
 from braidlog.adapters.mayfly.served import ServedConnection, Unserved
 from braidlog.adapters.mayfly.services import Services
-from braidlog.adapters.routing import Denied, Need, Route, RoutedAdapter, always
+from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, always
 from braidlog.broker.access.authorize import ANONYMOUS, Kind, Operation
 from braidlog.broker.keyvalue import operations as o
 from braidlog.broker.routing import Broker
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
 from braidlog.wire.mayfly import messages as m
-from braidlog.wire.mayfly.connection import Burst, Request
+from braidlog.wire.mayfly.connection import Burst, Request, write_request
 from braidlog.wire.mayfly.messages import ANSWER_BYTES_MAX, Status
 
 assert KV_COLLECTION_BYTES_MAX <= ANSWER_BYTES_MAX, "every list and every hash must fit an answer"
@@ -194,8 +194,11 @@ _SOME_KEY = (Need(Operation.DESCRIBE, lambda _, __: (None,), Kind.KEY),)
 _READS: Final = (m.Get, m.Exists, m.Ttl, m.LRange, m.LLen, m.HGet, m.HGetAll)
 
 
-class MayflyAdapter(RoutedAdapter):
-    """Mayfly behind a listener. Its clients match answers by request id, so that none waits for another."""
+class MayflyAdapter(ForwardingAdapter):
+    """Mayfly behind a listener. Its clients match answers by request id, so that none waits for another.
+
+    Those of version 2 know MOVED; what others ask is handed to the node that keeps the keys.
+    """
 
     dialect = "mayfly"
     uses = Services
@@ -235,9 +238,18 @@ class MayflyAdapter(RoutedAdapter):
             return _require_authentication()
         return self.serve(route, conversation, request)
 
+    def forwards(self, request: Request | Burst) -> bool:
+        return (type(request) is Burst or request.version == 1) and super().forwards(request)  # type: ignore[union-attr]
+
+    def frame_of(self, request: Request | Burst) -> bytes:
+        if isinstance(request, Request):
+            return write_request(request, request.version)
+        return b"".join(write_request(each, 1) for each in request.requests)
+
     def failure(self, request: Request | Burst, error: Exception) -> m.Message | list[m.Message]:
         routing, moved = self._services.routing, None
-        if isinstance(error, BrokerError) and error.reason is Reason.NOT_COORDINATOR:
+        is_elsewhere = isinstance(error, BrokerError) and error.reason is Reason.NOT_COORDINATOR
+        if is_elsewhere and not self.forwards(request):
             moved = routing.address(routing.coordinator, self.dialect)
         answer = failure(error, moved)
         return [answer] * len(request.ids) if isinstance(request, Burst) else answer

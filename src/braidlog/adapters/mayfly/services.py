@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
 from braidlog.broker.routing import Routing
@@ -11,5 +12,6 @@ from braidlog.broker.routing import Routing
 class Services(msgspec.Struct, frozen=True):
     placement: Placement
     routing: Routing
+    forwarding: Forwarding
     authorize: Authorize
     keyvalue: KeyValue

@@ -27,6 +27,7 @@ NOTES = {
     "listeners.kafka.auto_create": "a topic that a client asks for is made, with `partitions` partitions",
     "listeners.kafka.session_timeout_ms_min": "a member of a group whose session timeout is shorter is refused",
     "listeners.flux.replication_factor": "of a topic made on first use; acks=all needs two in sync, if there are two",
+    "listeners.flux.forward": "ask the node that leads; off: tell the client where it is",
     "listeners.kafka.reauthentication_ms": "so long after it has said who it is a client has to say it again; 0 is never",
     "cluster": "the metadata of a cluster, kept in etcd; without it a node keeps its own in data_dir",
     "cluster.etcd": 'URLs of etcd\'s members, or "embedded": this node runs one beside itself',

@@ -14,5 +14,8 @@ DIALECT: Final = Dialect(
     title="Flux",
     port=9097,
     request_id="Id",
-    listener_options=(ListenerOption("replication_factor", 1, (1, REPLICAS_MAX)),),
+    listener_options=(
+        ListenerOption("replication_factor", 1, (1, REPLICAS_MAX)),
+        ListenerOption("forward", default=True),
+    ),
 )

@@ -48,11 +48,12 @@ _HEADER: Final = _LAYOUT.unpack_from
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """What a client asks. `id` is its own; `consistency` says how many replicas must agree."""
+    """What a client asks. `id` is its own; `consistency` says how many replicas must agree, where its version can."""
 
     id: int
     message: m.Message
     consistency: Consistency = Consistency.QUORUM
+    version: int = 1
 
 
 class Burst(msgspec.Struct, frozen=True):
@@ -185,11 +186,10 @@ class ServerConnection(Receiver):
     ) -> Request | RefusedFrame:
         """By the declaration: what is rare, and what is wrong."""
         try:
-            consistency = Consistency.QUORUM
-            if row.header_bytes == HEADER_2_BYTES:
-                consistency = _consistency(data[start - 1])
             message = fields.read_request(row.kind, data[start:end]) if message is None else message
-            return Request(request_id, message, consistency)
+            if row.header_bytes == HEADER_2_BYTES:
+                return Request(request_id, message, _consistency(data[start - 1]), 2)
+            return Request(request_id, message)
         except PayloadError as error:
             return self._refuse(error, error.status, request_id, close=False)
 
@@ -277,11 +277,9 @@ class ClientConnection(Answered):
             raise ValueError(f"{self._in_flight_max} requests are unanswered, no more may be")
         if version not in _VERSIONS or (version == 1 and request.consistency is not Consistency.QUORUM):
             raise ValueError(f"version {version} cannot say {request.consistency.name}")
-        row = BY_REQUEST[type(request.message)]
-        payload = fields.write_request(request.message)
-        head = _LAYOUT.pack(MAGIC << 16 | version << 8 | row.number, request.id, len(payload))
-        self._asked[request.id] = row.request
-        return head + payload if version == 1 else head + bytes((request.consistency,)) + payload
+        frame = write_request(request, version)
+        self._asked[request.id] = type(request.message)
+        return frame
 
     def _next(self) -> Response | NeedData:
         """An answer, in the server's order."""
@@ -306,6 +304,14 @@ class ClientConnection(Answered):
         if asked is None and request_id != NO_ID:
             raise ProtocolError(f"an answer came to request {request_id}, which was not asked", 4)
         return Response(request_id, read_answer(asked, first & 0xFF, data, at + HEADER_BYTES, end), asked)
+
+
+def write_request(request: Request, version: int) -> bytes:
+    """The bytes that ask."""
+    payload = fields.write_request(request.message)
+    number = BY_REQUEST[type(request.message)].number
+    head = _LAYOUT.pack(MAGIC << 16 | version << 8 | number, request.id, len(payload))
+    return head + payload if version == 1 else head + bytes((request.consistency,)) + payload
 
 
 def read_answer(asked: type[m.Message] | None, status: int, data: bytes, start: int, end: int) -> m.Message:
