@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,16 @@ def test_ports_move_on_and_folders_are_apart() -> None:
         assert (member.name, member.initial_cluster, member.election_ms) == (str(plan.number), peers, 300)
     used = [value for plan in plans for name, value in plan.settings.items() if name.endswith("port") and value]
     assert len(used) == len(set(used))
+
+
+def test_one_console_shows_all_unless_consoles_are_asked_for() -> None:
+    def consoles(**settings: object) -> list[bool]:
+        plans = plan_nodes(load_config(None, {}, settings), 3)
+        return [plan.settings.get("admin.enabled") != "false" for plan in plans]
+
+    assert consoles() == [True, False, False]
+    assert consoles(**{"admin.port": 9000}) == [True, False, False]
+    assert consoles(**{"admin.enabled": True}) == [True, True, True]
 
 
 def test_an_etcd_that_is_there_is_used() -> None:
@@ -113,6 +124,10 @@ def test_three_nodes_from_start_to_end(tmp_path: Path) -> None:
             timeout=SECONDS_MAX,
         )
         assert "3 of 3 nodes alive" in status.stdout
+        second = subprocess.run(command, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+        assert second.returncode == 3
+        assert f"nodes run over {tmp_path / 'data'} already: 3 nodes, {line.partition('with: ')[2]}" in second.stderr
+        assert f"stop them with: kill {process.pid}" in second.stderr
         third = processes_of(tmp_path / "data" / "node-3")
         (victim,) = [pid for pid in third if b"serve" in Path(f"/proc/{pid}/cmdline").read_bytes()]
         os.kill(victim, signal.SIGKILL)
@@ -126,3 +141,37 @@ def test_three_nodes_from_start_to_end(tmp_path: Path) -> None:
             process.kill()
         for pid in processes_of(tmp_path / "data"):
             os.kill(pid, signal.SIGKILL)
+
+
+CHILD = """\
+import json, signal
+print(json.dumps({"ports": {}, "admin": None}), flush=True)
+signal.pause()
+"""
+PARENT = f"""\
+import asyncio, sys
+from braidlog.cli.node.local_cluster import NodePlan, RunningNode
+
+class Plan(NodePlan, frozen=True):
+    def command(self):
+        return [sys.executable, "-c", {CHILD!r}]
+
+async def main():
+    node = RunningNode(Plan(1, "d", {{}}), print)
+    assert await node.start()
+    print(node._process.pid, flush=True)
+    await node.ended()
+
+asyncio.run(main())
+"""
+
+
+def test_a_node_ends_when_the_process_that_started_it_is_killed() -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    child = int(parent.stdout.readline())
+    assert Path(f"/proc/{child}").exists()
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    until(lambda: not Path(f"/proc/{child}").exists(), "the node has ended")

@@ -2,17 +2,21 @@
 
 Knows: which ports and folder each node gets, what a node says when it is ready, what to say of one that ends. Refuses to know:
 what nodes do among each other.
-Invariants: no node is left behind, whatever ended the others; of a node that dies by itself the number and the last words are
-told, and the others go on.
+Invariants: no node is left behind, whatever ended the others, or this process; of a node that dies by itself the number and the
+last words are told, and the others go on; one such process runs over a folder.
 """
 
 import asyncio
+import ctypes
+import fcntl
 import json
+import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import click
 import msgspec
@@ -31,6 +35,8 @@ HEARTBEAT_MS, ELECTION_MS = 30, 300
 STOP_SECONDS_MAX: Final = 60.0
 """A node hands over what it leads, syncs, and ends its member of etcd; only then it is killed."""
 LINE_BYTES_MAX: Final = 1024 * 1024
+LOCK_FILE: Final = "dev.lock"
+_PR_SET_PDEATHSIG: Final = 1  # prctl.h
 
 
 class NodePlan(msgspec.Struct, frozen=True):
@@ -62,11 +68,18 @@ def plan_nodes(loaded: LoadedConfig, count: int) -> list[NodePlan]:
         embedded = {"cluster.etcd": EMBEDDED, "cluster.initial_cluster": peers}
         embedded |= {"cluster.heartbeat_ms": HEARTBEAT_MS, "cluster.election_ms": ELECTION_MS}
     quiet = {} if "log.level" in changed else {"log.level": "warning"}
+    # One console shows all of them; two more processes would keep people waiting.
+    alone = {} if "admin.enabled" in changed else {"admin.enabled": "false"}
     return [
         NodePlan(
             number,
             str(Path(values["data_dir"]) / f"node-{number}"),
-            changed | quiet | embedded | {name: _port(values, name, number) for name in ports} | {"node": number},
+            changed
+            | quiet
+            | embedded
+            | ({} if number == _numbers(count)[0] else alone)
+            | {name: _port(values, name, number) for name in ports}
+            | {"node": number},
         )
         for number in _numbers(count)
     ]
@@ -107,6 +120,7 @@ class RunningNode:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
+            preexec_fn=_end_with_parent,
             limit=LINE_BYTES_MAX,
         )
         self._reading = asyncio.ensure_future(self._read_errors(self._process))
@@ -145,20 +159,40 @@ class RunningNode:
             await stop_member(Path(self.plan.folder) / MEMBER_FOLDER)
 
 
-async def run_cluster(plans: list[NodePlan], data_dir: str) -> None:
-    """Until a signal, or until no node is left."""
+def _end_with_parent() -> None:
+    """In the child: if whoever started it is killed, it is asked to stop, and ends its member of etcd as at any stop."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+@contextmanager
+def only_one(data_dir: str) -> Iterator[IO[str]]:
+    """The file that says who runs over a folder. It is let go by whatever end of this process."""
+    folder = Path(data_dir)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK_FILE).open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            end(REFUSED, f"nodes run over {data_dir} already: {file.read().strip() or 'they are starting'}")
+        file.truncate(0)
+        yield file
+
+
+async def run_cluster(plans: list[NodePlan], data_dir: str, note: Callable[[str], object]) -> None:
+    """Until a signal, or until no node is left. `note`: for whoever starts a second one."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     nodes = [RunningNode(plan, lambda line: click.echo(line, err=True)) for plan in plans]
     try:
-        await _run(nodes, stopping, data_dir)
+        await _run(nodes, stopping, data_dir, note)
     finally:
         await asyncio.gather(*(node.stop() for node in nodes))
 
 
-async def _run(nodes: list[RunningNode], stopping: asyncio.Event, data_dir: str) -> None:
+async def _run(nodes: list[RunningNode], stopping: asyncio.Event, data_dir: str, note: Callable[[str], object]) -> None:
     stop = asyncio.ensure_future(stopping.wait())
     starting = {asyncio.ensure_future(node.start()): node for node in nodes}
     while starting and not stopping.is_set():
@@ -171,6 +205,7 @@ async def _run(nodes: list[RunningNode], stopping: asyncio.Event, data_dir: str)
     if stopping.is_set():
         return
     _announce(nodes, data_dir)
+    note(f"{plural(len(nodes), 'node')}, {_how_to_ask(nodes)}; stop them with: kill {os.getpid()}")
     running = {asyncio.ensure_future(node.ended()): node for node in nodes}
     while running and not stopping.is_set():
         await asyncio.wait({stop, *running}, return_when=asyncio.FIRST_COMPLETED)
@@ -187,20 +222,19 @@ async def _run(nodes: list[RunningNode], stopping: asyncio.Event, data_dir: str)
 def _announce(nodes: list[RunningNode], data_dir: str) -> None:
     click.echo(f"braidlog is ready: {plural(len(nodes), 'node')}; their data is in {data_dir}")
     doors = sorted(nodes[0].ports)
-    head = ["NODE", *(door.upper() for door in doors), "CONSOLE"]
-    rows = [
-        [
-            node.plan.number,
-            *(node.ports.get(door) for door in doors),
-            None if node.admin is None else f"http://127.0.0.1:{node.admin}/",
-        ]
-        for node in nodes
-    ]
-    print_table(head, rows, indent="  ")
+    rows = [[node.plan.number, *(node.ports.get(door) for door in doors)] for node in nodes]
+    print_table(["NODE", *(door.upper() for door in doors)], rows, indent="  ")
+    for node in nodes:
+        if node.admin is not None:
+            click.echo(f"Console of node {node.plan.number}: http://127.0.0.1:{node.admin}/cluster")
     if "kafka" in doors:
-        hosts = ",".join(f"127.0.0.1:{node.ports['kafka']}" for node in nodes)
-        click.echo(f"Ask them with: braid cluster status --server kafka://{hosts}")
+        click.echo(f"Ask them with: {_how_to_ask(nodes)}")
     click.echo("Stop all with Ctrl-C.")
+
+
+def _how_to_ask(nodes: list[RunningNode]) -> str:
+    hosts = ",".join(f"127.0.0.1:{node.ports['kafka']}" for node in nodes if "kafka" in node.ports)
+    return f"braid cluster status --server kafka://{hosts}"
 
 
 def dev_cluster(loaded: LoadedConfig, count: int) -> None:
@@ -209,4 +243,11 @@ def dev_cluster(loaded: LoadedConfig, count: int) -> None:
         check_program(find_program())
     if count % 2 == 0:
         say(f"{count} nodes survive the loss of as many as {count - 1} do: odd numbers are better")
-    asyncio.run(run_cluster(plan_nodes(loaded, count), loaded.config.data_dir))
+    plans, data_dir = plan_nodes(loaded, count), loaded.config.data_dir
+    with only_one(data_dir) as file:
+
+        def note(words: str) -> None:
+            file.write(words)
+            file.flush()
+
+        asyncio.run(run_cluster(plans, data_dir, note))
