@@ -7,7 +7,9 @@ from tests.broker.node import Node, batch_of
 from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, three_nodes
 
 from braidlog.adapters.kafka.configuring import RATE
+from braidlog.adapters.kafka.errors import code_of
 from braidlog.cluster import events as e
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
@@ -58,6 +60,19 @@ def test_kafka_topics_are_placed_as_they_are_asked_for() -> None:
     grown = topics.CreatePartitionsRequestTopic("placed", 3, [topics.CreatePartitionsRequestAssignment([2, 1])])
     assert kafka(node, topics.CreatePartitionsRequest([grown])).results[0].error_code == E.NONE
     assert [each.replicas for each in node.services.hosting.meta("placed").assignments] == [(3, 2), (1, 3), (2, 1)]
+
+
+def test_too_few_nodes_for_a_topic_and_too_few_replicas_for_a_record_are_told_apart() -> None:
+    node = three_nodes()
+    for number in (1, 3):
+        node.services.metadata.change_alone([e.FenceNode(node=number, incarnation=1)])
+    topic = topics.CreateTopicsRequestTopic("placed", num_partitions=1, replication_factor=1)
+    assigned = [topics.CreateTopicsRequestAssignment(0, [1, 3])]
+    nowhere = topics.CreateTopicsRequestTopic("placed", num_partitions=-1, replication_factor=-1, assignments=assigned)
+    assert kafka(node, topics.CreateTopicsRequest([nowhere])).topics[0].error_code == E.INVALID_REPLICATION_FACTOR
+    assert kafka(node, topics.CreateTopicsRequest([topic])).topics[0].error_code == E.NONE
+    refused = BrokerError(Reason.NOT_ENOUGH_REPLICAS, "1 of 3 replicas are in sync, 2 must be")
+    assert code_of(refused) is E.NOT_ENOUGH_REPLICAS, "a producer tries that again"
 
 
 def test_kafka_metadata_of_a_partition_without_a_leader_and_of_one_whose_leader_has_no_such_door() -> None:

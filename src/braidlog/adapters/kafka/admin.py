@@ -78,9 +78,14 @@ async def _create(
         changes[NOTED] = services.configs.noted({}, changes)
         min_in_sync = changes.pop(MIN_IN_SYNC, None)
         placed = _placed(topic, services)
-        await services.topics.create(
-            topic.name, partitions, settings=changes, min_in_sync=min_in_sync, placed=placed, by=by
-        )
+        try:
+            await services.topics.create(
+                topic.name, partitions, settings=changes, min_in_sync=min_in_sync, placed=placed, by=by
+            )
+        except BrokerError as error:
+            if error.reason is Reason.NOT_ENOUGH_REPLICAS:  # of a producer clients would try that again
+                raise Refusal(E.INVALID_REPLICATION_FACTOR, str(error)) from error
+            raise
     shown = settings.show(services.configs.describe(topic.name)) if not validate_only else []
     return m.CreateTopicsResponseTopic(
         topic.name,
