@@ -263,7 +263,6 @@ def test_a_node_that_drains_leads_nothing_and_stays_in_sync() -> None:
     cluster.run(proposals.drain(nodes[0].metadata, 2))
     cluster.world.advance(1_000)
     image = nodes[2].metadata.image
-    assert proposals.led_by(image, 2) == []
     assert led(nodes[2]) == [1, 3]
     assert image.assignment("t", 1).in_sync == (2, 3, 1)
     cluster.run(proposals.drain(nodes[0].metadata, 2, is_draining=False))

@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Message, Producer
 from tests.broker.node import batch_of
 from tests.cli.braid import Braid, check
 from tests.cli.braid import until as braid_until
@@ -335,6 +338,61 @@ def test_a_node_is_drained_and_may_lead_again(cluster: ClusterProcess) -> None:
     moved = next(each for each in events if each["topic"] == "drained" and "(was node 3)" in each["words"])
     check("cluster-event", moved)
     assert moved["event"] == "AssignPartition"
+
+
+def in_sync(client: Client, topic: str) -> int:
+    """How many replicas of a topic's partitions are, where the fewest are."""
+    return min(len(each.in_sync) for each in client.admin.describe_cluster().partitions if each.topic == topic)
+
+
+def test_a_rolling_restart_under_load_loses_nothing_and_shows_no_error(cluster: ClusterProcess) -> None:
+    """A producer of librdkafka and one of ours, both idempotent with acks=all; node after node is stopped and started."""
+    errors, acknowledged = list[str](), list[bytes | None]()
+
+    def delivered(error: object, message: Message) -> None:
+        if error is not None:
+            errors.append(str(error))
+        else:
+            acknowledged.append(message.value())
+
+    addresses = cluster.url("kafka").removeprefix("kafka://")
+    foreign = Producer({"bootstrap.servers": addresses, "enable.idempotence": True, "linger.ms": 0, "log_level": 0})
+    with connect(cluster.url("kafka")) as client:
+        client.admin.create_topic("rolled", partitions=3)
+        own = client.producer(acks="all", idempotent=True)
+        sent, is_over = list[bytes](), threading.Event()
+
+        def load() -> None:
+            while not is_over.wait(0.05):
+                for producer, partition in ((b"foreign", 0), (b"own", 1), (b"foreign", 2)):
+                    value = b"%s %d" % (producer, len(sent))
+                    sent.append(value)
+                    if producer == b"foreign":
+                        foreign.produce("rolled", value, partition=partition, on_delivery=delivered)
+                    else:
+                        own.send_and_wait("rolled", value, partition=partition)
+                foreign.poll(0)
+
+        with ThreadPoolExecutor(1) as pool:
+            loading = pool.submit(load)
+            try:
+                for number in NODES:
+                    assert cluster[number].stop() == 0
+                    cluster[number].restart()
+                    braid_until(lambda: in_sync(client, "rolled") == len(NODES), "in sync")
+            finally:
+                is_over.set()
+            loading.result()
+        assert foreign.flush(SECONDS_MAX) == 0
+        assert errors == []
+        assert set(acknowledged) == {value for value in sent if value.startswith(b"foreign")}
+        consumer = client.consumer()
+        consumer.assign("rolled", start="earliest")
+        found: list[bytes | None] = []
+        while len(found) < len(sent):
+            found += [record.value for record in consumer.poll(timeout=SECONDS_MAX)]
+        assert len(found) == len(sent)
+        assert set(found) == set(sent)
 
 
 @pytest.fixture

@@ -102,9 +102,3 @@ async def drain(metadata: Metadata, node: int, *, is_draining: bool = True) -> N
 async def remove(metadata: Metadata, node: int) -> None:
     """A node that is fenced and holds nothing is gone for good; refused, in words, as long as that is not so."""
     await metadata.change(lambda _: [e.RemoveNode(node_id=str(node))])
-
-
-def led_by(image: Image, node: int) -> list[PartitionKey]:
-    """The partitions that a node leads."""
-    topics = image.topics.items()
-    return [(name, at) for name, topic in topics for at, each in enumerate(topic.assignments) if each.leader == node]

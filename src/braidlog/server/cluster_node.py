@@ -32,6 +32,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import EtcdReport
 from braidlog.model.world import World
 from braidlog.partition.cluster_partition import ClusterPartition, Key
+from braidlog.partition.handing_over import HandingOver
 from braidlog.partition.hosted import Role
 from braidlog.partition.node_replicas import NodeReplicas
 from braidlog.replication.swim import Members
@@ -55,6 +56,7 @@ log = logging.getLogger("braidlog.cluster")
 GOSSIP: Final = "gossip"
 PEERS: Final = "peers"
 DRAIN_SECONDS_MAX: Final = 10.0
+NAMED_MAX: Final = 100
 LEAD_SECONDS_MAX: Final = 5.0
 """How long a start waits for the leaderships that nobody else can have."""
 LOOK_SECONDS: Final = 0.02
@@ -285,23 +287,24 @@ class ClusterNode:
         if self._listener is None or self._registrar is None or self._registrar.incarnation is None or self._is_leaving:
             return
         self._is_leaving = True
+        led = HandingOver(self.replicas.partitions)
         until = self._world.monotonic() + DRAIN_SECONDS_MAX
         with contextlib.suppress(BrokerError, TimeoutError):  # without etcd nothing moves
             async with asyncio.timeout(DRAIN_SECONDS_MAX):
                 await proposals.drain(self._metadata, self.number)
-        while self._movable() and self._world.monotonic() < until:
+        while (left := self._movable(led)) and self._world.monotonic() < until:
             await self._world.wakeup().wait(LOOK_SECONDS)
-        if left := self._movable():
-            log.warning("%d partitions could not be led by others in time: %s", len(left), ", ".join(left[:10]))
+        if left:
+            log.warning("%d partitions are not served by others yet: %s", len(left), ", ".join(left[:NAMED_MAX]))
         self.gossip.leave()
 
-    def _movable(self) -> Sequence[str]:
-        """What this node leads, and another that lives and is in sync could."""
+    def _movable(self, led: HandingOver) -> Sequence[str]:
+        """What this node led and nobody serves yet, but another that lives and is in sync could."""
         image = self._metadata.image
         nodes = image.cluster.nodes()
         others = {number for number, node in nodes.items() if node.may_lead and number != self.number}
-        led = proposals.led_by(image, self.number)
-        return [name_of(*key) for key in led if others & {*image.assignment(*key).in_sync}]
+        left = [(each.topic, each.number) for each in led.left() if each.topic in image.topics]
+        return [name_of(*key) for key in left if others & {*image.assignment(*key).in_sync}]
 
     async def disconnect(self) -> None:
         """Nobody is heard any more, and nobody is told anything."""

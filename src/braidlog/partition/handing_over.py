@@ -1,0 +1,32 @@
+"""What a node led when it began to leave, until the new leaders serve it.
+
+Knows: from the replica here, which follows by then, how far the new leader's watermark is. Refuses to know: who is to lead, how
+long is waited. Invariant: a partition is handed over when its new leader has told of a watermark at or above all that was in the
+log here when it began to follow: from then on that leader answers where readers end, and acknowledges.
+"""
+
+from collections.abc import Iterable
+
+from braidlog.partition.cluster_partition import ClusterPartition
+from braidlog.partition.hosted import Role
+from braidlog.replication.replica_state import Follower
+
+
+class HandingOver:
+    """Ask `left` until nothing is."""
+
+    def __init__(self, partitions: Iterable[ClusterPartition]) -> None:
+        self._waiting = [each for each in partitions if each.role is Role.LEADER]
+        self._ends: dict[ClusterPartition, int] = {}
+
+    def left(self) -> list[ClusterPartition]:
+        """What is not handed over yet."""
+        self._waiting = [each for each in self._waiting if not self._is_over(each)]
+        return self._waiting
+
+    def _is_over(self, partition: ClusterPartition) -> bool:
+        role = partition.replicated.replica.role
+        if not isinstance(role, Follower) or not role.agrees:
+            return partition.is_gone
+        end = self._ends.setdefault(partition, partition.end_offset)
+        return partition.high_watermark >= min(end, partition.end_offset)
