@@ -272,6 +272,19 @@ def test_a_node_that_drains_leads_nothing_and_stays_in_sync() -> None:
         cluster.run(proposals.drain(nodes[0].metadata, 9))
 
 
+def test_a_node_that_cannot_register_says_why_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    node = Node(cluster, 1)
+    node.client.fate = lambda _: Fate.NOT_ARRIVED
+    registering = cluster.world.spawn(node.registrar.register())
+    cluster.world.advance(35_000)
+    said = [each for each in caplog.messages if each.startswith("node 1 is not registered yet, and tries again: etcd")]
+    assert len(said) in (2, 3), "every 10 s or so"
+    node.client.fate = lambda _: Fate.DONE
+    cluster.world.advance(1_000)
+    assert registering.result() == 1
+
+
 def test_a_view_follows_what_has_changed() -> None:
     cluster = Cluster()
     nodes = three(cluster)

@@ -4,6 +4,7 @@ Knows: how to ask until it is known which incarnation this is. Refuses to know: 
 Invariants: nothing is acted on before `register` has returned; a number belongs to one name, and to one folder at a time.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -17,7 +18,11 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
 from braidlog.replication.registration import Life, remembered
 
+log = logging.getLogger("braidlog.cluster")
+
 AGAIN_SECONDS: Final = 0.05
+SAID_SECONDS: Final = 10.0
+"""How often a node that cannot register says why."""
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,12 +76,16 @@ class Registrar:
             found = self._metadata.seq + 1
             return [self._event(image, found, damaged)]
 
+        said = self._world.monotonic()
         while True:
             try:
                 await self._metadata.change(decide)
             except BrokerError as error:
                 if error.reason is not Reason.UNAVAILABLE:
                     raise
+                if self._world.monotonic() - said >= SAID_SECONDS:
+                    said = self._world.monotonic()
+                    log.warning("node %d is not registered yet, and tries again: %s", self._described.number, error)
                 await self._world.wakeup().wait(AGAIN_SECONDS)
             else:
                 return found

@@ -113,6 +113,7 @@ class ClusterNode:
         self._registrar: Registrar | None = None
         self._acted = -1
         self._is_leaving = False
+        self.has_joined = False
 
     @property
     def store(self) -> EtcdStore:
@@ -229,6 +230,7 @@ class ClusterNode:
         until = self._world.monotonic() + LEAD_SECONDS_MAX
         while self._is_to_lead() and self._world.monotonic() < until:
             await self._world.wakeup().wait(LOOK_SECONDS)
+        self.has_joined = True
 
     def _is_to_lead(self) -> bool:
         """Whether a partition waits for this node to lead it: its clients would be told to come again."""

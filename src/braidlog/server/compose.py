@@ -62,6 +62,7 @@ log = logging.getLogger("braidlog.server")
 VERSION: Final = metadata.version("braidlog")
 
 EXPIRE_SECONDS = 1.0
+TELL_SECONDS = 10.0
 RETAIN_SECONDS = 30.0
 UPKEEP_SECONDS_MAX: Final = 3600.0
 """For one new segment of a compaction; and to wait behind others."""
@@ -113,6 +114,7 @@ class Server:
 
     async def start(self) -> None:
         """Recover, then listen. Nobody is served before everything that was promised is back."""
+        self._tasks.every(TELL_SECONDS, partial(self._tell_start, self._clock.monotonic()), "start")
         try:
             await self._start()
         except BaseException:
@@ -205,6 +207,18 @@ class Server:
         log.info("braidlog %s serves %s as node %s: %s", VERSION, config.data_dir, config.node, ports)
         log.info("recovered %s; ready after %.1f s", self._recovered, self._clock.monotonic() - began)
         self._is_serving = True
+
+    async def _tell_start(self, began: float) -> None:
+        if not self._is_serving and not self._stopping.is_set():
+            log.warning("not ready after %.0f s: waits for %s", self._clock.monotonic() - began, self._waits_for())
+
+    def _waits_for(self) -> str:
+        if self.services is None or not self._recovered:
+            return "the metadata" if self.services is None else "its partitions, which are being opened"
+        is_joining = self._cluster is not None and not self._cluster.has_joined
+        return (
+            "its cluster, in which it registers" if is_joining else "transactions that were decided and have not ended"
+        )
 
     def _take_ports(self) -> None:
         """Before anything is recovered, which may take long: who connects meanwhile waits until the node is ready."""

@@ -32,6 +32,7 @@ from braidlog.cluster.local import METADATA_TOPIC
 from braidlog.cluster.store import Conflict
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.server import compose
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
 from braidlog.server.etcd import cluster_store, member
@@ -368,6 +369,19 @@ def test_no_etcd_is_an_error_that_says_how_to_get_one(tmp_path: Path, monkeypatc
     program.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda _: str(program))
     assert "is etcd 3.5.2, whose members can differ" in refusal(config_for(tmp_path / "b", "embedded", "p"))
+
+
+def test_a_start_that_takes_long_says_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(compose, "TELL_SECONDS", 0.02)
+    monkeypatch.setattr(cluster_store, "SAY_SECONDS", 0.02)
+    monkeypatch.setattr(cluster_store, "START_SECONDS_MAX", 1.0)
+    with ports(1) as (nobody,):
+        assert "the metadata cannot be reached" in refusal(config_for(tmp_path, f"http://127.0.0.1:{nobody}", "p"))
+    said = [each for each in caplog.messages if each.startswith("waiting for etcd, up to ")]
+    assert len(said) > 1
+    assert any("not ready after" in each and "waits for the metadata" in each for each in caplog.messages)
 
 
 def renewed(authority: Pair, folder: Path, name: str) -> bytes:

@@ -46,6 +46,7 @@ T = TypeVar("T")
 START_SECONDS_MAX: Final = 60.0
 """Members that are started at the same time as the node may take so long to elect one of them."""
 AGAIN_SECONDS: Final = 0.2
+SAY_SECONDS: Final = 10.0
 RESERVE_SECONDS: Final = 1.0
 MEMBER_FOLDER: Final = "etcd"
 
@@ -253,14 +254,14 @@ async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
     """Until somebody answers: members may be starting, or electing one of them."""
     loop = asyncio.get_running_loop()
     until = loop.time() + START_SECONDS_MAX
-    said = False
+    say_at = loop.time()
     while True:
         try:
             return await call()
         except EtcdAwayError as error:
             if loop.time() >= until:
                 raise
-            if not said:
-                log.warning("waiting for etcd, up to %.0f s: %s", START_SECONDS_MAX, error)
-                said = True
+            if loop.time() >= say_at:
+                log.warning("waiting for etcd, up to %.0f s more: %s", until - loop.time(), error)
+                say_at = loop.time() + SAY_SECONDS
         await asyncio.sleep(AGAIN_SECONDS)
