@@ -122,7 +122,7 @@ bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH=
 bench-replication: setup ## processor time of a leader and its followers over loopback (BENCH="--partitions 100" for more)
 	$(BIN)/python -m benchmarks.replication $(BENCH)
 
-bench-cluster: setup ## three nodes: fail-over (kill, stop, etcd, many), memory and processor time at rest (BENCH="kill --count 100")
+bench-cluster: setup ## three nodes: fail-over, at rest, and beside three of Apache Kafka (Java 17+, Maven); BENCH="kill --count 100", BENCH="produce single --quick"
 	$(BIN)/python -m benchmarks.cluster $(BENCH)
 
 bench-kafka: setup ## Kafka's door against Apache Kafka's broker (Java 17+, Maven), in one run

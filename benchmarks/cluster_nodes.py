@@ -26,7 +26,8 @@ from braidlog.server.etcd.member import stop_member
 from braidlog.testing.server import ServerProcess, hold_port
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.kafka.connection import ClientConnection
-from braidlog.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from braidlog.wire.kafka.messages.cluster import MetadataRequest, MetadataRequestTopic
+from braidlog.wire.kafka.rows import Message
 
 NUMBERS = (1, 2, 3)
 ASK_SECONDS_MAX = 5.0
@@ -94,31 +95,13 @@ class Cluster:
 
     def partitions(self, number: int, topic: str) -> list[PartitionState]:
         """As this node has it; none if it does not answer, or knows no such topic."""
-        said = self._ask(number, MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False))
-        found = () if said is None else said.topics[0].partitions
-        ordered = sorted(found, key=lambda each: each.partition_index)
-        return [PartitionState(each.leader_id, each.leader_epoch, tuple(sorted(each.isr_nodes))) for each in ordered]
-
-    def _ask(self, number: int, question: MetadataRequest) -> MetadataResponse | None:
-        connection = ClientConnection("bench")
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection(self.nodes[number].address("kafka"), ASK_SECONDS_MAX) as line,
-        ):
-            line.sendall(connection.request(question, METADATA_VERSION))
-            while data := line.recv(RECEIVE_BYTES):
-                connection.receive(data)
-                said = connection.next_event()
-                if said is not NEED_DATA:
-                    answer: MetadataResponse = said.message
-                    return answer
-        return None
+        return partitions_by(self.nodes[number].address("kafka"), topic)
 
     def _meet(self) -> None:
         """Until each node knows of all: only then topics of three replicas can be made."""
         nothing, until = threading.Event(), time.monotonic() + MEET_SECONDS_MAX
         while True:
-            told = [self._ask(number, MetadataRequest([])) for number in NUMBERS]
+            told = [ask(node.address("kafka"), MetadataRequest([])) for node in self.nodes.values()]
             if all(each is not None and len(each.brokers) == len(NUMBERS) for each in told):
                 return
             if time.monotonic() > until:
@@ -164,3 +147,26 @@ def cluster(*settings: str, parent: str | None = None) -> Iterator[Cluster]:
 def processor_seconds(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# -- what a node says --------------------------------------------------------------------------------------------
+
+
+def ask(address: tuple[str, int], question: Message, version: int = METADATA_VERSION) -> Any:  # noqa: ANN401 - each has its own
+    """The answer of one node, ours or another's; None if there is none."""
+    connection = ClientConnection("bench")
+    with contextlib.suppress(OSError), socket.create_connection(address, ASK_SECONDS_MAX) as line:
+        line.sendall(connection.request(question, version))
+        while data := line.recv(RECEIVE_BYTES):
+            connection.receive(data)
+            said = connection.next_event()
+            if said is not NEED_DATA:
+                return said.message
+    return None
+
+
+def partitions_by(address: tuple[str, int], topic: str) -> list[PartitionState]:
+    said = ask(address, MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False))
+    found = () if said is None else said.topics[0].partitions
+    ordered = sorted(found, key=lambda each: int(each.partition_index))
+    return [PartitionState(each.leader_id, each.leader_epoch, tuple(sorted(each.isr_nodes))) for each in ordered]

@@ -66,6 +66,17 @@ class Security(NamedTuple):
     truststore: str
 
 
+class Quorum(NamedTuple):
+    """The nodes of a cluster: its id, and by number the port of each that the others reach it by."""
+
+    identity: str
+    ports: Mapping[int, int]
+
+
+def new_identity() -> str:
+    return urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+
+
 def version() -> str:
     return maven.version(POM, "kafka")
 
@@ -94,12 +105,14 @@ class KafkaPeer:
         settings: Mapping[str, str] | None = None,
         security: Security | None = None,
         ports: Mapping[str, int] | None = None,
+        quorum: Quorum | None = None,
     ) -> None:
-        """`ports`: of listeners that must have a certain one."""
+        """`ports`: of listeners that must have a certain one. `quorum`: all of its cluster; its number is in `settings`."""
         self._heap = heap
         self._settings = dict(settings or {})
         self._security = security
         self._wanted_ports = dict(ports or {})
+        self._quorum = quorum
         self._folder: Path | None = None
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
@@ -116,7 +129,7 @@ class KafkaPeer:
         self._folder = Path(tempfile.mkdtemp(prefix="kafka-peer-"))
         lines = self._properties(controller)
         (self._folder / "node.properties").write_text("".join(f"{k}={v}\n" for k, v in lines.items()), encoding="utf-8")
-        identity = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        identity = self._quorum.identity if self._quorum else new_identity()
         command = ["kafka.tools.StorageTool", "format", "-t", identity, "-c", f"{self._folder}/node.properties"]
         for name, password in (self._security.users if self._security else {}).items():
             for scram in SCRAMS:
@@ -127,8 +140,11 @@ class KafkaPeer:
     def _properties(self, controller: int) -> dict[str, str]:
         listeners = [f"{name.upper()}://127.0.0.1:{port}" for name, port in self.ports.items()]
         protocols = {"controller": "PLAINTEXT"} | {name: PROTOCOLS[name] for name in self.ports}
+        node = int((ALONE | self._settings)["node.id"])
+        voters = self._quorum.ports if self._quorum else {node: controller}
+        controller = voters[node]
         lines = ALONE | {
-            "controller.quorum.voters": f"{(ALONE | self._settings)['node.id']}@127.0.0.1:{controller}",
+            "controller.quorum.voters": ",".join(f"{node}@127.0.0.1:{port}" for node, port in voters.items()),
             "listeners": ",".join([*listeners, f"CONTROLLER://127.0.0.1:{controller}"]),
             "advertised.listeners": ",".join(listeners),
             "listener.security.protocol.map": ",".join(f"{n.upper()}:{p}" for n, p in protocols.items()),
