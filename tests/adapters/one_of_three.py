@@ -19,6 +19,7 @@ class Client:
     principal = "anonymous"
     address = OWN
     peer = "10.9.9.9:1"
+    is_forwarded = False
 
     def hold(self, more_bytes: int) -> None:
         pass

@@ -153,6 +153,10 @@ class ForwardingAdapter(RoutedAdapter):
         """Whether a request is handed on if another node serves it."""
         return self._forwarding.calls is not None
 
+    def hands_on(self, error: BrokerError) -> bool:
+        """Whether what was refused so is asked of another node; not what clients look for themselves."""
+        return is_elsewhere(error)
+
     def wait_ms(self, request: Any) -> int:  # noqa: ANN401, ARG002 - most wait for nothing
         """How long a request says that its answer may take."""
         return 0
@@ -173,7 +177,7 @@ class ForwardingAdapter(RoutedAdapter):
         try:
             return await serving
         except BrokerError as error:
-            if not is_elsewhere(error):
+            if not self.hands_on(error):
                 raise
             refusal = error.with_traceback(None)
         return await self._forward(route, conversation, request, refusal)

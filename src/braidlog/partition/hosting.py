@@ -155,13 +155,17 @@ class Hosting:
 
     def sole_partition(self, name: str) -> HostedPartition:
         """The partition of a topic that has one: for dialects that know no partitions."""
+        self.check_sole_partition(name)
+        return self.partition(name, 0)
+
+    def check_sole_partition(self, name: str) -> None:
+        """It need not be here."""
         partitions = self.meta(name).partitions
         if partitions != 1:
             raise BrokerError(
                 Reason.INVALID_PARTITION_COUNT,
                 f"topic {name!r} has {partitions} partitions; this protocol knows none, and serves topics of one",
             )
-        return self.partition(name, 0)
 
     def hosted(self, name: str, number: int) -> HostedPartition | None:
         """The partition if it is open: who only looks opens nothing."""

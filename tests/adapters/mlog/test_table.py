@@ -6,6 +6,8 @@ The tests iterate over the table itself: a row that nobody provokes fails.
 import asyncio
 import struct
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -153,7 +155,8 @@ class _Leaderless(MlogAdapter):
 
 
 async def _ask_leaderless(request: m.Request) -> RPCErrorResponse:
-    adapter = _Leaderless(None)  # type: ignore[arg-type]
+    stub: Any = SimpleNamespace(forwarding=None, routing=SimpleNamespace(is_coordinator=True))
+    adapter = _Leaderless(stub)
     listener = Listener(
         adapter, session_limits=SessionLimits(), connection_limits=ConnectionLimits(), budget=Budget(2**30)
     )

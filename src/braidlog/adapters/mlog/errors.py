@@ -35,7 +35,8 @@ CODES: dict[Reason, tuple[E, ...]] = {
     Reason.TIMED_OUT: (),
     # To a producer 4, to FindTopicLeader 10, to who changes metadata 11, to a consumer 3: each makes its client look again.
     Reason.NOT_LEADER: (E.NOT_TOPIC_LEADER, E.LEADER_ADDR_REQUIRED, E.RAFT_LEADER_UNAVAILABLE, E.TOPIC_NOT_FOUND),
-    Reason.NOT_COORDINATOR: (E.COMMIT_OFFSET, E.RECOVER_OFFSETS),
+    # To a consumer that goes on where it was 3, so that it looks again.
+    Reason.NOT_COORDINATOR: (E.COMMIT_OFFSET, E.RECOVER_OFFSETS, E.TOPIC_NOT_FOUND),
     Reason.REPLICA_NOT_FOUND: (),
     Reason.NOT_ENOUGH_REPLICAS: (E.NOT_ENOUGH_NODES, E.TIMEOUT_CATCH_UP),
     Reason.ACKS_TIMED_OUT: (E.TIMEOUT_CATCH_UP,),

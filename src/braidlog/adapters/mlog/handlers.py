@@ -7,25 +7,25 @@ A consumer and a replica ask with the same messages; `ReplicaNodeID` tells them 
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
-from braidlog.adapters.contract import Conversation, Stream
+import msgspec
+
+from braidlog.adapters.contract import Conversation, Relayed, Stream
+from braidlog.adapters.mlog import topics
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
-from braidlog.adapters.routing import TO_BE_KNOWN, Route, RoutedAdapter, always, named
+from braidlog.adapters.mlog.topics import led
+from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Route, always, named
 from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.broker.topics import Placed
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.offsets import Commit, check_group_name
-from braidlog.model.address import Address, show_address
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.names import node_number
 from braidlog.model.record import Record
 from braidlog.partition.append import Acks, Appended
 from braidlog.partition.fetch import OffsetOutOfRange
-from braidlog.partition.hosted import HostedPartition, Role
-from braidlog.replication.assignment import Assignment
+from braidlog.partition.hosted import HostedPartition
 from braidlog.wire.mlog import messages as m
-from braidlog.wire.mlog.connection import ServerConnection, frame
+from braidlog.wire.mlog.connection import ClientConnection, ServerConnection, frame
 from braidlog.wire.mlog.errors import RPCErrorResponse
 from braidlog.wire.mlog.replication import HEADER_BYTES, RECORD_HEADER_BYTES, ReplicationRecord
 from braidlog.wire.mlog.replication import encode_batch as encode_replication_batch
@@ -48,8 +48,6 @@ STREAM_WAIT_MS = 60_000
 RECORDS_PER_BATCH = 500
 """Fetch reads one record, and a batch is decoded whole for it: a large ProduceBatch becomes several, in one append."""
 
-UNKNOWN_END = -1
-"""Instead of the end of a log on another node."""
 _ACKS = {m.AckMode.NONE: Acks.NONE, m.AckMode.LEADER: Acks.LEADER, m.AckMode.ALL: Acks.ALL}
 
 
@@ -68,7 +66,7 @@ async def produce_batch(message: m.ProduceBatchRequest, services: Services, _: C
 
 
 async def _append(services: Services, topic: str, values: Sequence[bytes | None], acks: int) -> Appended:
-    _led(services, topic)
+    led(services, topic)
     _check_values(values, value_bytes_max(topic))
     if acks not in _ACKS:
         raise BrokerError(
@@ -161,17 +159,10 @@ async def fetch_stream_as_replica(_: m.FetchStreamRequest, __: Services, ___: Co
 async def _push_records(services: Services, conversation: Conversation, topic: str, offset: int) -> None:
     while not conversation.is_closing:
         found = await services.fetch.records(topic, 0, offset, bytes_max=READ_BYTES, wait_ms=STREAM_WAIT_MS)
-        _led(services, topic)
+        led(services, topic)
         for piece in _pieces(found.records, len(found.records), READ_BYTES):
             await conversation.push(conversation.connection.push_entries(_entries(piece)))
         offset = found.next_offset
-
-
-def _led(services: Services, topic: str) -> HostedPartition:
-    """The topic's one partition, led by this node."""
-    hosted = services.hosting.sole_partition(topic)
-    hosted.require_leader()
-    return hosted
 
 
 def _consumer(
@@ -180,7 +171,7 @@ def _consumer(
     conversation: Conversation,
 ) -> tuple[HostedPartition, int]:
     """Where a consumer reads: 0 is "where I was", and what retention has taken is passed over (entries tell their offsets)."""
-    hosted = _led(services, message.topic)
+    hosted = led(services, message.topic)
     offset, group = message.offset, _group(message)
     if not offset and services.authorize.is_allowed(conversation.principal, Operation.DESCRIBE, group, Kind.GROUP):
         offset = _committed(services, message.topic, group)
@@ -189,7 +180,7 @@ def _consumer(
 
 def _replica(services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.ReplicateRequest) -> HostedPartition:
     """The partition a replica copies; by asking from an offset on it says that it has everything below."""
-    _led(services, message.topic)
+    led(services, message.topic)
     return services.fetch.replica_fetched(message.topic, 0, message.replica_node_id, message.offset)
 
 
@@ -274,7 +265,7 @@ async def _push_batches(
     topic, connection = message.topic, conversation.connection
     offset = message.offset
     while offset < end_offset and not conversation.is_closing:
-        epoch = _led(services, topic).leader_epoch
+        epoch = led(services, topic).leader_epoch
         found = await services.fetch.records(
             topic, 0, offset, bytes_max=READ_BYTES, committed_only=False, replica=message.replica_node_id
         )
@@ -300,7 +291,7 @@ def _replication_batch(topic: str, records: Sequence[Record], epoch: int) -> byt
 async def apply_isr_update(
     message: m.ApplyIsrUpdateEventRequest, services: Services, _: Conversation
 ) -> m.ApplyIsrUpdateEventResponse:
-    _led(services, message.topic)
+    led(services, message.topic)
     await services.placement.set_in_sync(message.topic, 0, message.replica_node_id, in_sync=message.isr)
     return m.ApplyIsrUpdateEventResponse()
 
@@ -311,14 +302,14 @@ async def apply_isr_update(
 async def commit_offset(
     message: m.CommitOffsetRequest, services: Services, conversation: Conversation
 ) -> m.CommitOffsetResponse:
-    services.hosting.sole_partition(message.topic)
+    services.hosting.check_sole_partition(message.topic)
     wanted = [Commit(message.topic, 0, message.offset)]
     await services.offsets.commit(_group(message), wanted, by=conversation.principal)
     return m.CommitOffsetResponse(success=True)
 
 
 async def fetch_offset(message: m.FetchOffsetRequest, services: Services, _: Conversation) -> m.FetchOffsetResponse:
-    services.hosting.sole_partition(message.topic)
+    services.hosting.check_sole_partition(message.topic)
     group = _group(message)
     check_group_name(group)
     return m.FetchOffsetResponse(_committed(services, message.topic, group))
@@ -327,91 +318,6 @@ async def fetch_offset(message: m.FetchOffsetRequest, services: Services, _: Con
 def _committed(services: Services, topic: str, group: str) -> int:
     found = services.offsets.committed(group, topic, 0)
     return 0 if found is None else found.offset
-
-
-# -- topics and nodes ----------------------------------------------------------------------------------------------
-
-
-async def create_topic(
-    message: m.CreateTopicRequest, services: Services, conversation: Conversation
-) -> m.CreateTopicResponse:
-    wanted, by = message.designated_leader_node_id, conversation.principal
-    is_alone = services.routing.is_alone
-    if is_alone and wanted not in ("", services.placement.node):
-        raise BrokerError(
-            Reason.NOT_LEADER, f"this is node {services.placement.node}, and it creates what it leads itself"
-        )
-    followers = services.placement.choose_followers(message.replica_count)
-    if is_alone:
-        await services.topics.create(message.topic, 1, followers=followers, by=by)
-        return m.CreateTopicResponse(message.topic, tuple(followers) or None)
-    placed = Placed(message.replica_count + 1, first=node_number(wanted))
-    known = (await services.topics.create(message.topic, 1, placed=placed, by=by)).assignments[0]
-    others = [str(node) for node in known.replicas if node != known.leader]
-    return m.CreateTopicResponse(message.topic, tuple(others) or None)
-
-
-async def delete_topic(message: m.DeleteTopicRequest, services: Services, _: Conversation) -> m.DeleteTopicResponse:
-    await services.topics.delete(message.topic)
-    return m.DeleteTopicResponse(message.topic)
-
-
-async def find_topic_leader(
-    message: m.FindTopicLeaderRequest, services: Services, conversation: Conversation
-) -> m.FindTopicLeaderResponse:
-    found: Address | None = conversation.address
-    if services.routing.assignment(message.topic, 0) is None:
-        _led(services, message.topic)
-    else:
-        found = services.routing.leader_address(message.topic, 0, MlogAdapter.dialect, conversation.address)
-    if found is None:
-        raise BrokerError(Reason.NOT_LEADER, f"topic {message.topic!r} has no leader now: ask again")
-    return m.FindTopicLeaderResponse(show_address(found))
-
-
-async def find_raft_leader(
-    _: m.FindRaftLeaderRequest, services: Services, conversation: Conversation
-) -> m.FindRaftLeaderResponse:
-    """Any node writes metadata; the one that proposes first is told, or this one, if that has no such door."""
-    found = services.routing.address(services.routing.controller, MlogAdapter.dialect, conversation.address)
-    return m.FindRaftLeaderResponse(show_address(found or conversation.address))
-
-
-async def list_topics(_: m.ListTopicsRequest, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
-    names = services.authorize.visible(conversation.principal, services.hosting.names())
-    answer = m.ListTopicsResponse(tuple([_topic_info(services, name) for name in names]) or None)
-    try:
-        frame(answer)
-    except ValueError as error:
-        raise BrokerError(Reason.RECORD_TOO_LARGE, f"the list has no pages: {error}") from error
-    return answer
-
-
-def _topic_info(services: Services, name: str) -> m.TopicInfo:
-    known = services.routing.assignment(name, 0)
-    if known is not None:
-        return _replicated_info(services, name, known)
-    hosted = services.hosting.partition(name, 0)
-    leader = m.ReplicaInfo(services.placement.node, is_isr=True, leo=hosted.end_offset)
-    followers = [m.ReplicaInfo(r.node, r.in_sync, r.end_offset) for r in hosted.replicas.followers]
-    return m.TopicInfo(name, services.placement.node, hosted.leader_epoch, (leader, *followers))
-
-
-def _replicated_info(services: Services, name: str, known: Assignment) -> m.TopicInfo:
-    """As the metadata has it. A leader knows how far its followers have got, and who observes it; others know their own end."""
-    hosted = services.hosting.hosted(name, 0)
-    ends: dict[str, int] = {}
-    observers: list[m.ReplicaInfo] = []
-    if hosted is not None:
-        if hosted.role is Role.LEADER:
-            ends = {each.node: each.end_offset for each in hosted.replicas.followers}
-            observers = [m.ReplicaInfo(r.node, r.in_sync, r.end_offset) for r in hosted.replicas.observers]
-        ends[str(services.routing.own_number)] = hosted.end_offset
-    replicas = [
-        m.ReplicaInfo(str(node), node in known.in_sync, ends.get(str(node), UNKNOWN_END)) for node in known.replicas
-    ]
-    leader = "" if known.leader is None else str(known.leader)
-    return m.TopicInfo(name, leader, known.leader_epoch, (*replicas, *observers))
 
 
 # -- the table -----------------------------------------------------------------------------------------------------
@@ -433,13 +339,16 @@ _CONSUMER = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.consu
 """Who names no consumer reads where the default one is if it may know, else from the start: no rule is needed to read."""
 
 
-def _goes_on(request: m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest) -> bool:
+def _goes_on(request: m.Request) -> bool:
     """Whether a consumer that has a name asks for what follows its last commit."""
+    if not isinstance(request, m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest):
+        return False
     return bool(request.consumer_id) and not request.offset
 
 
-class MlogAdapter(RoutedAdapter):
-    """mlog behind a listener. Its clients match answers by order."""
+class MlogAdapter(ForwardingAdapter):
+    """mlog behind a listener. Its clients match answers by order. They look for leaders themselves, and know nothing of who keeps
+    commits: that node is asked for them."""
 
     dialect = "mlog"
     uses = Services
@@ -448,9 +357,9 @@ class MlogAdapter(RoutedAdapter):
         m.ReplicateRequest: Route(replicate, Operation.CLUSTER, _topic),
         m.ProduceRequest: Route(produce, Operation.WRITE, _topic),
         m.ProduceBatchRequest: Route(produce_batch, Operation.WRITE, _topic),
-        m.FetchRequest: Route(fetch, Operation.READ, _topic, needs=_CONSUMER, coordinated=_goes_on),
-        m.FetchBatchRequest: Route(fetch_batch, Operation.READ, _topic, needs=_CONSUMER, coordinated=_goes_on),
-        m.FetchStreamRequest: Route(fetch_stream, Operation.READ, _topic, needs=_CONSUMER, coordinated=_goes_on),
+        m.FetchRequest: Route(fetch, Operation.READ, _topic, needs=_CONSUMER),
+        m.FetchBatchRequest: Route(fetch_batch, Operation.READ, _topic, needs=_CONSUMER),
+        m.FetchStreamRequest: Route(fetch_stream, Operation.READ, _topic, needs=_CONSUMER),
         m.CommitOffsetRequest: Route(
             commit_offset,
             Operation.READ,
@@ -465,11 +374,11 @@ class MlogAdapter(RoutedAdapter):
             needs=(named(Operation.DESCRIBE, Kind.GROUP, _group),),
             coordinated=always,
         ),
-        m.CreateTopicRequest: Route(create_topic, Operation.CREATE, _topic),
-        m.DeleteTopicRequest: Route(delete_topic, Operation.DELETE, _topic),
-        m.FindTopicLeaderRequest: Route(find_topic_leader, Operation.DESCRIBE, _topic),
-        m.FindRaftLeaderRequest: Route(find_raft_leader, None, needs=(TO_BE_KNOWN,)),
-        m.ListTopicsRequest: Route(list_topics, Operation.DESCRIBE),
+        m.CreateTopicRequest: Route(topics.create_topic, Operation.CREATE, _topic),
+        m.DeleteTopicRequest: Route(topics.delete_topic, Operation.DELETE, _topic),
+        m.FindTopicLeaderRequest: Route(topics.find_topic_leader, Operation.DESCRIBE, _topic),
+        m.FindRaftLeaderRequest: Route(topics.find_raft_leader, None, needs=(TO_BE_KNOWN,)),
+        m.ListTopicsRequest: Route(topics.list_topics, Operation.DESCRIBE),
         m.ApplyIsrUpdateEventRequest: Route(apply_isr_update, Operation.CLUSTER, _topic),
     }
     replica_routes: ClassVar[Mapping[type, Route]] = {
@@ -482,9 +391,31 @@ class MlogAdapter(RoutedAdapter):
     def open(self) -> ServerConnection:
         return ServerConnection()
 
+    def frame_of(self, request: m.Request) -> bytes:
+        return frame(request)
+
+    def hands_on(self, error: BrokerError) -> bool:
+        return error.reason is Reason.NOT_COORDINATOR
+
     def handle(self, conversation: Conversation, request: m.Request) -> Coroutine[Any, Any, Any]:
         asked_by = self.replica_routes if getattr(request, "replica_node_id", "") else self.routes
-        return self.serve(asked_by.get(type(request)) or self.routes[type(request)], conversation, request)
+        route = asked_by.get(type(request)) or self.routes[type(request)]
+        if asked_by is self.routes and not self._services.routing.is_coordinator and _goes_on(request):
+            return self._fetch_committed(route, conversation, request)
+        return self.serve(route, conversation, request)
+
+    async def _fetch_committed(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
+        """Where its consumer is, another node knows; what is there, this one."""
+        asked = m.FetchOffsetRequest(request.topic, request.consumer_id)
+        found = await self.serve(self.routes[m.FetchOffsetRequest], conversation, asked)
+        if isinstance(found, Relayed):
+            client = ClientConnection()
+            client.request(asked)
+            client.receive(found.data)
+            found = client.next_event()
+        if isinstance(found, RPCErrorResponse):
+            return found
+        return await self.serve(route, conversation, msgspec.structs.replace(request, offset=found.offset))
 
     def failure(self, request: m.Request, error: Exception) -> RPCErrorResponse:
         return rpc_error(request, error)

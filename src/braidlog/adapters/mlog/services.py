@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.placement import Placement
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
@@ -19,6 +20,7 @@ class Services(msgspec.Struct, frozen=True):
     topics: Topics
     placement: Placement
     routing: Routing
+    forwarding: Forwarding
     append: Append
     fetch: Fetch
     offsets: Offsets

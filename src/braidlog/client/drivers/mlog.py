@@ -134,7 +134,8 @@ class MlogDriver(RoutedDriver):
         return 1
 
     async def _describe(self, topic: str) -> m.TopicInfo:
-        answer: m.ListTopicsResponse = await self.ask_checked(m.ListTopicsRequest())
+        # Of the node that topics are created on: another may hear of a new one a moment later.
+        answer: m.ListTopicsResponse = await self._ask_leader(_METADATA, m.ListTopicsRequest(), CONTROL)
         for info in answer.topics or ():
             if info.name == topic:
                 return info

@@ -1,0 +1,131 @@
+"""mlog's requests about topics and nodes.
+
+Knows: who leads, how many replicas are wanted and how far each is. Refuses to know: records, commits.
+"""
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.mlog.services import Services
+from braidlog.broker.forwarding import Call
+from braidlog.broker.topics import Placed
+from braidlog.model.address import Address, show_address
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.names import node_number
+from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.replication.assignment import Assignment
+from braidlog.wire.mlog import messages as m
+from braidlog.wire.mlog.connection import ClientConnection, frame
+
+DOOR = "mlog"
+UNKNOWN_END = -1
+"""Instead of the end of a log that nobody here knows."""
+
+
+def led(services: Services, topic: str) -> HostedPartition:
+    """The topic's one partition, led by this node."""
+    hosted = services.hosting.sole_partition(topic)
+    hosted.require_leader()
+    return hosted
+
+
+async def create_topic(
+    message: m.CreateTopicRequest, services: Services, conversation: Conversation
+) -> m.CreateTopicResponse:
+    wanted, by = message.designated_leader_node_id, conversation.principal
+    is_alone = services.routing.is_alone
+    if is_alone and wanted not in ("", services.placement.node):
+        raise BrokerError(
+            Reason.NOT_LEADER, f"this is node {services.placement.node}, and it creates what it leads itself"
+        )
+    followers = services.placement.choose_followers(message.replica_count)
+    if is_alone:
+        await services.topics.create(message.topic, 1, followers=followers, by=by)
+        return m.CreateTopicResponse(message.topic, tuple(followers) or None)
+    placed = Placed(message.replica_count + 1 if message.replica_count else None, first=node_number(wanted))
+    known = (await services.topics.create(message.topic, 1, placed=placed, by=by)).assignments[0]
+    others = [str(node) for node in known.replicas if node != known.leader]
+    return m.CreateTopicResponse(message.topic, tuple(others) or None)
+
+
+async def delete_topic(message: m.DeleteTopicRequest, services: Services, _: Conversation) -> m.DeleteTopicResponse:
+    await services.topics.delete(message.topic)
+    return m.DeleteTopicResponse(message.topic)
+
+
+async def find_topic_leader(
+    message: m.FindTopicLeaderRequest, services: Services, conversation: Conversation
+) -> m.FindTopicLeaderResponse:
+    found: Address | None = conversation.address
+    if services.routing.assignment(message.topic, 0) is None:
+        led(services, message.topic)
+    else:
+        found = services.routing.leader_address(message.topic, 0, DOOR, conversation.address)
+    if found is None:
+        raise BrokerError(Reason.NOT_LEADER, f"topic {message.topic!r} has no leader now: ask again")
+    return m.FindTopicLeaderResponse(show_address(found))
+
+
+async def find_raft_leader(
+    _: m.FindRaftLeaderRequest, services: Services, conversation: Conversation
+) -> m.FindRaftLeaderResponse:
+    """Any node writes metadata; the one that proposes first is told, or this one, if that has no such door."""
+    found = services.routing.address(services.routing.controller, DOOR, conversation.address)
+    return m.FindRaftLeaderResponse(show_address(found or conversation.address))
+
+
+async def list_topics(_: m.ListTopicsRequest, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
+    names = services.authorize.visible(conversation.principal, services.hosting.names())
+    found = {name: _topic_info(services, name) for name in names}
+    if not (services.routing.is_alone or conversation.is_forwarded):
+        await _ask_leaders(found, services, conversation.principal)
+    answer = m.ListTopicsResponse(tuple(found.values()) or None)
+    try:
+        frame(answer)
+    except ValueError as error:
+        raise BrokerError(Reason.RECORD_TOO_LARGE, f"the list has no pages: {error}") from error
+    return answer
+
+
+def _topic_info(services: Services, name: str) -> m.TopicInfo:
+    known = services.routing.assignment(name, 0)
+    if known is not None:
+        return _replicated_info(services, name, known)
+    hosted = services.hosting.partition(name, 0)
+    leader = m.ReplicaInfo(services.placement.node, is_isr=True, leo=hosted.end_offset)
+    followers = [m.ReplicaInfo(r.node, r.in_sync, r.end_offset) for r in hosted.replicas.followers]
+    return m.TopicInfo(name, services.placement.node, hosted.leader_epoch, (leader, *followers))
+
+
+def _replicated_info(services: Services, name: str, known: Assignment) -> m.TopicInfo:
+    """As the metadata has it. A leader knows how far its followers have got, and who observes it; others know their own end."""
+    hosted = services.hosting.hosted(name, 0)
+    ends: dict[str, int] = {}
+    observers: list[m.ReplicaInfo] = []
+    if hosted is not None:
+        if hosted.role is Role.LEADER:
+            ends = {each.node: each.end_offset for each in hosted.replicas.followers}
+            observers = [m.ReplicaInfo(r.node, r.in_sync, r.end_offset) for r in hosted.replicas.observers]
+        ends[str(services.routing.own_number)] = hosted.end_offset
+    replicas = [
+        m.ReplicaInfo(str(node), node in known.in_sync, ends.get(str(node), UNKNOWN_END)) for node in known.replicas
+    ]
+    leader = "" if known.leader is None else str(known.leader)
+    return m.TopicInfo(name, leader, known.leader_epoch, (*replicas, *observers))
+
+
+async def _ask_leaders(found: dict[str, m.TopicInfo], services: Services, principal: str) -> None:
+    """Each leader knows how far its followers have got. One that cannot be asked leaves what is known here."""
+    own, asked = services.routing.own_number, m.ListTopicsRequest()
+    leaders = {info.leader_node_id for info in found.values()} - {"", str(own)}
+    for node in sorted(number for name in leaders if (number := node_number(name)) is not None):
+        if not services.routing.is_live(node):
+            continue
+        client = ClientConnection()
+        call = Call(DOOR, principal, client.request(asked), changes=False)
+        try:
+            client.receive(await services.forwarding.ask(node, call))
+        except BrokerError:
+            continue
+        told = client.next_event()
+        for info in (told.topics or ()) if isinstance(told, m.ListTopicsResponse) else ():
+            if info.name in found and info.leader_node_id == str(node) == found[info.name].leader_node_id:
+                found[info.name] = info
