@@ -9,6 +9,7 @@ from tests.broker.node import Node
 from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, three_nodes
 
 from braidlog.cluster import events as e
+from braidlog.replication.assignment import Assignment
 from braidlog.replication.replicas import Replica, ReplicaSet
 from braidlog.server.doors import make_adapter
 from braidlog.wire.flux import messages as fm
@@ -190,6 +191,42 @@ def test_flux_ends_a_refusal_with_the_leaders_address_and_lists_the_nodes() -> N
     assert told.code == fm.ErrorCode.NOT_LEADER
     assert told.message.endswith("; leader=[fd00::3]:9043")
     assert served(node, adapter, fm.GetMetadata("1")).brokers == (1, 2, 3)
+
+
+def test_flux_changes_leaders_among_those_in_sync_only() -> None:
+    """Whatever in-sync set a request names: nobody is in sync by being named, and roles follow the metadata."""
+    node = three_nodes()
+    adapter = make_adapter("flux", node.services)
+
+    def lead(number: int) -> Any:
+        return served(node, adapter, fm.SetPartitionLeader("1", TOPIC, 0, number, (1, 2, 3)))
+
+    def role(wanted: fm.Role) -> Any:
+        return served(node, adapter, fm.SetPartitionRole("1", TOPIC, 0, wanted))
+
+    def known() -> Assignment:
+        return node.services.metadata.image.assignment(TOPIC, 0)
+
+    assert lead(1).code == lead(9).code == fm.ErrorCode.BAD_REQUEST
+    assert known().leader == 3
+    index = node.services.metadata.seq
+    assert lead(2) == fm.PartitionLeaderSet(TOPIC, 0, 2, (3, 2), 8, index + 1)
+    assert role(fm.Role.FOLLOWER).code == fm.ErrorCode.UNAVAILABLE
+    assert role(fm.Role.LEADER).role is fm.Role.LEADER
+    assert (known().leader, known().leader_epoch) == (2, 8), "as it was"
+    assert lead(3).leader == 3
+    assert role(fm.Role.FOLLOWER).role is fm.Role.FOLLOWER
+    assert role(fm.Role.LEADER).role is fm.Role.LEADER
+    assert (known().leader, known().leader_epoch, known().in_sync) == (2, 10, (3, 2))
+
+
+def test_flux_creates_as_many_replicas_as_it_is_told() -> None:
+    node = three_nodes()
+    adapter = make_adapter("flux", node.services)
+    for replicas in (1, 2, 3):
+        served(node, adapter, fm.CreateTopic("1", f"of-{replicas}", 1, replicas))
+        assert len(node.services.hosting.meta(f"of-{replicas}").assignments[0].replicas) == replicas
+    assert served(node, adapter, fm.CreateTopic("1", "of-4", 1, 4)).code == fm.ErrorCode.REPLICATION_TIMEOUT
 
 
 # -- Mayfly --------------------------------------------------------------------------------------------------------

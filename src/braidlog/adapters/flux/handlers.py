@@ -15,6 +15,7 @@ from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.flux.services import Services
 from braidlog.adapters.routing import ForwardingAdapter, Route, always, named
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.topics import ANYWHERE, Placed
 from braidlog.cluster.events import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.groups.assignors import Assignor
@@ -177,23 +178,40 @@ async def replica_fetch(request: m.ReplicaFetch, services: Services, _: Conversa
         request.replica_id,
         request.offset,
         _inclusive(hosted.high_watermark),
-        _in_sync(hosted),
+        _in_sync(hosted, services),
         hosted.replicas.is_under_replicated,
     )
 
 
-def _in_sync(hosted: HostedPartition) -> tuple[int, ...]:
-    """Numbers of the in-sync replicas; one that another protocol gave a name has none."""
+def _in_sync(hosted: HostedPartition, services: Services) -> tuple[int, ...]:
+    """Numbers of the in-sync replicas, the leader's first; one that another protocol gave a name has none."""
     numbers = map(node_number, hosted.replicas.in_sync[1:])
-    return (_LEADER, *sorted(number for number in numbers if number is not None))
+    leader = _LEADER if services.routing.is_alone else services.routing.own_number
+    return (leader, *sorted(number for number in numbers if number is not None))
 
 
 async def set_partition_role(
     request: m.SetPartitionRole, services: Services, conversation: Conversation, *, replicas: int = 1
 ) -> m.PartitionRoleSet:
     await _first_use(request.topic, services, conversation, replicas)
+    if not services.routing.is_alone:
+        await _assume(request, services)
+        watermark = services.hosting.partition(request.topic, request.partition).high_watermark
+        return m.PartitionRoleSet(request.topic, request.partition, request.role, _inclusive(watermark))
     hosted = await services.placement.set_role(request.topic, request.partition, _ROLES[request.role])
     return m.PartitionRoleSet(request.topic, request.partition, request.role, _inclusive(hosted.high_watermark))
+
+
+async def _assume(request: m.SetPartitionRole, services: Services) -> None:
+    """Among several nodes roles follow the metadata: this one is elected if it is in sync, and follows once another leads."""
+    own = services.routing.own_number
+    if request.role is m.Role.LEADER:
+        await services.replica_moves.elect(request.topic, request.partition, own)
+    elif services.metadata.image.assignment(request.topic, request.partition).leader == own:
+        raise BrokerError(
+            Reason.UNAVAILABLE,
+            f"node {own} leads {request.topic}/{request.partition}; it follows once ADMIN_SET_PARTITION_LEADER has named another",
+        )
 
 
 # --- administration ---------------------------------------------------------------------------------------------------------
@@ -205,7 +223,12 @@ async def create_topic(request: m.CreateTopic, services: Services, conversation:
         raise BrokerError(Reason.INVALID_SETTING, f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
     followers, min_in_sync = _followers(replicas), min(MIN_IN_SYNC, replicas)
     meta = await services.topics.create(
-        request.topic, request.partitions, followers=followers, min_in_sync=min_in_sync, by=conversation.principal
+        request.topic,
+        request.partitions,
+        followers=followers,
+        min_in_sync=min_in_sync,
+        placed=ANYWHERE if services.routing.is_alone else Placed(replicas),
+        by=conversation.principal,
     )
     return m.TopicCreated(request.topic, meta.partitions, replicas, FIRST_LEADER_EPOCH, _index(services))
 
@@ -223,11 +246,22 @@ async def broker_heartbeat(request: m.BrokerHeartbeat, services: Services, _: Co
 async def set_partition_leader(
     request: m.SetPartitionLeader, services: Services, _: Conversation
 ) -> m.PartitionLeaderSet:
+    if not services.routing.is_alone:
+        return await _elect(request, services)
     _require_all((request.leader, *request.in_sync), services)
     role = Role.LEADER if request.leader == services.brokers.own_number else Role.FOLLOWER
     hosted = await services.placement.set_role(request.topic, request.partition, role)
     return m.PartitionLeaderSet(
         request.topic, request.partition, request.leader, request.in_sync, hosted.leader_epoch, _index(services)
+    )
+
+
+async def _elect(request: m.SetPartitionLeader, services: Services) -> m.PartitionLeaderSet:
+    """One that is in sync; who is in sync is told, not asked for: nobody is by being named."""
+    await services.replica_moves.elect(request.topic, request.partition, request.leader)
+    known = services.metadata.image.assignment(request.topic, request.partition)
+    return m.PartitionLeaderSet(
+        request.topic, request.partition, request.leader, known.in_sync, known.leader_epoch, _index(services)
     )
 
 

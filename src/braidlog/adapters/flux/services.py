@@ -6,6 +6,7 @@ from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.placement import Placement
+from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
@@ -24,6 +25,7 @@ class Services(msgspec.Struct, frozen=True):
     placement: Placement
     brokers: Brokers
     routing: Routing
+    replica_moves: ReplicaMoves
     forwarding: Forwarding
     append: Append
     fetch: Fetch
