@@ -5,6 +5,7 @@ Knows: which parts there are. What each measures, and by what, stands in its own
 | part | what | in |
 |---|---|---|
 | kill, stop, etcd | fail-over: of a node killed, stopped, killed together with etcd's leader | failover.py |
+| cut | the same of a node that nobody reaches any more, in network namespaces (root) | failover_cut.py |
 | many | fail-over of a thousand partitions | failover_many.py |
 | rest | processor time of nodes that do nothing, and their memory | here |
 | memory, produce, single, copy | Apache Kafka beside it: at rest, records in, one record, an empty follower | cluster_kafka.py |
@@ -21,6 +22,7 @@ from benchmarks.cluster_kafka import PARTS as AGAINST_KAFKA
 from benchmarks.cluster_kafka import Options, compare
 from benchmarks.cluster_nodes import Cluster, cluster, processor_seconds
 from benchmarks.failover import FAULTS, QUIET, SECONDS_MAX, failovers
+from benchmarks.failover_cut import cut
 from benchmarks.failover_many import many
 from benchmarks.measure import spread
 
@@ -41,7 +43,7 @@ def at_rest(nodes: Cluster, partitions: int, seconds: float) -> None:
         print(f"  {spread(shares):.1f} % of a core a {who}", flush=True)
 
 
-OURS_ALONE = (*FAULTS, "many", "rest")
+OURS_ALONE = (*FAULTS, "cut", "many", "rest")
 
 
 def main() -> None:
@@ -70,6 +72,8 @@ def main() -> None:
             continue
         if part == "many":
             many(asked.many, int(many_count))
+        elif part == "cut":
+            cut(int(count))
         else:
             with cluster(parent=asked.folder) as nodes:
                 if part == "rest":

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -45,7 +45,33 @@ class PartitionState(NamedTuple):
     in_sync: tuple[int, ...]
 
 
-class Cluster:
+class RunningNodes:
+    """Nodes of one cluster, by number."""
+
+    def __init__(self, nodes: Mapping[int, ServerProcess]) -> None:
+        self.nodes = nodes
+
+    @property
+    def addresses(self) -> str:
+        return ",".join(node.bootstrap() for node in self.nodes.values())
+
+    def partitions(self, number: int, topic: str) -> list[PartitionState]:
+        """As this node has it; none if it does not answer, or knows no such topic."""
+        return partitions_by(self.nodes[number].address("kafka"), topic)
+
+    def meet(self) -> None:
+        """Until each node knows of all: only then topics of three replicas can be made."""
+        nothing, until = threading.Event(), time.monotonic() + MEET_SECONDS_MAX
+        while True:
+            told = [ask(node.address("kafka"), MetadataRequest([])) for node in self.nodes.values()]
+            if all(each is not None and len(each.brokers) == len(NUMBERS) for each in told):
+                return
+            if time.monotonic() > until:
+                sys.exit(f"not every node knows of all others after {MEET_SECONDS_MAX:g} s")
+            nothing.wait(LOOK_SECONDS)
+
+
+class Cluster(RunningNodes):
     """Three nodes and their members of etcd."""
 
     def __init__(self, folder: Path, stack: ExitStack, settings: Sequence[str] = ()) -> None:
@@ -57,7 +83,8 @@ class Cluster:
                 stack.callback(os.close, descriptor)
             self._client_ports[number], peer_ports[number] = (port for _, port in held)
         members = ",".join(f"{number}=http://127.0.0.1:{port}" for number, port in peer_ports.items())
-        self.nodes: dict[int, ServerProcess] = {}
+        nodes: dict[int, ServerProcess] = {}
+        super().__init__(nodes)
         for number in NUMBERS:
             values = {
                 "node": number,
@@ -68,16 +95,12 @@ class Cluster:
                 "cluster.peer_port": peer_ports[number],
             }
             words = [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
-            self.nodes[number] = ServerProcess(folder / f"node-{number}", *words, *settings)
+            nodes[number] = ServerProcess(folder / f"node-{number}", *words, *settings)
             stack.callback(self._end_member, number)
-            stack.push(self.nodes[number])
+            stack.push(nodes[number])
         with ThreadPoolExecutor(len(NUMBERS)) as pool:
             list(pool.map(ServerProcess.start, self.nodes.values()))
-        self._meet()
-
-    @property
-    def addresses(self) -> str:
-        return ",".join(f"127.0.0.1:{node.ports['kafka']}" for node in self.nodes.values())
+        self.meet()
 
     @property
     def pids(self) -> list[int]:
@@ -90,23 +113,6 @@ class Cluster:
 
     def resident_bytes(self) -> list[int]:
         return [node.resident_bytes() for node in self.nodes.values()]
-
-    # -- what nodes say ----------------------------------------------------------------------------------------
-
-    def partitions(self, number: int, topic: str) -> list[PartitionState]:
-        """As this node has it; none if it does not answer, or knows no such topic."""
-        return partitions_by(self.nodes[number].address("kafka"), topic)
-
-    def _meet(self) -> None:
-        """Until each node knows of all: only then topics of three replicas can be made."""
-        nothing, until = threading.Event(), time.monotonic() + MEET_SECONDS_MAX
-        while True:
-            told = [ask(node.address("kafka"), MetadataRequest([])) for node in self.nodes.values()]
-            if all(each is not None and len(each.brokers) == len(NUMBERS) for each in told):
-                return
-            if time.monotonic() > until:
-                sys.exit(f"not every node knows of all others after {MEET_SECONDS_MAX:g} s")
-            nothing.wait(LOOK_SECONDS)
 
     # -- etcd ----------------------------------------------------------------------------------------------------
 

@@ -15,12 +15,12 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.cluster_nodes import NUMBERS, Cluster, PartitionState
+from benchmarks.cluster_nodes import NUMBERS, Cluster, PartitionState, RunningNodes
 from benchmarks.measure import spread
 
 TOPIC = "failover"
@@ -74,24 +74,25 @@ class Load:
 # -- faults ------------------------------------------------------------------------------------------------------
 
 Mend = Callable[[], object]
+Of = TypeVar("Of", bound=RunningNodes)
 
 
-class Fault(NamedTuple):
+class Fault(NamedTuple, Generic[Of]):
     name: str
-    happen: Callable[[Cluster, int], Mend]
+    happen: Callable[[Of, int], Mend]
     """To that node; what it returns makes it whole again."""
     targets: tuple[float, float]
     """Seconds: the median, and of a hundred the last but one."""
-    prepare: Callable[[Cluster, int], object] = lambda *_: None
+    prepare: Callable[[Of, int], object] = lambda *_: None
 
 
-def _killed(nodes: Cluster, number: int) -> Mend:
+def _killed(nodes: RunningNodes, number: int) -> Mend:
     node = nodes.nodes[number]
     os.kill(node.pid, signal.SIGKILL)
     return lambda: (node.wait(), node.restart())
 
 
-def _stopped(nodes: Cluster, number: int) -> Mend:
+def _stopped(nodes: RunningNodes, number: int) -> Mend:
     pid = nodes.nodes[number].pid
     os.kill(pid, signal.SIGSTOP)
     return lambda: os.kill(pid, signal.SIGCONT)
@@ -102,7 +103,7 @@ def _killed_with_etcd(nodes: Cluster, number: int) -> Mend:
     return _killed(nodes, number)
 
 
-FAULTS = {
+FAULTS: dict[str, Fault[Cluster]] = {
     "kill": Fault("kill -9", _killed, (0.5, 2.0)),
     "stop": Fault("SIGSTOP", _stopped, (1.0, 2.5)),
     "etcd": Fault("kill -9 of node and etcd's leader", _killed_with_etcd, (1.2, 2.5), Cluster.lead_etcd),
@@ -112,7 +113,7 @@ FAULTS = {
 # -- one after another -------------------------------------------------------------------------------------------
 
 
-def settle(nodes: Cluster, load: Load) -> PartitionState:
+def settle(nodes: RunningNodes, load: Load) -> PartitionState:
     """Send until all nodes say that the same one leads, and that all replicas are in sync."""
     until = time.monotonic() + SECONDS_MAX
     while True:
@@ -126,19 +127,19 @@ def settle(nodes: Cluster, load: Load) -> PartitionState:
         load.send()
 
 
-def _next_leader(nodes: Cluster, before: PartitionState) -> PartitionState | None:
+def _next_leader(nodes: RunningNodes, before: PartitionState) -> PartitionState | None:
     """Who took over from the one that led before; None if it was nobody."""
     states = [nodes.partitions(number, TOPIC) for number in NUMBERS if number != before.leader]
     newest = max((state[0] for state in states if state), key=lambda each: each.epoch, default=before)
     return newest if newest.epoch > before.epoch and newest.leader != before.leader else None
 
 
-def _leads(nodes: Cluster, state: PartitionState) -> bool:
+def _leads(nodes: RunningNodes, state: PartitionState) -> bool:
     """Whether the node that leads says so itself, now."""
     return [each[:2] for each in nodes.partitions(state.leader, TOPIC)] == [state[:2]]
 
 
-def failovers(nodes: Cluster, fault: Fault, count: int) -> None:
+def failovers(nodes: Of, fault: Fault[Of], count: int) -> None:
     admin = AdminClient(QUIET | {"bootstrap.servers": nodes.addresses})
     for made in admin.create_topics([NewTopic(TOPIC, 1, 3)]).values():
         made.result(SECONDS_MAX)
@@ -182,7 +183,7 @@ def percentile_99(values: list[float]) -> float:
     return sorted(values)[min(len(values) * 99 // 100, len(values) - 1)]
 
 
-def _tell(fault: Fault, took: list[float], back: list[float]) -> None:
+def _tell(fault: Fault[Of], took: list[float], back: list[float]) -> None:
     print(f"{fault.name} of the leader, {len(took)} times, until the next acknowledgement: {spread(took):.2f} s")
     marks = (statistics.median(took), percentile_99(took))
     for name, value, target in zip(("median", "p99"), marks, fault.targets, strict=True):
