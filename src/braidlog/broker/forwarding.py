@@ -8,17 +8,25 @@ something is not asked again unless it is known that nothing was done.
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from braidlog.broker.routing import Routing
 from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason, is_elsewhere
 from braidlog.model.world import World
+
+T = TypeVar("T")
 
 HOLD_SECONDS: Final = 2.0
 """How long a request waits for a node that serves it: most fail-overs are over by then."""
 LOOK_SECONDS: Final = 0.02
 ANSWER_SECONDS_MAX: Final = 10.0
 """Beside what a request says itself that it may wait."""
+
+
+_ASK_AGAIN: Final = frozenset(
+    {Reason.NOT_LEADER, Reason.NOT_COORDINATOR, Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND, Reason.UNAVAILABLE}
+)
+"""Why a node refuses what it may serve a moment later, or another does."""
 
 
 class Call(NamedTuple):
@@ -52,9 +60,7 @@ class Forwarding:
         self.counts: Counter[tuple[str, int]] = Counter()
         """Requests that were handed on, by what was called and the node."""
 
-    async def forward(
-        self, call: Call, refusal: BrokerError, serve_here: Callable[[], Awaitable[object]]
-    ) -> bytes | object:
+    async def forward(self, call: Call, refusal: BrokerError, serve_here: Callable[[], Awaitable[T]]) -> bytes | T:
         """The answer of the node that serves what was refused here with `refusal`: its bytes, or what `serve_here` gives if that
         node is this one by now."""
         until = self._world.monotonic() + HOLD_SECONDS
@@ -66,6 +72,8 @@ class Forwarding:
                 if node is not None:
                     return await self.ask(node, call)
             except NothingDoneError as error:
+                if error.reason not in _ASK_AGAIN:
+                    raise BrokerError(error.reason, str(error)) from None
                 if self._world.monotonic() >= until:
                     raise self._nobody(refusal, str(error)) from None
             except BrokerError as error:

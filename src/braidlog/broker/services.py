@@ -20,6 +20,7 @@ from braidlog.broker.configs import Configs
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
+from braidlog.broker.producer_names import ProducerNames
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas
 from braidlog.broker.replica_moves import ReplicaMoves
@@ -88,6 +89,7 @@ class Services(msgspec.Struct, frozen=True):
     streams: EventStreams
     producer_ids: ProducerIds
     named_producers: NamedProducers
+    producer_names: ProducerNames
     transactions: Transactions
     staging: Staging
     authorize: Authorize
@@ -174,6 +176,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     streams = EventStreams(hosting, append, fetch, tables["snapshot"], world, holdings)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
         reconciler.when_changed(listener)
+    named_producers = NamedProducers(tables["named-producer"], producer_ids, world, holdings)
+    forwarding = Forwarding(routing, world)
     topics = Topics(reconciler, hosting, world, defaults, holdings)
     placement = Placement(metadata, reconciler, hosting, world)
     return Services(
@@ -185,7 +189,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         trim=Trim(hosting, world),
         brokers=Brokers(metadata, world, node),
         routing=routing,
-        forwarding=Forwarding(routing, world),
+        forwarding=forwarding,
         replica_moves=ReplicaMoves(metadata, reconciler, routing),
         replication_rate=ReplicationRate(),
         append=append,
@@ -195,7 +199,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         groups=groups,
         streams=streams,
         producer_ids=producer_ids,
-        named_producers=NamedProducers(tables["named-producer"], producer_ids, world, holdings),
+        named_producers=named_producers,
+        producer_names=ProducerNames(named_producers, routing, forwarding, world),
         transactions=transactions,
         staging=Staging(tables["sink"], transactions, world, holdings),
         authorize=authorize,

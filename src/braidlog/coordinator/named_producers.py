@@ -30,6 +30,18 @@ class NamedProducer(msgspec.Struct, frozen=True):
     foreign_epoch: int
 
 
+def current(known: NamedProducer | None, name: str, foreign_epoch: int) -> NamedProducer | None:
+    """What is known of a name, if it is of this epoch; None if the epoch is new. Raises if it is over."""
+    if known is None or known.foreign_epoch < foreign_epoch:
+        return None
+    if known.foreign_epoch > foreign_epoch:
+        raise BrokerError(
+            Reason.STALE_PRODUCER_EPOCH,
+            f"producer {name[:60]!r} epoch {foreign_epoch} was fenced by epoch {known.foreign_epoch}",
+        )
+    return known
+
+
 class NamedProducers:
     """The use case."""
 
@@ -54,15 +66,7 @@ class NamedProducers:
                 return self._current(name, foreign_epoch) or await self._begin(name, foreign_epoch)
 
     def _current(self, name: str, foreign_epoch: int) -> NamedProducer | None:
-        known: NamedProducer | None = self._table.get(name)
-        if known is None or known.foreign_epoch < foreign_epoch:
-            return None
-        if known.foreign_epoch > foreign_epoch:
-            raise BrokerError(
-                Reason.STALE_PRODUCER_EPOCH,
-                f"producer {name[:60]!r} epoch {foreign_epoch} was fenced by epoch {known.foreign_epoch}",
-            )
-        return known
+        return current(self._table.get(name), name, foreign_epoch)
 
     async def _begin(self, name: str, foreign_epoch: int) -> NamedProducer:
         if not 1 <= len(name) <= NAME_CHARS_MAX:

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from braidlog.adapters.contract import Adapter
-from braidlog.adapters.peers.calls import requests_of
+from braidlog.adapters.peers.calls import names_of, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
+from braidlog.broker import producer_names
 from braidlog.broker.services import Services
 from braidlog.cluster import proposals
 from braidlog.cluster.controlling import NodeController
@@ -172,6 +173,7 @@ class ClusterNode:
         self.replicas.transport = self.peers
         self.calls = NodeCalls(number, self._world, self._address_of(PEERS), self._tls.client if self._tls else None)
         services.forwarding.calls = self.calls
+        self.peers.adapter.calls.rows[producer_names.CALL] = names_of(services.producer_names)
         await self._store.run(services)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:

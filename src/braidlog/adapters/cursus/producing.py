@@ -210,7 +210,7 @@ async def _append_once(
     """Append a batch with sequences: what the log has of it already is left out."""
     services.hosting.partition(topic, partition).require_leader()
     first = check_sequences(records)
-    producer = await services.named_producers.resolve(first.producer_id, first.epoch, by=by)
+    producer = await services.producer_names.resolve(first.producer_id, first.epoch, by=by)
     now_ms = services.world.now_ms()
     data = _encode(records, producer, now_ms)
     header = read_header(data)

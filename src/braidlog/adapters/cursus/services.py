@@ -3,12 +3,12 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.producer_names import ProducerNames
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.service import Groups
-from braidlog.coordinator.named_producers import NamedProducers
 from braidlog.coordinator.offsets import Offsets
 from braidlog.coordinator.streams import EventStreams
 from braidlog.coordinator.transactions import Transactions
@@ -30,6 +30,6 @@ class Services(msgspec.Struct, frozen=True):
     offsets: Offsets
     groups: Groups
     streams: EventStreams
-    named_producers: NamedProducers
+    producer_names: ProducerNames
     transactions: Transactions
     authorize: Authorize

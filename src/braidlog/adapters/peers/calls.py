@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from braidlog.adapters.contract import Adapter, Conversation
+from braidlog.broker.producer_names import ProducerNames
 from braidlog.model.errors import BrokerError, NothingDoneError, ProtocolError, Reason, StorageFault, is_elsewhere
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
@@ -39,6 +40,15 @@ class CallTable:
             return CallResponse(error.reason.name, str(error))
         finally:
             conversation.hold(-len(call.body))
+
+
+def names_of(producers: ProducerNames) -> Serve:
+    """The row for producers that name themselves."""
+
+    async def serve(_: Conversation, call: CallRequest) -> bytes:
+        return await producers.answer(call.body, call.principal)
+
+    return serve
 
 
 class ForwardedConversation:

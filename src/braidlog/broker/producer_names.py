@@ -1,0 +1,89 @@
+"""Producers that name themselves, among several nodes: one node gives ids to names, the others ask it.
+
+Knows: what it was told, for a while. Refuses to know: how ids are given and kept (`coordinator/named_producers.py`).
+Invariants: a name has one id on all nodes, so that a retry at the next leader is known for one; whoever comes while a name is
+asked for waits behind. What is remembered here may be of an epoch that is over: the log itself refuses it.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from braidlog.broker.forwarding import Call, Forwarding
+from braidlog.broker.routing import Routing
+from braidlog.coordinator.holdings import NODE
+from braidlog.coordinator.named_producers import NamedProducer, NamedProducers, current
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.turns import Turns
+from braidlog.model.world import World
+
+CALL: Final = "named-producer"
+REMEMBERED_SECONDS: Final = 3600.0
+"""Then it is asked for again: a name that nobody asks for is forgotten after days."""
+REMEMBERED_MAX: Final = 20_000
+
+
+class _Remembered(NamedTuple):
+    producer: NamedProducer
+    at: float
+
+
+class ProducerNames:
+    """The use case."""
+
+    def __init__(self, named: NamedProducers, routing: Routing, forwarding: Forwarding, world: World) -> None:
+        self._named = named
+        self._routing = routing
+        self._forwarding = forwarding
+        self._world = world
+        self._turns = Turns(world)
+        self._remembered: dict[str, _Remembered] = {}
+
+    async def resolve(self, name: str, foreign_epoch: int, *, by: str = NODE) -> NamedProducer:
+        """The id and epoch to write with, for the principal `by`. Raises if a newer producer of the same name is known."""
+        if self._routing.is_coordinator:
+            return await self._named.resolve(name, foreign_epoch, by=by)
+        known = self._current(name, foreign_epoch)
+        if known is not None and not self._turns.is_held(name):
+            return known  # nearly always: no wait, so that requests stay in the order they came
+        async with self._turns.take(name):
+            return self._current(name, foreign_epoch) or await self._ask(name, foreign_epoch, by)
+
+    async def answer(self, body: bytes, by: str) -> bytes:
+        """What another node asks of this one."""
+        if not self._routing.is_coordinator:
+            raise self._routing.not_coordinator()
+        try:
+            name, foreign_epoch = msgspec.msgpack.decode(body, type=tuple[str, int])
+        except msgspec.MsgspecError as error:
+            raise BrokerError(Reason.INVALID_RECORD, f"another node asks for no producer's name: {error}") from None
+        return msgspec.msgpack.encode(await self._named.resolve(name, foreign_epoch, by=by))
+
+    def _current(self, name: str, foreign_epoch: int) -> NamedProducer | None:
+        known = self._remembered.get(name)
+        found = None if known is None else current(known.producer, name, foreign_epoch)
+        is_fresh = known is not None and self._world.monotonic() - known.at < REMEMBERED_SECONDS
+        return found if is_fresh else None
+
+    async def _ask(self, name: str, foreign_epoch: int, by: str) -> NamedProducer:
+        # To ask twice gives the same id: silence is no reason to stop.
+        call = Call(CALL, by, msgspec.msgpack.encode((name, foreign_epoch)), changes=False)
+        try:
+            answer = await self._forwarding.forward(
+                call, self._routing.not_coordinator(), lambda: self._named.resolve(name, foreign_epoch, by=by)
+            )
+        except BrokerError as error:
+            known = self._remembered.get(name)
+            if (
+                error.reason is not Reason.NOT_COORDINATOR
+                or known is None
+                or known.producer.foreign_epoch != foreign_epoch
+            ):
+                raise
+            return known.producer  # old, and as good as any while nobody can be asked
+        found = answer if isinstance(answer, NamedProducer) else msgspec.msgpack.decode(answer, type=NamedProducer)
+        self._remembered.pop(name, None)
+        self._remembered[name] = _Remembered(found, self._world.monotonic())
+        if len(self._remembered) > REMEMBERED_MAX:
+            del self._remembered[next(iter(self._remembered))]
+        return found
