@@ -1,0 +1,137 @@
+"""Clients that know one server, at each of three real nodes: RustLog, Flux, keys, and the commands of the shell."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+import pytest
+from tests.cli.braid import Braid, until, url_of
+from tests.server.etcd.members import Member, members
+
+from braidlog import connect, kv
+from braidlog.client.blocking import Client
+from braidlog.client.errors import ClientError
+from braidlog.testing.cluster_process import NODES, ClusterProcess
+
+SECONDS_MAX = 60.0
+VALUES = [b"%d" % number for number in range(30)]
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
+    with members(tmp_path_factory.mktemp("etcd"), 1) as started:
+        yield started[0]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory, etcd: Member) -> Iterator[ClusterProcess]:
+    """All nodes run before and after a test."""
+    with ClusterProcess(tmp_path_factory.mktemp("cluster"), etcd.url, prefix="forwarded") as nodes:
+        with connect(nodes.url("kafka")) as client:
+            client.admin.create_topic("orders", partitions=3)
+            until(lambda: None not in leaders(client), "all partitions are led")
+        yield nodes
+
+
+def leaders(client: Client, topic: str = "orders") -> list[int | None]:
+    found = [each for each in client.admin.describe_cluster().partitions if each.topic == topic]
+    return [each.leader for each in sorted(found, key=lambda each: each.partition)]
+
+
+def read(client: Client, topic: str, wanted: Sequence[bytes]) -> list[bytes | None]:
+    """From the beginning, until all of these have come."""
+    consumer = client.consumer()
+    consumer.assign(topic, start="earliest")
+    found: list[bytes | None] = []
+    deadline = time.monotonic() + SECONDS_MAX
+    while not {*wanted} <= {*found} and time.monotonic() < deadline:
+        found += [record.value for record in consumer.poll(timeout=1.0)]
+    return found
+
+
+@pytest.mark.parametrize("dialect", ["rustlog", "flux"])
+def test_any_node_serves_all_partitions(cluster: ClusterProcess, dialect: str) -> None:
+    """Ten records through each node, to partitions that all of them lead; what was acknowledged is read through any."""
+    topic = f"any-{dialect}"
+    with connect(cluster.url("kafka")) as client:
+        client.admin.create_topic(topic, partitions=3)
+    for number in NODES:
+        with connect(url_of(cluster[number], dialect)) as client:
+            producer = client.producer()
+            for value in VALUES[number * 10 - 10 : number * 10]:
+                producer.send_and_wait(topic, value, key=value)
+    for number in NODES:
+        with connect(url_of(cluster[number], dialect)) as client:
+            assert sorted(each or b"" for each in read(client, topic, VALUES)) == sorted(VALUES)
+
+
+def test_a_group_of_flux_is_one_whichever_nodes_its_members_reached(cluster: ClusterProcess) -> None:
+    with connect(url_of(cluster[2], "flux")) as client:
+        producer = client.producer()
+        for value in VALUES:
+            producer.send_and_wait("grouped", value, key=value)
+        found = list[bytes | None]()
+        with client.consumer() as consumer:
+            consumer.subscribe("grouped", group="g", start="earliest")
+            while len(found) < len(VALUES):
+                found += [record.value for record in consumer.poll(timeout=SECONDS_MAX)]
+            consumer.commit()
+        assert sorted(each for each in found if each) == sorted(VALUES)
+    with connect(url_of(cluster[3], "flux")) as client, client.consumer() as consumer:
+        consumer.subscribe("grouped", group="g", start="earliest")
+        client.producer().send_and_wait("grouped", b"last")
+        assert [record.value for record in consumer.poll(timeout=SECONDS_MAX)] == [b"last"]
+
+
+def test_keys_are_the_same_at_any_node(cluster: ClusterProcess) -> None:
+    for number in NODES:
+        with kv.connect(url_of(cluster[number], "mayfly")) as keys:
+            keys.set(f"k{number}", b"v")
+            assert keys.incr("count") == number
+    for number in NODES:
+        with kv.connect(url_of(cluster[number], "mayfly")) as keys:
+            assert [keys.get(f"k{each}") for each in NODES] == [b"v"] * 3
+
+
+def test_the_commands_work_through_the_url_of_any_node(cluster: ClusterProcess) -> None:
+    for number in NODES:
+        for dialect in ("rustlog", "flux"):
+            braid = Braid(url=url_of(cluster[number], dialect))
+            braid.ok("produce", "orders", stdin=f"{dialect} {number}\n")
+        at = ("--url", url_of(cluster[number], "mayfly"))
+        keys = Braid()
+        keys.ok("kv", "set", "shell", f"{number}", *at)
+        assert keys.ok("kv", "get", "shell", *at).strip() == f"{number}"
+    wanted = sorted(f"{dialect} {number}" for number in NODES for dialect in ("rustlog", "flux"))
+    for number in NODES:
+        for dialect in ("rustlog", "flux"):
+            braid = Braid(url=url_of(cluster[number], dialect))
+            assert sorted(braid.ok("consume", "orders").splitlines()) == wanted
+
+
+def test_what_was_acknowledged_through_another_node_outlives_the_leader(cluster: ClusterProcess) -> None:
+    """What is asked while nobody leads is held, and refused if that takes longer."""
+    with connect(cluster.url("kafka")) as client:
+        client.admin.create_topic("outlived")
+        until(lambda: leaders(client, "outlived") != [None], "it is led")
+        (leader,) = leaders(client, "outlived")
+    assert leader is not None
+    with connect(url_of(cluster[leader % 3 + 1], "rustlog")) as client:
+        producer, kept = client.producer(), list[bytes]()
+
+        def keep(count: int) -> None:
+            for _ in range(1000):
+                value = b"%d" % len(kept)
+                with suppress(ClientError):  # it was sent to a node that has died since: nobody knows
+                    producer.send_and_wait("outlived", value, partition=0)
+                    kept.append(value)
+                if len(kept) == count:
+                    return
+            raise AssertionError(f"only {kept} were acknowledged")
+
+        keep(10)
+        cluster[leader].kill()
+        keep(20)
+        cluster[leader].restart()
+        found = read(client, "outlived", kept)
+        assert list(dict.fromkeys(found)) == kept, "in order; what nobody knew of may be there before its repetition"
