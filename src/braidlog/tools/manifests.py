@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from braidlog.model.report import ADMIN_PORT
+from braidlog.tools import cluster_manifests as cluster
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,11 +25,16 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     token_file: str = ""
     ports: Mapping[str, int] = {}
     admin_port: int = ADMIN_PORT
+    nodes: int = 1
+    etcd_image: str = ""
 
 
 def systemd(wanted: Deployment) -> str:
+    is_one = wanted.nodes == 1
+    steps = "" if is_one else cluster.systemd_steps(wanted.nodes, wanted.ports)
     return f"""\
 # {wanted.name}.service: a braidlog node under systemd.
+{steps}\
 #   useradd --system --home-dir /var/lib/{wanted.name} --shell /usr/sbin/nologin {wanted.name}
 #   braid config init {wanted.config}
 #   systemctl enable --now {wanted.name}
@@ -36,9 +42,10 @@ def systemd(wanted: Deployment) -> str:
 Description=braidlog, a commit log
 After=network-online.target
 Wants=network-online.target
-
+{"" if is_one else cluster.SYSTEMD_AFTER}
 [Service]
 Type=exec
+{"" if is_one else cluster.SYSTEMD_ENVIRONMENT}\
 User={wanted.name}
 Group={wanted.name}
 ExecStart={wanted.program} serve --config {wanted.config} --data-dir /var/lib/{wanted.name}
@@ -91,8 +98,34 @@ def kubernetes(wanted: Deployment) -> str:
     hosts = "\n".join(
         f'            - {{name: BRAID_LISTENERS__{port.upper()}__HOST, value: "0.0.0.0"}}' for port in wanted.ports
     )
+    is_one = wanted.nodes == 1
+    between = {} if is_one else {"gossip": cluster.GOSSIP_PORT, "replicas": cluster.REPLICA_PORT}
+    ports += "".join(f"\n            - {{name: {port}, containerPort: {at}}}" for port, at in between.items())
+    served += "".join(f"\n    - {{name: {port}, port: {at}}}" for port, at in between.items())
+    environment = "" if is_one else f"{cluster.pod_environment(name, wanted.nodes, wanted.ports)}\n"
+    mount = "" if is_one else "            - {name: certificates, mountPath: /certificates, readOnly: true}\n"
+    # The key of a node has to be readable by the user that the pod runs as, and by nobody else.
+    secret = f"{{secretName: {name}-certificates, defaultMode: 0440}}"
+    volume = "" if is_one else f"        - name: certificates\n          secret: {secret}\n"
+    numbers = " ".join(map(str, range(wanted.nodes)))
+    steps = (
+        ""
+        if is_one
+        else f"""\
+# {wanted.nodes} of them, and {wanted.nodes} members of etcd; Kubernetes 1.28 or newer, which numbers pods. Before it is applied:
+#   braid cluster certificates ./certificates {numbers}
+#   rm ./certificates/braidlog-ca.key      (keep a copy of it elsewhere: it is for nodes to come)
+#   kubectl create secret generic {name}-certificates --from-file ./certificates
+"""
+    )
+    more = (
+        ""
+        if is_one
+        else cluster.disruption_budget(name) + cluster.etcd_manifests(name, wanted.nodes, wanted.etcd_image)
+    )
     return f"""\
 # A braidlog node on Kubernetes: one pod, one volume.
+{steps}\
 # First take the # from the lines of the Secret and put in the SHA-256 of real tokens (printf %s "$TOKEN" | sha256sum):
 # a node that listens to a network does not start without.
 apiVersion: v1
@@ -113,6 +146,7 @@ metadata:
   labels: {{app: {name}}}
 spec:
   clusterIP: None
+{"" if is_one else cluster.FIND_EACH_OTHER}\
   selector: {{app: {name}}}
   ports:
 {served}
@@ -125,13 +159,15 @@ metadata:
   labels: {{app: {name}}}
 spec:
   serviceName: {name}
-  replicas: 1
+  replicas: {wanted.nodes}
+{"" if is_one else cluster.START_TOGETHER}\
   selector:
     matchLabels: {{app: {name}}}
   template:
     metadata:
       labels: {{app: {name}}}
     spec:
+{"" if is_one else cluster.pod_placement(name)}\
       # A clean stop answers what was asked, and syncs.
       terminationGracePeriodSeconds: 60
       # Or a service called braid would set variables that the node takes for settings.
@@ -154,6 +190,7 @@ spec:
             - {{name: BRAID_LISTENERS__KAFKA__ADVERTISED_HOST, value: "$(POD).{name}.$(NAMESPACE).svc"}}
             - {{name: BRAID_ADMIN__HOST, value: "0.0.0.0"}}
 {hosts}
+{environment}\
           ports:
 {ports}
             - {{name: admin, containerPort: {wanted.admin_port}}}
@@ -178,10 +215,12 @@ spec:
           volumeMounts:
             - {{name: data, mountPath: /data}}
             - {{name: settings, mountPath: /etc/braidlog, readOnly: true}}
+{mount}\
             - {{name: tmp, mountPath: /tmp}}
       volumes:
         - name: settings
           secret: {{secretName: {name}}}
+{volume}\
         - name: tmp
           emptyDir: {{}}
   volumeClaimTemplates:
@@ -191,7 +230,7 @@ spec:
         accessModes: [ReadWriteOnce]
         resources:
           requests: {{storage: {wanted.storage}}}
-"""
+{more}"""
 
 
 def prometheus(wanted: Deployment) -> str:

@@ -365,6 +365,70 @@ def test_the_kubernetes_manifests_name_what_there_is() -> None:
     assert "Usage:" in Braid().fails(2, "generate", "k8s")
 
 
+def test_a_unit_of_several_nodes_says_what_differs_and_its_settings_are_settings(tmp_path: Path) -> None:
+    text = Braid().ok("generate", "systemd", "--program", "/opt/braid", "--nodes", "3")
+    unit = configparser.ConfigParser(interpolation=None, strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read_string(text)
+    assert unit["Service"]["EnvironmentFile"] == "/etc/braidlog/node.env"
+    assert unit["Unit"]["Wants"] == "etcd.service"
+    settings = dict(re.findall(r"^#   (BRAID_\w+)=(.*)$", text, re.MULTILINE))
+    config = load_config(None, settings, {}).config
+    assert (config.node, len(config.cluster.endpoints), config.cluster.peers.host) == ("1", 3, "10.0.0.1")
+    assert {getattr(config.listeners, name).host for name in _listeners()} == {"10.0.0.1"}
+    braid_words = re.search(r"braid (cluster certificates) (\S+) (.*)$", text, re.MULTILINE)
+    assert braid_words is not None
+    made = tmp_path / "made"
+    Braid().ok(*braid_words[1].split(), str(made), *braid_words[3].split())
+    for path in (config.cluster.peers.ca, config.cluster.peers.cert, config.cluster.peers.key):
+        assert (made / Path(path).name).exists()
+    single = Braid().ok("generate", "systemd", "--program", "/opt/braid")
+    assert "etcd" not in single
+    assert "EnvironmentFile" not in single
+
+
+def test_manifests_of_several_nodes(tmp_path: Path) -> None:
+    text = Braid().ok("generate", "k8s", "--image", "i", "--name", "mylog", "--nodes", "3")
+    found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
+    assert set(found) == {
+        ("Secret", "mylog"),
+        *(
+            (kind, name)
+            for name in ("mylog", "mylog-etcd")
+            for kind in ("Service", "StatefulSet", "PodDisruptionBudget")
+        ),
+    }
+    for name in ("mylog", "mylog-etcd"):
+        spec = found["StatefulSet", name]["spec"]
+        budget = found["PodDisruptionBudget", name]["spec"]
+        labels = spec["template"]["metadata"]["labels"]
+        assert (spec["replicas"], spec["podManagementPolicy"], spec["serviceName"]) == (3, "Parallel", name)
+        assert (budget["maxUnavailable"], budget["selector"]["matchLabels"]) == (1, labels)
+        (apart,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]
+        assert (apart["labelSelector"]["matchLabels"], apart["topologyKey"]) == (labels, "kubernetes.io/hostname")
+        assert found["Service", name]["spec"]["publishNotReadyAddresses"] is True
+    (container,) = found["StatefulSet", "mylog"]["spec"]["template"]["spec"]["containers"]
+    pod = {"POD": "mylog-2", "NAMESPACE": "ns", "BRAID_NODE": "2"}
+    environment = {
+        each["name"]: re.sub(r"\$\((\w+)\)", lambda word: pod[word[1]], each["value"])
+        for each in container["env"]
+        if each["name"].startswith("BRAID_") and "value" in each
+    }
+    config = load_config(None, environment | {"BRAID_NODE": "2"}, {}).config
+    assert config.cluster.endpoints[2] == "http://mylog-etcd-2.mylog-etcd.ns.svc:2379"
+    assert config.cluster.peers.advertised == "mylog-2.mylog.ns.svc"
+    assert {getattr(config.listeners, name).advertised_host for name in _listeners()} == {"mylog-2.mylog.ns.svc"}
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert (ports["gossip"], ports["replicas"]) == (config.cluster.peers.gossip_port, config.cluster.peers.replica_port)
+    (numbers,) = re.findall(r"braid cluster certificates \S+ (.*)$", text, re.MULTILINE)
+    Braid().ok("cluster", "certificates", str(tmp_path / "made"), *numbers.split())
+    assert (tmp_path / "made" / Path(config.cluster.peers.cert).name).exists()
+    mounted = {each["mountPath"] for each in container["volumeMounts"]}
+    assert str(Path(config.cluster.peers.cert).parent) in mounted
+
+
 def test_prometheus_and_grafana() -> None:
     text = Braid().ok("generate", "prometheus", "--target", "n1:9644", "--token-file", "/run/token")
     (job,) = yaml.safe_load(text)["scrape_configs"]

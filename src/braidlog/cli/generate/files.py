@@ -17,6 +17,10 @@ from braidlog.model.report import ADMIN_PORT
 from braidlog.server.config import ListenersConfig
 from braidlog.tools.manifests import Deployment, kubernetes, prometheus, systemd
 
+ETCD_IMAGE = "gcr.io/etcd-development/etcd:v3.5.21"
+NODES = click.option(
+    "--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="So many nodes that are one cluster."
+)
 NAME = click.option("--name", default="braidlog", show_default=True, help="Of the service.")
 
 
@@ -33,11 +37,15 @@ def _wanted(**fields: Any) -> Deployment:  # noqa: ANN401 - the fields of a depl
 @NAME
 @click.option("--program", help="Where braid is.  [default: where this one is]")
 @click.option("--config", default="/etc/braidlog/braid.toml", show_default=True, help="Settings of the node.")
+@NODES
 @QUIET
-def systemd_(name: str, program: str | None, config: str) -> None:
-    """A systemd unit: its own user and folder, a clean stop, and no rights that it does not need."""
-    found = program or _this_program()
-    click.echo(systemd(_wanted(name=name, program=str(Path(found).absolute()), config=config)), nl=False)
+def systemd_(name: str, program: str | None, config: str, nodes: int) -> None:
+    """A systemd unit: its own user and folder, a clean stop, and no rights that it does not need.
+
+    With --nodes the unit is the same on each machine, and its comments say what differs: addresses, certificates, etcd.
+    """
+    found = str(Path(program or _this_program()).absolute())
+    click.echo(systemd(_wanted(name=name, program=found, config=config, nodes=nodes)), nl=False)
     hint("systemctl enable --now braidlog")
 
 
@@ -54,10 +62,16 @@ def _this_program() -> str:
 @NAME
 @click.option("--image", required=True, help="A container image in which braidlog is installed.")
 @click.option("--storage", default="20Gi", show_default=True, help="How large its volume is.")
+@NODES
+@click.option("--etcd-image", default=ETCD_IMAGE, show_default=True, help="Of the members of etcd, of several nodes.")
 @QUIET
-def k8s(name: str, image: str, storage: str) -> None:
-    """A StatefulSet with a volume and probes, a Service, and a Secret for the settings."""
-    click.echo(kubernetes(_wanted(name=name, image=image, storage=storage)), nl=False)
+def k8s(name: str, image: str, storage: str, nodes: int, etcd_image: str) -> None:
+    """A StatefulSet with a volume and probes, a Service, and a Secret for the settings.
+
+    With --nodes pods are on machines apart and not two of them are away by plan; etcd comes with them.
+    """
+    wanted = _wanted(name=name, image=image, storage=storage, nodes=nodes, etcd_image=etcd_image)
+    click.echo(kubernetes(wanted), nl=False)
     hint("kubectl apply -f -")
 
 
