@@ -36,6 +36,7 @@ def test_nothing_is_wrong() -> None:
     [
         (changed(node={"alive": False}), "node 1 (10.0.0.1:9092) is fenced", "start it again"),
         (changed(node={"alive": False}, place={"in_sync": (2, 3)}), "node 1 (10.0.0.1:9092) is fenced", "its log"),
+        (changed(node={"draining": True}), "node 1 drains: it leads nothing", "braid cluster drain 1 --undo"),
         (changed(place={"leader": None, "in_sync": ()}), "without a leader: t/0", "start the nodes"),
         (changed(place={"in_sync": (1, 2)}), "replicas are behind: t/0", "catch up"),
         (changed(node={"host": "127.0.0.1"}), "to dial 127.0.0.1", "advertised_host"),

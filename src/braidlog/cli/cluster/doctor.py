@@ -34,6 +34,7 @@ def examine(info: ClusterInfo) -> list[Finding]:
     return [
         *_leaderless(info),
         *_dead(info),
+        *_draining(info),
         *_under_replicated(info),
         *_addresses(info),
         *_alone(info),
@@ -60,6 +61,17 @@ def _dead(info: ClusterInfo) -> list[Finding]:
         )
         for node in info.nodes
         if not node.alive
+    ]
+
+
+def _draining(info: ClusterInfo) -> list[Finding]:
+    return [
+        Finding(
+            f"node {node.node} drains: it leads nothing",
+            f"once the work on it is done: braid cluster drain {node.node} --undo, or start it again",
+        )
+        for node in info.nodes
+        if node.alive and node.draining
     ]
 
 
