@@ -227,7 +227,7 @@ class Image(msgspec.Struct):
         if held:
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"node {node} has replicas of {held} partitions; move them to other nodes first",
+                f"node {node} has replicas of {held} partition{'s' * (held > 1)}; move them to other nodes first",
             )
 
     @check.register

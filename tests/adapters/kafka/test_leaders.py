@@ -207,7 +207,7 @@ def test_kafka_unregisters_a_broker_that_is_fenced_and_holds_nothing() -> None:
     assert asked(9) == (E.BROKER_ID_NOT_REGISTERED, "broker 9 is not registered")
     assert asked(1) == (E.INVALID_REQUEST, "node 1 runs; stop it first: it hands over what it leads")
     node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
-    assert asked(1) == (E.INVALID_REQUEST, "node 1 has replicas of 1 partitions; move them to other nodes first")
+    assert asked(1) == (E.INVALID_REQUEST, "node 1 has replicas of 1 partition; move them to other nodes first")
     image = node.services.metadata.image
     gone = [e.DeleteTopic(topic=name, topic_id=topic.topic_id, deleted_ms=1) for name, topic in image.topics.items()]
     node.services.metadata.change_alone(gone)
