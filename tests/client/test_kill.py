@@ -18,10 +18,11 @@ SECONDS_MAX = 60.0
 KILLED = 3
 PRODUCERS: dict[str, dict[str, Any]] = {
     "kafka": {"idempotent": True},
+    "cursus": {},
     "mlog": {"acks": "all", "retries": "at-least-once"},
 }
 """Those that are idempotent store nothing twice; the others say that they may."""
-ONCE = ("kafka",)
+ONCE = ("kafka", "cursus")
 RECORDS = 60
 
 
@@ -38,15 +39,32 @@ def led_by(number: int, start: str) -> str:
     return next(name for name in names if crc32c(name.encode()) % len(NODES) == NODES.index(number))
 
 
+def topic_of(dialect: str) -> str:
+    return led_by(KILLED, dialect)
+
+
+def create_topics(clients: dict[str, Client], cluster: ClusterProcess) -> None:
+    """By each protocol its own; all nodes know of them, and one leads them all."""
+    topics = {topic_of(dialect) for dialect in clients}
+    for dialect, client in clients.items():
+        client.admin.create_topic(topic_of(dialect), partitions=1)
+    for number in NODES:
+        with connect(f"kafka://127.0.0.1:{cluster[number].ports['kafka']}") as one:
+
+            def led(one: Client = one) -> list[int | None]:
+                return [each.leader for each in one.admin.describe_cluster().partitions if each.topic in topics]
+
+            until(lambda led=led: led() == [KILLED] * len(topics), f"topics on node {number}")  # type: ignore[misc]
+
+
 class Flow:
     """A producer and a consumer of one topic over one protocol."""
 
     def __init__(self, dialect: str, client: Client) -> None:
         self.dialect = dialect
-        self.topic = led_by(KILLED, dialect)
+        self.topic = topic_of(dialect)
         self.sent: list[Any] = []
         self.seen: list[bytes | None] = []
-        client.admin.create_topic(self.topic, partitions=1)
         self._producer = client.producer(**PRODUCERS[dialect])
         self._consumer = client.consumer()
         self._consumer.assign(self.topic, start="earliest")
@@ -73,13 +91,8 @@ def test_producers_and_consumers_of_every_protocol_go_on_when_a_leader_is_killed
     with ExitStack() as stack:
         clients = {dialect: stack.enter_context(connect(cluster.url(dialect))) for dialect in PRODUCERS}
         admin = clients["kafka"].admin
+        create_topics(clients, cluster)
         flows = [Flow(dialect, client) for dialect, client in clients.items()]
-
-        def leaders() -> set[int | None]:
-            topics = {flow.topic for flow in flows}
-            return {each.leader for each in admin.describe_cluster().partitions if each.topic in topics}
-
-        until(lambda: leaders() == {KILLED}, "leaders")
         for flow in flows:
             flow.send(RECORDS // 3)
             flow.read()
@@ -88,7 +101,8 @@ def test_producers_and_consumers_of_every_protocol_go_on_when_a_leader_is_killed
         cluster[KILLED].kill()
         for flow in flows:
             flow.read()
-        assert KILLED not in leaders()
+        topics = {flow.topic for flow in flows}
+        assert KILLED not in {each.leader for each in admin.describe_cluster().partitions if each.topic in topics}
         cluster[KILLED].restart()
         for flow in flows:
             flow.send(RECORDS // 3)
