@@ -1,14 +1,20 @@
 """When another node is asked, how often, and what a client hears when it cannot be."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.broker.node import Node
 from tests.broker.three_nodes import TOPIC, assign, three_nodes
 
+from braidlog.broker.cluster_report import cluster_report
 from braidlog.broker.forwarding import HOLD_SECONDS, LOOK_SECONDS, Call
 from braidlog.cluster import events as e
 from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason
+from braidlog.model.metrics import TABLE
+from braidlog.model.report import EtcdReport
+from braidlog.server.doors import make_adapter
 
 WRITE = Call("rustlog", "alice", b"body")
 READ = Call("rustlog", "alice", b"body", wait_seconds=3.0, changes=False)
@@ -58,7 +64,17 @@ def test_the_leader_is_asked_and_counted() -> None:
     assert forwarded(node) == forwarded(node, READ) == b"done"
     assert others.asked == [3, 3]
     assert others.waits == [10.0, 13.0]
-    assert node.services.forwarding.counts == {("rustlog", 3): 2}
+    services = node.services
+    make_adapter("rustlog", services)
+    report = node.run(
+        cluster_report(services.metadata, services.routing, services.hosting, services.forwarding, EtcdReport())
+    )
+    assert report.forwarded == [
+        ("named-producer", 1, 0), ("named-producer", 2, 0), ("named-producer", 3, 0),
+        ("rustlog", 1, 0), ("rustlog", 2, 0), ("rustlog", 3, 2),
+    ]  # fmt: skip
+    (row,) = [each for each in TABLE if each.name == "braidlog_cluster_forwarded_total"]
+    assert list(row.rows(cast("Any", SimpleNamespace(cluster=report))))[-1] == (("rustlog", "3"), 2)
 
 
 def test_who_refuses_is_asked_again_and_the_next_leader_instead_of_it() -> None:

@@ -144,6 +144,7 @@ class ForwardingAdapter(RoutedAdapter):
     def __init__(self, services: Forwarded) -> None:
         super().__init__(services)
         self._forwarding = services.forwarding
+        self._forwarding.names.add(self.dialect)
 
     def frame_of(self, request: Any) -> bytes:  # noqa: ANN401
         """The request as its client sent it, so that the answer to it is the client's. ValueError if it does not fit a frame."""

@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import islice
 from typing import Final
 
+from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.cluster.history import Happening, History
 from braidlog.cluster.membership import Member
@@ -51,7 +52,9 @@ class _Counts:
                 self.weak.append(row)
 
 
-async def cluster_report(metadata: Metadata, routing: Routing, hosting: Hosting, etcd: r.EtcdReport) -> r.ClusterReport:
+async def cluster_report(
+    metadata: Metadata, routing: Routing, hosting: Hosting, forwarding: Forwarding, etcd: r.EtcdReport
+) -> r.ClusterReport:
     counts, pace = _Counts(routing.own_number), Pace()
     for topic in list(metadata.image.topics.values()):
         for number, each in enumerate(topic.assignments):
@@ -76,6 +79,9 @@ async def cluster_report(metadata: Metadata, routing: Routing, hosting: Hosting,
         weak=counts.weak,
         weak_left_out=counts.weak_count - len(counts.weak),
         leader_changes=dict(metadata.history.leader_changes),
+        forwarded=[
+            (name, node, forwarding.counts[name, node]) for name in sorted(forwarding.names) for node in routing.numbers
+        ],
         etcd=etcd,
     )
 

@@ -59,6 +59,8 @@ class Forwarding:
         """None: this node is alone."""
         self.counts: Counter[tuple[str, int]] = Counter()
         """Requests that were handed on, by what was called and the node."""
+        self.names: set[str] = set()
+        """What may be called."""
 
     async def forward(self, call: Call, refusal: BrokerError, serve_here: Callable[[], Awaitable[T]]) -> bytes | T:
         """The answer of the node that serves what was refused here with `refusal`: its bytes, or what `serve_here` gives if that

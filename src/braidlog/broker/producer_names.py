@@ -36,6 +36,7 @@ class ProducerNames:
         self._routing = routing
         self._forwarding = forwarding
         self._world = world
+        forwarding.names.add(CALL)
         self._turns = Turns(world)
         self._remembered: dict[str, _Remembered] = {}
 

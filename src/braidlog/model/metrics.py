@@ -134,6 +134,10 @@ def _leader_changes(snapshot: Snapshot) -> Iterator[Row]:
     return (((cause,), count) for cause, count in snapshot.cluster.leader_changes.items())
 
 
+def _forwarded(snapshot: Snapshot) -> Iterator[Row]:
+    return (((call, str(node)), count) for call, node, count in snapshot.cluster.forwarded)
+
+
 def _behind(snapshot: Snapshot) -> Iterator[Row]:
     return (((str(each.node),), each.behind) for each in snapshot.cluster.nodes)
 
@@ -368,6 +372,13 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         "Leaders that changed, by cause: the old one was fenced, drained or restarted, resigned, or moved; or one returned.",
         ("cause",),
         _leader_changes,
+    ),
+    MetricRow(
+        "braidlog_cluster_forwarded_total",
+        COUNTER,
+        "Requests that were handed to the node that serves them, by protocol; and producers' names that were asked for.",
+        ("call", "target"),
+        _forwarded,
     ),
     MetricRow(
         "braidlog_cluster_follower_lag_records",

@@ -230,6 +230,8 @@ class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
     weak_left_out: int
     leader_changes: dict[str, int]
     """By cause, since the node started."""
+    forwarded: list[tuple[str, int, int]]
+    """What was called, the node that was asked, how often since this one started."""
     etcd: EtcdReport
 
 

@@ -131,7 +131,9 @@ class Reporter:
             scrub=self._scrub(),
             state=self._state(partitions_there),
             state_bytes=services.holdings.bytes_held,
-            cluster=await cluster_report(services.metadata, services.routing, services.hosting, self._etcd()),
+            cluster=await cluster_report(
+                services.metadata, services.routing, services.hosting, services.forwarding, self._etcd()
+            ),
             warnings=self._warnings(),
             state_bytes_max=services.holdings.bytes_max,
         )

@@ -341,7 +341,7 @@ class Failing:
 def test_what_only_a_cluster_says_passes_the_adapter(reason: Reason) -> None:
     error = BrokerError(reason, "not now")
     alone = SimpleNamespace(is_coordinator=True)
-    nobody = SimpleNamespace(calls=None)
+    nobody = SimpleNamespace(calls=None, names=set())
     services: Any = SimpleNamespace(
         keyvalue=Failing(error), authorize=Authorize({}, []), routing=alone, forwarding=nobody
     )

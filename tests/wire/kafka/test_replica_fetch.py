@@ -3,12 +3,13 @@
 import random
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.kafka.apis import BY_KEY, Key
+from braidlog.wire.kafka.apis import BY_KEY, CALL_BYTES_MAX, Key
 from braidlog.wire.kafka.compiler import read_message
 from braidlog.wire.kafka.connection import ClientConnection, Request, Response, ServerConnection
+from braidlog.wire.kafka.messages import calls as c
 from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import replicas as r
-from braidlog.wire.kafka.replica_fetch import VERSION, follower_connection, leader_connection
+from braidlog.wire.kafka.replica_fetch import VERSION, caller_connection, follower_connection, leader_connection
 
 ID = b"0123456789abcdef"
 ASKED = r.ReplicaFetchRequest(
@@ -93,3 +94,53 @@ def test_damaged_requests_are_refused_or_read_and_nothing_else() -> None:
         leader.receive(bytes(data))
         event = leader.next_event()
         assert event is NEED_DATA or isinstance(event, Request | Refused)
+
+
+CALLED = c.CallRequest("rustlog", "alice", bytes(range(200)))
+
+
+def test_calls_are_answered_in_any_order() -> None:
+    caller, served = caller_connection(), leader_connection()
+    requests = [asked(served, caller.request(c.CallRequest("a", "b", bytes([each])))) for each in range(3)]
+    for each in (2, 0, 1):
+        output = served.respond(requests[each], c.CallResponse(body=requests[each].message.body))
+        assert isinstance(output, bytes)
+        caller.receive(output)
+        answer = caller.next_event()
+        assert (answer.correlation_id, answer.message.body) == (each, bytes([each]))
+    assert caller.in_flight == 0
+
+
+def test_a_follower_takes_answers_in_their_order_only() -> None:
+    follower, leader = follower_connection(), leader_connection()
+    requests = [asked(leader, follower.request(ASKED)) for _ in range(2)]
+    output = leader.respond(requests[1], TOLD)
+    assert isinstance(output, bytes)
+    follower.receive(output)
+    assert isinstance(follower.next_event(), Refused)
+
+
+def test_a_damaged_call_is_read_or_refused() -> None:
+    rng = random.Random(61)
+    frame = caller_connection().request(CALLED)
+    for _ in range(2_000):
+        damaged = bytearray(frame)
+        for _ in range(rng.randint(1, 3)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        served = leader_connection()
+        served.receive(bytes(damaged[: rng.randint(1, len(damaged))]))
+        event = served.next_event()
+        assert event is NEED_DATA or isinstance(event, Request | Refused)
+
+
+def test_a_call_that_is_too_large_is_refused_by_its_first_bytes() -> None:
+    served = leader_connection()
+    head = caller_connection().request(CALLED)[4:]
+    served.receive((CALL_BYTES_MAX + 1).to_bytes(4, "big") + head)
+    assert isinstance(served.next_event(), Refused)
+
+
+def test_no_client_is_served_calls() -> None:
+    server = ServerConnection()
+    server.receive(caller_connection().request(CALLED))
+    assert isinstance(server.next_event(), Refused)
