@@ -239,7 +239,7 @@ class MayflyAdapter(ForwardingAdapter):
         return self.serve(route, conversation, request)
 
     def forwards(self, request: Request | Burst) -> bool:
-        return (type(request) is Burst or request.version == 1) and super().forwards(request)  # type: ignore[union-attr]
+        return super().forwards(request) and (isinstance(request, Burst) or request.version == 1)
 
     def frame_of(self, request: Request | Burst) -> bytes:
         if isinstance(request, Request):
