@@ -147,7 +147,7 @@ class NodeCalls:
             )
         if waiting.answer.reason:
             raise NothingDoneError(_reason(waiting.answer.reason), waiting.answer.text)
-        return waiting.answer.body
+        return bytes(waiting.answer.body)  # of a large frame it is a bytearray
 
     def cut_all_but(self, living: Container[int]) -> None:
         """Whoever waits for a node that was taken for dead hears so now."""
