@@ -116,16 +116,16 @@ class Committer(Client):
 
     def __init__(self, node: ServerProcess, history: History, dialect: str, topic: str, group: str) -> None:
         super().__init__(node, history, group)
-        self._dialect = dialect
+        self.dialect = dialect
         self._topic = topic
         self._value = 0
 
     def work(self) -> None:
-        door = DOORS[self._dialect](self.node)
+        door = DOORS[self.dialect](self.node)
         try:
             while not self.stop.is_set():
                 if self._value:
-                    self.history.add(look_at_commit(self.node, self._dialect, self.name, self._topic))
+                    self.history.add(look_at_commit(self.node, self.dialect, self.name, self._topic))
                 for _ in range(LOOK_EVERY):
                     self._value += 1
                     commit = Written(self.name, self._value, time.monotonic())

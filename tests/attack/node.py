@@ -20,6 +20,7 @@ from braidlog.cli import main
 from braidlog.codec.batch import BatchHeader
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
+from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.server.world import LoopWorld
 from braidlog.storage.files import OsDisk, OsFile
 from braidlog.storage.partition import Appended, PartitionLog
@@ -213,8 +214,20 @@ def forget_aborted_transaction() -> None:
     replace(TransactionIndex, "apply", forgetting)
 
 
+def acknowledge_before_the_set() -> None:
+    """As if nobody ever asked for more than the leader."""
+    produce = ClusterPartition.produce
+
+    def hasty(self: ClusterPartition, produced: Any, *, needs_all: bool, is_awaited: bool) -> Any:
+        del needs_all
+        return produce(self, produced, needs_all=False, is_awaited=is_awaited)
+
+    replace(ClusterPartition, "produce", hasty)
+
+
 BUGS: dict[str, Callable[[], None]] = {
     "acknowledge before sync": acknowledge_before_sync,
+    "acknowledge before the set": acknowledge_before_the_set,
     "skip the folder sync": skip_folder_sync,
     "reuse an offset": reuse_offset,
     "forget an aborted transaction": forget_aborted_transaction,

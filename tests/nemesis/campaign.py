@@ -8,9 +8,13 @@ not a time: a slow machine takes longer, and does the same.
 
 import argparse
 import contextlib
+import errno
 import logging
+import os
 import random
+import re
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -23,19 +27,32 @@ from typing import Self
 
 from tests.attack.campaign import noting
 from tests.attack.clients import Client
+from tests.attack.foreign import CommittedReader, TransactionalProducer
 from tests.attack.node import BUGS
 from tests.nemesis.faults import CannotGoOnError, Faults
-from tests.nemesis.load import TO_ALL, BulkProducer, DoorWriter, read_through
-from tests.nemesis.nodes import NemesisCluster
-from tests.nemesis.replicas import create_topics, different_logs, missing_replicas, wait_until
+from tests.nemesis.load import (
+    TO_ALL,
+    AnyNode,
+    BulkProducer,
+    DoorWriter,
+    clients_of_one_node,
+    look_at_all,
+    read_committed_through,
+    read_through,
+)
+from tests.nemesis.nodes import NUMBERS, NemesisCluster
+from tests.nemesis.replicas import FULL_SECONDS_MAX, create_topics, different_logs, missing_replicas, wait_until
 
 from braidlog.testing.checker import check
-from braidlog.testing.history import Append, History, Outcome
+from braidlog.testing.history import Append, History, Increment, Outcome, Transaction, Written
 
-SERVED_SECONDS_MAX = 120
+SERVED_SECONDS_MAX = 300
+BUG_SECONDS_MAX = 10
 LOOK_SECONDS = 0.02
 FAULTS_A_ROUND = 5
+_NAMES = {Transaction: "transactions ended", Written: "commits of groups", Increment: "keys counted up"}
 BULK = 3
+_OF_THE_MACHINE = [os.strerror(number) for number in (errno.EIO, errno.ENOSPC, errno.EMFILE)]
 FOUND = 3
 """What the program ends with if there are findings."""
 
@@ -46,9 +63,14 @@ class Round:
     def __init__(self, cluster: NemesisCluster, number: int, rng: random.Random) -> None:
         self.cluster = cluster
         self.history = History()
+        self.last = ""
+        """Who was served last, the last time."""
         self.topics = [f"round-{number}-{each}" for each in range(BULK)]
         self.readers = ["kafka", *rng.sample(sorted(TO_ALL.keys() - {"kafka"}), 2)]
-        create_topics(cluster, self.topics)
+        self.transactions = f"transactions-{number}"
+        turns = [[*NUMBERS[place:], *NUMBERS[:place]] for place in range(BULK)]
+        # Transactions are of partitions that the lowest node leads: of one that no other has.
+        create_topics(cluster, {**dict(zip(self.topics, turns, strict=True)), self.transactions: [min(NUMBERS)]})
         history = self.history
         self.bulk = [
             BulkProducer(cluster, history, topic, f"librdkafka-{number}-{place}")
@@ -58,7 +80,14 @@ class Round:
             DoorWriter(cluster, history, dialect, self.topics[place % BULK], f"{dialect}-{number}")
             for place, dialect in enumerate(sorted(TO_ALL))
         ]
-        self.clients: list[Client] = [*self.bulk, *self.writers]
+        any_node = AnyNode(cluster)
+        self.clients: list[Client] = [
+            *self.bulk,
+            *self.writers,
+            *clients_of_one_node(cluster, history, self.topics[0], number),
+            TransactionalProducer(any_node, history, self.transactions, f"transactional-{number}", hasty=False),
+            CommittedReader(any_node, history, self.transactions, f"committed-{number}"),
+        ]
 
     def __enter__(self) -> Self:
         for client in self.clients:
@@ -75,33 +104,50 @@ class Round:
         for each in self.bulk:
             each.more(records // BULK)
 
-    def served(self) -> list[str]:
+    def served(self, seconds: float) -> list[str]:
         """Wait until everyone gets on, and what was asked for is acknowledged; say who does not."""
         before = {client: client.acknowledged for client in self.clients}
-        deadline = time.monotonic() + SERVED_SECONDS_MAX
+        self.last = ""
+        deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             waiting = [client for client in self.clients if client.acknowledged <= before[client]]
             if not waiting and not any(each.is_behind for each in self.bulk):
                 return []
+            self.last = waiting[0].name if waiting else self.last
             threading.Event().wait(LOOK_SECONDS)
         late = [client for client in self.clients if client.acknowledged <= before[client]]
         late += [each for each in self.bulk if each.is_behind and each not in late]
         return [f"{each.name} is not served any more: {each.failure or list(each.troubles)}" for each in late]
 
-    def end(self) -> Iterator[str]:
-        """Clients end; then all replicas are back and equal, and everything is read."""
-        deadline = time.monotonic() + SERVED_SECONDS_MAX
+    def end(self, seconds: float) -> Iterator[str]:
+        """Clients have so long to end; then all replicas are back and equal, and everything is read."""
+        deadline = time.monotonic() + seconds
         for client in self.clients:
             client.stop.set()
         for client in self.clients:
-            yield from client.finish(max(deadline - time.monotonic(), 0.001))
-        yield from wait_until(lambda: missing_replicas(self.cluster))
-        yield from wait_until(lambda: different_logs(self.cluster.folders, self.topics))
+            yield from client.finish(max(deadline - time.monotonic(), 0))
+        waiting_max = FULL_SECONDS_MAX if seconds else BUG_SECONDS_MAX
+        yield from wait_until(lambda: missing_replicas(self.cluster), waiting_max)
+        yield from wait_until(lambda: different_logs(self.cluster.folders, self.topics), waiting_max)
         for topic in self.topics:
             for dialect in self.readers:
                 with noting(f"{dialect} cannot read {topic}") as found:
                     self.history.add(read_through(self.cluster, dialect, topic))
                 yield from found
+        with noting(f"librdkafka cannot read {self.transactions}") as found:
+            self.history.add(read_committed_through(self.cluster, self.transactions))
+        yield from found
+        with noting("groups and counters cannot be looked at") as found:
+            self.history.add(*look_at_all(self.cluster, self.clients, self.topics[0]))
+        yield from found
+
+
+def _crashes(said: str) -> list[str]:
+    """Errors with their frames, but for those of a disk that was full or gone, and of descriptors that were used up."""
+    blocks = re.split(r"^(?=\d{4}-\d\d-\d\d )", said, flags=re.MULTILINE)
+    return [
+        block[:3000] for block in blocks if "Traceback" in block and not any(word in block for word in _OF_THE_MACHINE)
+    ]
 
 
 class Campaign:
@@ -110,6 +156,7 @@ class Campaign:
     def __init__(self, folder: Path, seed: int, records: int, bug: str = "") -> None:
         self._rng = random.Random(seed)
         self._records = records
+        self._bug = bug
         self._bag: list[str] = []
         self.cluster = NemesisCluster(folder, bug)
         self.faults = Faults(self.cluster, self._rng)
@@ -143,18 +190,17 @@ class Campaign:
         with Round(self.cluster, number, self._rng) as current:
             self.history = current.history
             self._wait_for_all(current, "the beginning")
+            print(f"round {number} begins", flush=True)
             for fault in faults:
                 if self.findings:
                     break
                 self._do(fault, current)
-            self.findings += current.end()
+            self.findings += current.end(0 if self._bug or self.findings else SERVED_SECONDS_MAX)
         self.findings += check(current.history)
         for node in self.cluster.nodes.values():
-            _, traceback, rest = node.errors().partition("Traceback")
-            if traceback:
-                self.findings.append(f"node {node.number} says: {traceback}{rest[:3000]}")
+            self.findings += [f"node {node.number} says: {each}" for each in _crashes(node.errors())]
         self.seconds += time.monotonic() - began
-        self._count(current, len(faults))
+        self._count(current)
         acknowledged = current.history.count([Append], Outcome.ACKNOWLEDGED)
         print(
             f"round {number}: {len(faults)} faults, {acknowledged} records acknowledged, "
@@ -170,28 +216,39 @@ class Campaign:
             said = self.faults.do(fault)
         except (CannotGoOnError, RuntimeError) as error:
             self.findings.append(f"after {fault}: {str(error)[-2000:]}")
+            print(f"  {fault}: {self.findings[-1]}", flush=True)
             return
         self._wait_for_all(current, fault)
         if fault == "rolling restart" and sum(each.given_up for each in current.bulk) > before:
             self.findings.append(f"{fault}: records were given up: {[list(each.troubles) for each in current.bulk]}")
-        print(f"  {fault}: {said}; all served after {time.monotonic() - began:.1f} s", flush=True)
+        last = f", last of all {current.last}" if current.last else ""
+        print(f"  {fault}: {said}; all served after {time.monotonic() - began:.1f} s{last}", flush=True)
 
     def _wait_for_all(self, current: Round, after: str) -> None:
-        self.findings += [f"after {after}: {each}" for each in current.served()]
+        """Who has a bug may serve some clients no more: that alone is no finding, the history has to show it."""
+        if self._bug:
+            current.served(BUG_SECONDS_MAX)
+        else:
+            self.findings += [f"after {after}: {each}" for each in current.served(SERVED_SECONDS_MAX)]
 
-    def _count(self, current: Round, faults: int) -> None:
+    def _count(self, current: Round) -> None:
         self.totals["rounds"] += 1
-        self.totals["faults"] += faults
         for each in current.history.operations:
             if isinstance(each, Append):
                 self.totals[f"records {each.outcome.value}"] += 1
         for client in current.clients:
             self.totals["connections lost or refused"] += client.troubled
+        for operation in current.history.operations:
+            if isinstance(operation, Transaction | Written | Increment) and operation.outcome is Outcome.ACKNOWLEDGED:
+                self.totals[_NAMES[type(operation)]] += 1
 
     def table(self) -> str:
+        done = self.faults.counts
         rows = {
+            "faults": sum(done[name] for name in self.faults.table),
+            "skipped": sum(done[f"{name}: skipped"] for name in self.faults.table),
             **self.totals,
-            **self.faults.counts,
+            **done,
             **{f"{name}: reason": reason for name, reason in self.faults.skipped.items()},
             "seconds": round(self.seconds),
             "findings": len(self.findings),
@@ -201,7 +258,7 @@ class Campaign:
     def keep(self, folder: Path) -> None:
         """What there is to look at after a finding."""
         for number, node in self.cluster.nodes.items():
-            (folder / f"node-{number}.log").write_text("".join([*node.lives, node.errors()]), encoding="utf-8")
+            (folder / f"node-{number}.log").write_text(node.errors(), encoding="utf-8")
             place = Path(node.data_dir)
             with contextlib.suppress(OSError):
                 shutil.copy(place / "etcd" / "etcd.log", folder / f"etcd-{number}.log")
@@ -213,6 +270,7 @@ class Campaign:
 
 def main() -> int:
     logging.disable()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(FOUND))  # whoever ends it ends the nodes too
     parser = argparse.ArgumentParser(description="Three nodes under faults, and a checker over everything they said.")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0, help="rounds go on until then, if that is later")

@@ -6,17 +6,28 @@ A client of a door knows no leader: it goes from node to node until one takes it
 import itertools
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import Producer
 from tests.adapters.cursus.drive import batch
 from tests.adapters.doors import DOORS, CursusDoor, FluxDoor, MlogDoor
-from tests.attack.clients import TROUBLE, Writer, read_whole
-from tests.attack.foreign import RDKAFKA, SECONDS_MAX, IdempotentProducer, read_to_end
+from tests.attack.clients import (
+    TROUBLE,
+    Client,
+    Committer,
+    Counter,
+    Leaser,
+    Writer,
+    look_at_commit,
+    look_at_counter,
+    read_whole,
+)
+from tests.attack.foreign import RDKAFKA, SECONDS_MAX, IdempotentProducer, read_to_end, wait_for_transactions
 from tests.nemesis.nodes import NemesisCluster
+from tests.nemesis.replicas import leader_of
 
-from braidlog.testing.history import Append, History, Read
+from braidlog.testing.history import Append, History, Read, Seen
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mlog import messages as mlog
 
@@ -127,6 +138,31 @@ class BulkProducer(IdempotentProducer):
                 self.completed(append, message.offset())
 
         return delivered
+
+
+def clients_of_one_node(cluster: NemesisCluster, history: History, topic: str, round_number: int) -> list[Client]:
+    """Groups on five doors, and keys: the lowest node keeps them, and they wait for it."""
+    node = cluster[min(cluster.nodes)]
+    return [
+        *(Committer(node, history, dialect, topic, f"group-{dialect}-{round_number}") for dialect in sorted(DOORS)),
+        Counter(node, history, f"counter-{round_number}"),
+        Leaser(node, history, f"lease-{round_number}"),
+    ]
+
+
+def look_at_all(cluster: NemesisCluster, clients: Iterable[Client], topic: str) -> Iterator[Seen]:
+    """What the groups and counters among them are at now."""
+    node = cluster[min(cluster.nodes)]
+    for client in clients:
+        if isinstance(client, Committer):
+            yield look_at_commit(node, client.dialect, client.name, topic)
+        elif isinstance(client, Counter):
+            yield look_at_counter(node, client.name)
+
+
+def read_committed_through(cluster: NemesisCluster, topic: str) -> Read:
+    wait_for_transactions(leader_of(cluster, topic), topic)
+    return read_to_end(AnyNode(cluster), topic, committed=True)
 
 
 def read_through(cluster: NemesisCluster, dialect: str, topic: str) -> Read:

@@ -79,7 +79,6 @@ class NemesisNode(ServerProcess):
             prefix=network.prefix(number),
             host=network.host(number),
         )
-        self._members_pid: int | None = None
         self._client_port = settings["cluster.client_port"]
 
     def start(self) -> Self:
@@ -94,6 +93,10 @@ class NemesisNode(ServerProcess):
             raise RuntimeError(f"node {self.number} did not start{late}: {str(error)[-1500:]}") from error
         finally:
             overdue.cancel()
+
+    def errors(self) -> str:
+        """What it said in all its lives, those too that did not begin."""
+        return "".join([*self.lives, "" if self._errors is None else super().errors()])
 
     def pause(self, seconds: float) -> None:
         os.kill(self.pid, signal.SIGSTOP)
@@ -141,16 +144,16 @@ class NemesisNode(ServerProcess):
     # -- its machine -------------------------------------------------------------------------------------------
 
     def cut_power(self) -> None:
-        """Of a disk of its own: nothing reaches it any more, and what was not synced is not there when it is on again."""
-        self._members_pid = self.member_pid()
+        """Of a disk of its own: what was not synced is not there when it is on again. Node and member end as well."""
+        member = self.member_pid()
         self.disk.cut_power()
+        os.kill(self.pid, signal.SIGKILL)
+        if member is not None:
+            os.kill(member, signal.SIGKILL)
+            _wait_for_end(member)
 
     def power_on(self) -> None:
-        """Node and member have ended as well."""
         self.kill()
-        if self._members_pid is not None:
-            os.kill(self._members_pid, signal.SIGKILL)
-            _wait_for_end(self._members_pid)
         self.disk.power_on()
         self._forget_notebook()
 

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,12 +69,17 @@ def ask_metadata(node: NemesisNode) -> list[Any]:
         return list(client.ask(kafka_cluster.MetadataRequest(None)).topics)
 
 
-def create_topics(cluster: NemesisCluster, names: Iterable[str]) -> None:
-    """Of one partition, on all nodes; as soon as all are there."""
-    missing = set(names)
+def create_topics(cluster: NemesisCluster, placed: Mapping[str, Sequence[int]]) -> None:
+    """Of one partition, each on the nodes that are named, the first of which leads; as soon as all are there."""
+    missing = set(placed)
 
     def create() -> list[str]:
-        rows = [kafka_topics.CreateTopicsRequestTopic(name, 1, len(NUMBERS)) for name in sorted(missing)]
+        rows = [
+            kafka_topics.CreateTopicsRequestTopic(
+                name, -1, -1, [kafka_topics.CreateTopicsRequestAssignment(0, list(placed[name]))]
+            )
+            for name in sorted(missing)
+        ]
         try:
             with KafkaClient(cluster[1]) as client:
                 answer = client.ask(kafka_topics.CreateTopicsRequest(rows, 60_000))
