@@ -23,6 +23,7 @@ from braidlog.cli import LazyGroup
         "drain": ("braidlog.cli.cluster.drain:drain", "Let other nodes lead what a node leads."),
         "elect": ("braidlog.cli.cluster.placement:elect", "Let the preferred leaders lead again."),
         "reassign": ("braidlog.cli.cluster.placement:reassign", "Move partitions to other nodes."),
+        "recover": ("braidlog.cli.cluster.recover:recover", "Go on after etcd was lost or set back."),
         "remove": ("braidlog.cli.cluster.remove:remove", "Forget a node that is gone for good."),
         "doctor": ("braidlog.cli.cluster.doctor:doctor", "What is wrong, and what to do about it."),
     },

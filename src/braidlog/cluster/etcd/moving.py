@@ -17,7 +17,7 @@ import msgspec
 
 from braidlog.cluster.etcd import images
 from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd, Keys, digest, encode_entry
-from braidlog.cluster.etcd.port import Etcd, EtcdAwayError, Holds, Put
+from braidlog.cluster.etcd.port import Etcd, EtcdAwayError, Holds, Put, Range
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Entry
@@ -52,7 +52,7 @@ async def move_into_etcd(
         folder.join_cluster(cluster)
     entry = encode_entry(Entry(FIRST, []), node, cluster, NO_ENTRY)
     moved = Position(cluster, FIRST, digest(entry))
-    await _write(etcd, keys, image, entry, Head(*moved))
+    await write_beginning(etcd, keys, image, entry, Head(*moved), before=None)
     file.save(moved)
     return moved
 
@@ -67,21 +67,25 @@ async def _check_free(etcd: Etcd, keys: Keys, cluster: str) -> None:
         )
 
 
-async def _write(etcd: Etcd, keys: Keys, image: Image, entry: bytes, head: Head) -> None:
-    """What an earlier try left goes first; all of it is void once there is a head."""
-    none_yet = [Holds(keys.head, None)]
+async def write_beginning(
+    etcd: Etcd, keys: Keys, image: Image, entry: bytes, head: Head, *, before: bytes | None
+) -> None:
+    """A log that begins with this image, at an entry without events, in place of the head `before`. What an earlier try left goes
+    first; all of it is void once there is another head."""
+    seq, still = head.seq, [Holds(keys.head, before)]
     data = msgspec.json.encode(image, order="sorted")
     pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
     end = ImageEnd(len(pieces), digest(data), head.digest)
-    await etcd.write([], deletes=[keys.images, keys.events], conditions=none_yet)
+    left = [Range(keys.image(seq).first, keys.images.end), keys.events_after(seq - 1)]
+    await etcd.write([], deletes=left, conditions=still)
     for number, piece in enumerate(pieces):
-        await etcd.write([Put(keys.piece(FIRST, number), piece)], conditions=none_yet)
-    await etcd.write([Put(keys.image_end(FIRST), msgspec.json.encode(end))], conditions=none_yet)
-    begun = [Put(keys.event(FIRST), entry), Put(keys.head, msgspec.json.encode(head))]
+        await etcd.write([Put(keys.piece(seq, number), piece)], conditions=still)
+    await etcd.write([Put(keys.image_end(seq), msgspec.json.encode(end))], conditions=still)
+    begun = [Put(keys.event(seq), entry), Put(keys.head, msgspec.json.encode(head))]
     try:
-        await etcd.write(begun, conditions=none_yet)
+        await etcd.write(begun, conditions=still)
     except EtcdAwayError:  # perhaps it was done
-        await etcd.write(begun, conditions=none_yet)
+        await etcd.write(begun, conditions=still)
     found = await images.read_head(etcd, keys)
     if found is None or found[0].cluster != head.cluster:
         raise BrokerError(

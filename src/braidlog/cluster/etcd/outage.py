@@ -25,6 +25,6 @@ class Outage(NamedTuple):
                 "            is one out of space?                        etcdctl alarm list",
                 "            are its disks slow (fsync over 100 ms)?     its log says 'slow fdatasync'",
                 "            does this node reach them?                  the addresses in [cluster] etcd",
-                "  a majority that is gone for good: restore a backup of etcd that has every entry the nodes have applied",
+                "  a majority that is gone for good: restore a backup of etcd, an older one with `braid cluster recover`",
             ]
         )

@@ -40,12 +40,9 @@ class PositionFile:
 
     def load(self) -> Position | None:
         """None: this folder was never part of a cluster."""
-        if self._slots.was_never_saved():
+        kept = _load(self._slots)
+        if kept is None:
             return None
-        try:
-            kept = msgspec.json.decode(load_newest(self._slots, "cluster.a", read_only=False), type=_Record)
-        except msgspec.MsgspecError as error:
-            raise StorageFault(f"cluster.a does not decode: {error}") from error
         if kept.node != self._node:
             raise StorageFault(
                 f"this folder is node {kept.node!r} of cluster {kept.cluster!r}, and not {self._node!r}: "
@@ -55,3 +52,18 @@ class PositionFile:
 
     def save(self, position: Position) -> None:
         self._slots.save(msgspec.json.encode(_Record(self._node, *position)))
+
+
+def read_position(disk: Disk, folder: str) -> tuple[str, Position] | None:
+    """Whose folder this is, and how far it has come; None: it was never part of a cluster."""
+    kept = _load(SlotPair(disk, folder, "cluster", MAGIC))
+    return None if kept is None else (kept.node, Position(kept.cluster, kept.seq, kept.digest))
+
+
+def _load(slots: SlotPair) -> _Record | None:
+    if slots.was_never_saved():
+        return None
+    try:
+        return msgspec.json.decode(load_newest(slots, "cluster.a", read_only=False), type=_Record)
+    except msgspec.MsgspecError as error:
+        raise StorageFault(f"cluster.a does not decode: {error}") from error

@@ -137,7 +137,7 @@ class EtcdStore:
         if head.cluster != known.cluster:
             raise StorageFault(
                 f"etcd holds cluster {head.cluster!r}, and this node belongs to {known.cluster!r}: "
-                "check the addresses of etcd and the prefix"
+                "check the addresses of etcd and the prefix; if etcd was lost, `braid cluster recover` makes the nodes go on"
             )
         there = head.digest if head.seq == known.seq else await self._digest_at(known.seq)
         if head.seq < known.seq or there not in (None, known.digest):
@@ -389,5 +389,6 @@ def is_taken(seq: int, head: Head) -> bool:
 def _set_back(known: int, there: int) -> str:
     return (
         f"etcd was set back: this node has applied metadata entry {known}, and etcd ends with {there} or has another there; "
-        "restore a newer copy of etcd: this node goes on with none that lacks what it has applied"
+        "restore a newer copy of etcd, or stop all nodes and run `braid cluster recover`: this node goes on with none that lacks "
+        "what it has applied"
     )

@@ -1,0 +1,212 @@
+"""A cluster whose etcd was lost or set back goes on: as another cluster, above everything that any of its nodes has seen.
+
+Knows: what is in the folders of all nodes, all of them stopped, and what etcd still has. Refuses to know: where etcd is.
+Invariants: leader epochs, entries (so incarnations) and producer ids are above any that a node may have acted under; of each
+partition the copy with the latest record leads, which has all that was ever committed as long as no folder is left out; the old
+log is there until the new one is, by one write; every step can be repeated.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from braidlog.cluster.etcd import images
+from braidlog.cluster.etcd.entries import NO_ENTRY, Head, Keys, digest, encode_entry, one
+from braidlog.cluster.etcd.moving import write_beginning
+from braidlog.cluster.etcd.port import Etcd
+from braidlog.cluster.etcd.position import Position, PositionFile, read_position
+from braidlog.cluster.history import History
+from braidlog.cluster.image import Image
+from braidlog.cluster.membership import Member, Membership
+from braidlog.cluster.starts import StartFile, Starts
+from braidlog.cluster.store import Entry
+from braidlog.cluster.topic import Topic
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.names import own_number
+from braidlog.replication.assignment import Assignment, Nodes
+from braidlog.replication.registration import Life, Registration
+from braidlog.storage.folder import DataFolder, TopicMeta
+
+IDS_PER_ENTRY_MAX: Final = 1000
+"""So many producer ids an entry gives out at most."""
+MIN_IN_SYNC: Final = 2
+
+
+class Copy(NamedTuple):
+    """How far a replica's log reaches, by its last record first; and the latest epoch that it knows of."""
+
+    record_epoch: int
+    end: int
+    latest_epoch: int
+
+
+class Seen(NamedTuple):
+    """What one node's folder has."""
+
+    node: str
+    position: Position
+    folder_id: str
+    incarnation: int
+    topics: dict[str, TopicMeta]
+    """By id, those that the metadata made."""
+    copies: dict[tuple[str, int], Copy]
+    """By topic id and partition, those that are whole."""
+    producer_id_max: int
+
+    @property
+    def number(self) -> int:
+        return own_number(self.node)
+
+
+def look(folder: DataFolder) -> Seen:
+    """Open every partition as a start would, and close it durably."""
+    kept = read_position(folder.disk, folder.path)
+    if kept is None:
+        raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{folder.path} was never part of a cluster: leave it out")
+    topics = {meta.topic_id: meta for meta in folder.topics() if meta.by_metadata}
+    copies: dict[tuple[str, int], Copy] = {}
+    producer_id_max = 0
+    for meta in topics.values():
+        for number in range(meta.partitions):
+            try:
+                log = folder.open_partition(meta.name, number)
+            except StorageFault:
+                continue  # lost or damaged: told when its node starts
+            log.replicate()
+            if not log.damages:
+                epochs = log.state.epochs
+                copies[meta.topic_id, number] = Copy(epochs.at(log.end_offset - 1), log.end_offset, epochs.latest)
+                ids = (each.producer_id for each in log.state.producers.image())
+                producer_id_max = max(producer_id_max, *ids, 0)
+            log.close()
+    starts = StartFile(folder.disk, folder.path).load()
+    return Seen(*kept, folder.identity.folder_id, starts.remembers, topics, copies, producer_id_max)
+
+
+async def recover(
+    etcd: Etcd, keys: Keys, folders: Sequence[DataFolder], *, new_cluster: str, now_ms: int, lost: Collection[int] = ()
+) -> Position:
+    """`folders`: of all nodes but those that are `lost` for good."""
+    if alive := (await etcd.read(keys.alive, keys_only=True)).items:
+        names = ", ".join(item.key[len(keys.alive.first) :].decode() for item in alive)
+        raise BrokerError(Reason.VERSION_CONFLICT, f"node {names} runs, or did some seconds ago: stop all nodes first")
+    seen = [look(folder) for folder in folders]
+    before = (await etcd.read(one(keys.head))).items
+    loaded = await images.load(etcd, keys, History())
+    head = loaded.head if loaded else Head("")
+    _check_clusters(seen, head)
+    seq = max(head.seq, *(each.position.seq for each in seen)) + 1
+    image = recovered(loaded.image if loaded else Image(), seen, seq - head.seq, now_ms=now_ms, lost=lost)
+    entry = encode_entry(Entry(seq, [], now_ms), seen[0].node, new_cluster, NO_ENTRY)
+    reached = Position(new_cluster, seq, digest(entry))
+    await write_beginning(etcd, keys, image, entry, Head(*reached), before=before[0].value if before else None)
+    for folder, each in zip(folders, seen, strict=True):
+        # All of it was closed durably: what counts as there is there, whatever happens to the machine.
+        starts, position = StartFile(folder.disk, folder.path), PositionFile(folder.disk, folder.path, each.node)
+        starts.load()  # which of the two slots is the newer one
+        starts.save(Starts(remembers=each.incarnation, stopped_cleanly=True))
+        folder.join_cluster(new_cluster)
+        position.load()
+        position.save(reached)
+    return reached
+
+
+def _check_clusters(seen: Sequence[Seen], head: Head) -> None:
+    """Of one cluster; those that an earlier try has brought over already are of the one that etcd has."""
+    clusters = {each.position.cluster for each in seen} - {head.cluster}
+    numbers = [each.number for each in seen]
+    if len(clusters) > 1:
+        raise BrokerError(
+            Reason.VERSION_CONFLICT, f"the folders are of several clusters: {', '.join(sorted(clusters))}"
+        )
+    if len(set(numbers)) != len(numbers):
+        raise BrokerError(Reason.VERSION_CONFLICT, "two of the folders are of the same node: give the newer one")
+
+
+# ── What the metadata is then: pure ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def recovered(
+    known: Image, seen: Sequence[Seen], entries_lost: int, *, now_ms: int, lost: Collection[int] = ()
+) -> Image:
+    image = known.copy()
+    missing = {int(each) for each in image.cluster.members} - {each.number for each in seen} - {*lost}
+    if missing:
+        raise BrokerError(
+            Reason.REPLICA_NOT_FOUND,
+            f"node {', '.join(map(str, sorted(missing)))} is part of this cluster, and its folder is not among those given: what "
+            "only it has would be lost. Give it too, or name it with --lost if it is gone for good",
+        )
+    image.cluster = Membership({str(each.number): _member(known, each) for each in seen}, known.cluster.version)
+    _find_topics(image, seen, now_ms)
+    for name, topic in image.topics.items():
+        held = tuple(
+            _held(topic.assignments[number], _copies(seen, topic.topic_id, number), lost)
+            for number in range(topic.partitions)
+        )
+        image.topics[name] = msgspec.structs.replace(topic, assignments=held, holder="", unflushed=())
+    given = max(image.ids_taken, *(each.producer_id_max + 1 for each in seen))
+    image.ids_taken = given + entries_lost * IDS_PER_ENTRY_MAX
+    return image
+
+
+def _member(known: Image, seen: Seen) -> Member:
+    """Away until it registers, by the incarnation that its folder knows of."""
+    life = Life(boot_id="", folder_id=seen.folder_id, remembers=seen.incarnation)
+    before = known.cluster.member(seen.number)
+    said = {} if before is None else {"rack": before.rack, "versions": before.versions}
+    return Member(Registration(seen.incarnation, life), is_fenced=True, name=seen.node, **said)
+
+
+def _find_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
+    """Those that etcd has forgotten are in the folders; those that no folder has were deleted since."""
+    for topic in list(image.topics.values()):
+        if not any(topic.topic_id in each.topics for each in seen):
+            del image.topics[topic.name]
+            image.deleted[topic.topic_id] = now_ms
+    for meta in {topic_id: meta for each in seen for topic_id, meta in each.topics.items()}.values():
+        topic = image.topics.get(meta.name)
+        if meta.topic_id in image.deleted or (topic is not None and topic.topic_id != meta.topic_id):
+            continue
+        count = max(each.topics[meta.topic_id].partitions for each in seen if meta.topic_id in each.topics)
+        had = () if topic is None else topic.assignments
+        added = tuple(_placed(_copies(seen, meta.topic_id, number), seen) for number in range(len(had), count))
+        if topic is None:
+            min_in_sync = min(MIN_IN_SYNC, *(len(each.replicas) for each in added))
+            fields = {name: getattr(meta, name) for name in ("name", "topic_id", "settings", "created_ms")}
+            topic = Topic(**fields, min_in_sync=min_in_sync, assignments=())
+        image.topics[meta.name] = msgspec.structs.replace(topic, assignments=had + added)
+        image.made[meta.topic_id] = {
+            each.node: each.topics[meta.topic_id].partitions for each in seen if meta.topic_id in each.topics
+        }
+
+
+def _placed(copies: Mapping[int, Copy], seen: Sequence[Seen]) -> Assignment:
+    """Who has records of it, or all nodes if nobody has."""
+    with_records: Nodes = tuple(sorted(node for node, copy in copies.items() if copy.end))
+    return Assignment(replicas=with_records or tuple(sorted(each.number for each in seen)), in_sync=(), leader=None)
+
+
+def _copies(seen: Sequence[Seen], topic_id: str, number: int) -> dict[int, Copy]:
+    return {each.number: each.copies[topic_id, number] for each in seen if (topic_id, number) in each.copies}
+
+
+def _held(known: Assignment, copies: Mapping[int, Copy], lost: Collection[int]) -> Assignment:
+    """The copy with the latest record leads; the others follow, and cut what it does not have."""
+    replicas = tuple(node for node in known.replicas if node not in lost)
+    latest = max((known.leader_epoch, *(each.latest_epoch for each in copies.values())))
+    order = (*replicas, *sorted({*copies} - {*replicas}))
+    first = max((node for node in order if node in copies), key=lambda node: copies[node][:2], default=None)
+    if first is not None and first not in replicas:
+        replicas = (*replicas, first)
+    return Assignment(
+        replicas=replicas or known.replicas,
+        in_sync=() if first is None else (first,),
+        torn=replicas if first is None else (),  # all there is of it is damaged
+        leader=None,
+        leader_epoch=latest + 1,
+        partition_epoch=known.partition_epoch + 1,
+        last_leader=first,
+        unclean_epoch=known.unclean_epoch,
+    )

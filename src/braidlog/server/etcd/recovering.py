@@ -1,0 +1,46 @@
+"""`braid cluster recover`: the folders of stopped nodes go on with an etcd that has lost some of the metadata, or all of it.
+
+Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/recovering.py`).
+"""
+
+import uuid
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+
+from braidlog.cluster.etcd.entries import Keys
+from braidlog.cluster.etcd.port import EtcdError
+from braidlog.cluster.etcd.position import Position
+from braidlog.cluster.etcd.recovering import recover
+from braidlog.model.clock import Clock
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.server.etcd.cluster_store import until_answered
+from braidlog.server.etcd.gateway import Gateway
+from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.storage.files import OsDisk
+from braidlog.storage.folder import DataFolder
+
+
+async def recover_folders(paths: Sequence[str], config: ClusterConfig, clock: Clock, lost: Collection[int]) -> Position:
+    """All of them are locked meanwhile. What failed half-way is ended by calling this again."""
+    if not config.etcd or config.is_embedded:
+        raise BrokerError(
+            Reason.INVALID_SETTING,
+            "name the members of etcd by their URLs in cluster.etcd: embedded ones run only beside their nodes, so start them by "
+            "hand (etcd --data-dir <data_dir>/etcd/data ...)",
+        )
+    gateway = Gateway(config.gateway(), config.tls())
+    with ExitStack() as stack:
+        stack.callback(gateway.close)
+        folders = []
+        for path in paths:
+            folders.append(DataFolder(OsDisk(), path, clock, create=False))
+            stack.callback(folders[-1].release)
+        try:
+            await until_answered(gateway.check_versions)
+            keys = Keys(config.prefix)
+            return await recover(gateway, keys, folders, new_cluster=uuid.uuid4().hex, now_ms=clock.now_ms(), lost=lost)
+        except EtcdError as error:
+            raise BrokerError(
+                Reason.UNAVAILABLE,
+                f"etcd does not take the metadata, so the recovery is not finished: {error}; try again",
+            ) from error
