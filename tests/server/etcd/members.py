@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+import pytest
 from tests.debian import have
 
 from braidlog.cluster.etcd.port import Put
@@ -34,9 +35,11 @@ class Member:
         ]  # fmt: skip
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self, *options: str) -> None:
+    def start(self, *options: str, sync_ms: int = 0) -> None:
+        """`sync_ms`: how much longer its disk takes for each sync."""
+        words = [*_slowly(sync_ms), *self._words, *options]
         with (self._folder / f"{self.name}.log").open("ab") as log:
-            self._process = subprocess.Popen([*self._words, *options], stdout=log, stderr=log)
+            self._process = subprocess.Popen(words, stdout=log, stderr=log)
 
     def wait_until_healthy(self) -> None:
         until = time.monotonic() + START_SECONDS_MAX
@@ -58,6 +61,19 @@ class Member:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+
+def _slowly(sync_ms: int) -> list[str]:
+    """By strace, beside the process: etcd makes its system calls itself, and no library that is loaded before it is asked."""
+    if not sync_ms:
+        return []
+    have("strace", "strace")
+    delay = f"inject=fdatasync,fsync:delay_exit={sync_ms * 1000}"
+    words = ["strace", "-D", "-f", "-qq", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=fdatasync,fsync"]
+    tried = subprocess.run([*words, "true"], capture_output=True, text=True, timeout=60, check=False)
+    if tried.returncode:
+        pytest.skip(f"no process may be traced here: {tried.stderr.strip()[-200:]}")
+    return [*words, "-e", delay]
 
 
 async def fill(etcd: Gateway) -> None:

@@ -35,11 +35,18 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
         yield started
 
 
-def play(scene: Callable[[Gateway], Awaitable[None]], urls: list[str], seconds: float = 30.0, **words: str) -> None:
+def play(
+    scene: Callable[[Gateway], Awaitable[None]],
+    urls: list[str],
+    seconds: float = 30.0,
+    write_seconds: float | None = None,
+    **words: str,
+) -> None:
     """With time-outs that a busy machine does not reach, where silence is not what the scene is about."""
 
     async def run() -> None:
-        settings = GatewaySettings(endpoints=urls, read_seconds_max=seconds, write_seconds_max=seconds, **words)
+        patience = seconds if write_seconds is None else write_seconds
+        settings = GatewaySettings(endpoints=urls, read_seconds_max=seconds, write_seconds_max=patience, **words)
         etcd = Gateway(settings)
         try:
             async with asyncio.timeout(SECONDS_MAX):
@@ -159,6 +166,30 @@ def test_without_a_majority_nothing_is_changed_and_it_says_so(three: list[Member
     play(back, urls)
 
 
+def test_a_disk_that_is_slow_changes_nothing_twice_and_is_told(tmp_path: Path) -> None:
+    """Each write takes longer than anybody waits for it: what became of it is asked until it is known."""
+
+    async def found(etcd: Gateway) -> None:
+        await Node(etcd, "1", "slow").store.found_cluster("c")
+
+    async def scene(etcd: Gateway) -> None:
+        node = await Node(etcd, "1", "slow").open()
+        before = node.metadata.image.ids_taken
+        await node.metadata.change(next_block)
+        assert (node.metadata.image.ids_taken, node.metadata.seq) == (before + BLOCK, 1)
+        while node.store.outage is None:  # ticks are written too  # noqa: ASYNC110 - nobody is told of it
+            await asyncio.sleep(0.01)
+        assert "are its disks slow" in node.store.outage.report(0)
+        await node.close()
+
+    with members(tmp_path, 1) as (only,):
+        play(found, [only.url])
+        only.kill()
+        only.start(sync_ms=400)
+        only.wait_until_healthy()
+        play(scene, [only.url], write_seconds=0.25)
+
+
 def test_a_full_etcd_refuses_and_says_what_to_do(tmp_path: Path) -> None:
     async def scene(etcd: Gateway) -> None:
         with pytest.raises(EtcdRefusedError, match=r"database space exceeded; free it: etcdctl compact"):
@@ -181,6 +212,16 @@ def test_signing_in(tmp_path: Path) -> None:
         assert (await etcd.write([Put(b"/s/a", b"2")])).done
         assert (await etcd.read(ALL)).items[0].value == b"2"
 
+    tokens: list[str] = []
+
+    async def take_token(etcd: Gateway) -> None:
+        assert (await etcd.read(ALL)).items
+        tokens.append(etcd._token)
+
+    async def write_once(etcd: Gateway) -> None:
+        assert (await etcd.write([Put(b"/s/a", b"4")])).done
+        assert (await etcd.read(ALL)).items[0].value == b"4"
+
     async def refused(etcd: Gateway) -> None:
         with pytest.raises(EtcdRefusedError, match=r"check user, password and token in \[cluster\]"):
             await etcd.write([Put(b"/s/a", b"3")])
@@ -190,6 +231,9 @@ def test_signing_in(tmp_path: Path) -> None:
         etcdctl("user", "add", "root:secret")
         etcdctl("auth", "enable")
         play(write, [started[0].url], user="root", password="secret")
+        play(take_token, [started[0].url], user="root", password="secret")
+        play(write_once, [started[0].url], token=tokens[0])
+        play(refused, [started[0].url], token="made.up")
         play(refused, [started[0].url], user="root", password="wrong")
         play(refused, [started[0].url])
 
