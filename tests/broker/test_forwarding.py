@@ -95,7 +95,7 @@ def test_a_request_is_held_until_somebody_leads_and_this_node_may_be_it() -> Non
     node.world.advance(LOOK_MS)
     assert not job.is_done
     assign(node, 2)
-    node.world.advance(LOOK_MS)
+    node.world.advance(2 * LOOK_MS)
     assert job.result() == "here"
 
 

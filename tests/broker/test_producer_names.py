@@ -91,7 +91,7 @@ def test_who_comes_while_a_name_is_asked_for_waits_behind() -> None:
     nodes[2].node.world.advance(20)
     assert not any(job.is_done for job in jobs)
     nodes[2].others[1] = coordinator
-    nodes[2].node.world.advance(20)
+    nodes[2].node.world.advance(100)
     assert (order, coordinator.called) == ([0, 1, 2], [CALL])
 
 

@@ -19,6 +19,8 @@ T = TypeVar("T")
 HOLD_SECONDS: Final = 2.0
 """How long a request waits for a node that serves it: most fail-overs are over by then."""
 LOOK_SECONDS: Final = 0.02
+"""Before it is tried again; twice as long each time, up to the next."""
+LOOK_SECONDS_MAX: Final = 0.2
 ANSWER_SECONDS_MAX: Final = 10.0
 """Beside what a request says itself that it may wait."""
 
@@ -66,6 +68,7 @@ class Forwarding:
         """The answer of the node that serves what was refused here with `refusal`: its bytes, or what `serve_here` gives if that
         node is this one by now."""
         until = self._world.monotonic() + HOLD_SECONDS
+        pause = LOOK_SECONDS
         while True:
             node = self._serving(refusal)
             try:
@@ -85,7 +88,8 @@ class Forwarding:
             is_away = node is None and not isinstance(refusal, NotLeaderError)
             if is_away or self._world.monotonic() >= until:
                 raise self._nobody(refusal, "it is away")
-            await self._world.wakeup().wait(LOOK_SECONDS)
+            await self._world.wakeup().wait(pause)
+            pause = min(2 * pause, LOOK_SECONDS_MAX)
 
     async def ask(self, node: int, call: Call) -> bytes:
         """Once."""

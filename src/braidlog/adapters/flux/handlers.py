@@ -60,6 +60,7 @@ async def produce(
     partitions = await _first_use(request.topic, services, conversation, replicas)
     partition = partition_for_key(request.key or b"", partitions)
     hosted = services.hosting.partition(request.topic, partition)
+    hosted.require_leader()  # before anything is made of it
     batch = encode_batch([request.value], keys=[request.key], base_timestamp=services.world.now_ms())
     appended = await services.append.append(
         request.topic,

@@ -41,6 +41,7 @@ async def produce(message: m.Produce, services: Services, _: Conversation) -> m.
     if not message.records:
         services.hosting.check_partition(message.topic, message.partition)
         return m.ProduceResponse(base_offset=0, record_count=0)
+    services.hosting.partition(message.topic, message.partition).require_leader()  # before anything is made of it
     batch = encode_batch(message.records, keys=message.keys, base_timestamp=services.world.now_ms())
     # Who cannot say how much is enough is told of what outlives any one node.
     acks = Acks.LEADER if services.routing.is_alone else Acks.ALL
