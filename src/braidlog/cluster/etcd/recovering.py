@@ -155,8 +155,8 @@ def _member(known: Image, seen: Seen) -> Member:
     """Away until it registers, by the incarnation that its folder knows of."""
     life = Life(boot_id="", folder_id=seen.folder_id, remembers=seen.incarnation)
     before = known.cluster.member(seen.number)
-    said = {} if before is None else {"rack": before.rack, "versions": before.versions}
-    return Member(Registration(seen.incarnation, life), is_fenced=True, name=seen.node, **said)
+    away = Member(Registration(seen.incarnation, life), is_fenced=True, name=seen.node)
+    return away if before is None else msgspec.structs.replace(away, rack=before.rack, versions=before.versions)
 
 
 def _find_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
@@ -166,17 +166,17 @@ def _find_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
             del image.topics[topic.name]
             image.deleted[topic.topic_id] = now_ms
     for meta in {topic_id: meta for each in seen for topic_id, meta in each.topics.items()}.values():
-        topic = image.topics.get(meta.name)
-        if meta.topic_id in image.deleted or (topic is not None and topic.topic_id != meta.topic_id):
+        found = image.topics.get(meta.name)
+        if meta.topic_id in image.deleted or (found is not None and found.topic_id != meta.topic_id):
             continue
         count = max(each.topics[meta.topic_id].partitions for each in seen if meta.topic_id in each.topics)
-        had = () if topic is None else topic.assignments
+        had = () if found is None else found.assignments
         added = tuple(_placed(_copies(seen, meta.topic_id, number), seen) for number in range(len(had), count))
-        if topic is None:
+        if found is None:
             min_in_sync = min(MIN_IN_SYNC, *(len(each.replicas) for each in added))
             fields = {name: getattr(meta, name) for name in ("name", "topic_id", "settings", "created_ms")}
-            topic = Topic(**fields, min_in_sync=min_in_sync, assignments=())
-        image.topics[meta.name] = msgspec.structs.replace(topic, assignments=had + added)
+            found = Topic(**fields, min_in_sync=min_in_sync, assignments=())
+        image.topics[meta.name] = msgspec.structs.replace(found, assignments=had + added)
         image.made[meta.topic_id] = {
             each.node: each.topics[meta.topic_id].partitions for each in seen if meta.topic_id in each.topics
         }
