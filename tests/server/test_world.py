@@ -141,6 +141,25 @@ def test_who_comes_while_a_sync_runs_waits_for_the_next() -> None:
     play(scene)
 
 
+def test_one_who_waits_and_is_ended_does_not_end_the_wait_of_the_others() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        log.gate.clear()
+        log.unsynced_bytes = SYNC_HERE_BYTES_MAX + 1
+        ended, other = (asyncio.ensure_future(world.durable(as_log(log), log.append())) for _ in range(2))
+        told: list[str] = []
+        world.sync_soon(as_log(log), lambda: told.append("synced"))
+        await until(log.started.is_set)
+        ended.cancel()
+        await asyncio.sleep(0)
+        log.gate.set()
+        await other
+        await until(lambda: bool(told))
+        with pytest.raises(asyncio.CancelledError):
+            await ended
+
+    play(scene)
+
+
 def test_what_is_durable_is_not_waited_for() -> None:
     async def scene(world: LoopWorld, log: StubLog) -> None:
         log.durable_offset = log.append()

@@ -131,7 +131,7 @@ class LoopWorld:
         """The future of everyone who waits for the next sync of this partition."""
         group = self._groups.get(log)
         if group is None:
-            group = self._groups[log] = self._loop.create_future()
+            group = self._groups[log] = _Group(loop=self._loop)
             # Not at once: whatever else this turn of the loop appends shares the sync.
             self._loop.call_soon(self._submit, log)
         return group
@@ -179,6 +179,13 @@ class LoopWorld:
 
     def blocking(self, work: Callable[[], T]) -> Awaitable[T]:
         return self._loop.run_in_executor(None, work)
+
+
+class _Group(asyncio.Future[None]):
+    """Shared: one who waits and is ended does not end the wait of the others. It ends itself when the sync has."""
+
+    def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - as asyncio calls it
+        return False
 
 
 def _settle(group: "asyncio.Future[None]", fault: StorageFault | BrokerError | None) -> None:
