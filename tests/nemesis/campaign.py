@@ -218,11 +218,15 @@ class Campaign:
             self.findings.append(f"after {fault}: {str(error)[-2000:]}")
             print(f"  {fault}: {self.findings[-1]}", flush=True)
             return
+        over = time.monotonic()
         self._wait_for_all(current, fault)
         if fault == "rolling restart" and sum(each.given_up for each in current.bulk) > before:
             self.findings.append(f"{fault}: records were given up: {[list(each.troubles) for each in current.bulk]}")
-        last = f", last of all {current.last}" if current.last else ""
-        print(f"  {fault}: {said}; all served after {time.monotonic() - began:.1f} s{last}", flush=True)
+        last = f", {current.last} last" if current.last else ""
+        print(
+            f"  {fault}: {said}; over after {over - began:.1f} s, all served {time.monotonic() - over:.1f} s later{last}",
+            flush=True,
+        )
 
     def _wait_for_all(self, current: Round, after: str) -> None:
         """Who has a bug may serve some clients no more: that alone is no finding, the history has to show it."""
