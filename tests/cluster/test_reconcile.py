@@ -12,9 +12,11 @@ from braidlog.cluster.reconcile import (
     Close,
     Describe,
     Follow,
+    Hold,
     Lead,
     Make,
     Open,
+    Release,
     Remember,
     Remove,
     SetAside,
@@ -40,6 +42,9 @@ FOLLOWED = TOPIC.changed(0, lambda known: known.led_by(9))
 LED = FOLLOWED.changed(0, lambda known: known.led_by(0))
 NEWER = msgspec.structs.replace(TOPIC, topic_id="02")
 MADE = {"01": {"0": 1}}
+CLUSTERED = msgspec.structs.replace(TOPIC, holder="")
+MOVED = CLUSTERED.changed(0, lambda known: known.changed(replicas=(8, 9)))
+WITHOUT = msgspec.structs.replace(META, absent=(0,))
 THERE, NEVER_MADE, GONE = Image({"a": TOPIC}, made=MADE), Image({"a": TOPIC}), Image({}, {"01": 5})
 
 CASES: list[tuple[Image, Sequence[TopicMeta], Mapping[str, Topic], list[Action]]] = [
@@ -57,6 +62,11 @@ CASES: list[tuple[Image, Sequence[TopicMeta], Mapping[str, Topic], list[Action]]
     (Image({"a": GROWN}, made=MADE), [], {}, [Open(GROWN, None)]),
     (Image({"a": FOLLOWED}, made=MADE), [META], {"a": TOPIC}, [Open(FOLLOWED, TOPIC), Follow(FOLLOWED, 0)]),
     (Image({"a": LED}, made=MADE), [META], {"a": FOLLOWED}, [Open(LED, FOLLOWED), Lead(LED, 0, 3)]),
+    (Image({"a": MOVED}, made=MADE), [META], {"a": CLUSTERED}, [Open(MOVED, CLUSTERED), Release(MOVED, (0,))]),
+    (Image({"a": MOVED}, made=MADE), [META], {}, [Open(MOVED, None), Release(MOVED, (0,))]),
+    (Image({"a": MOVED}, made=MADE), [WITHOUT], {}, [Open(MOVED, None)]),
+    (Image({"a": MOVED}), [], {}, [Make(MOVED, (0,)), Remember(MOVED), Open(MOVED, None)]),
+    (Image({"a": CLUSTERED}, made=MADE), [WITHOUT], {}, [Hold(CLUSTERED, (0,)), Open(CLUSTERED, None)]),
     (
         Image({"a": NEWER}, {"01": 5}),
         [META],

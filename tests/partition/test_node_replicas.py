@@ -12,7 +12,7 @@ from braidlog.cluster import events as e
 from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Conflict, Entry, Metadata
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.append import Acks, Append
 from braidlog.partition.cluster_partition import ClusterPartition, Key
@@ -85,7 +85,8 @@ class Node:
         self.append_service = Append(self.hosting, self.world, lambda *_: None, producers)
         self.fetch = Fetch(self.hosting, self.world, Here())
         for name, topic in self.hosting.topics.items():
-            self.hosting.host([self.hosting.open_partition(topic, each) for each in range(topic.partitions)])
+            held = [each for each in range(topic.partitions) if self.hosting.holds(topic, each)]
+            self.hosting.host([self.hosting.open_partition(topic, each) for each in held])
             assert name
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
@@ -358,3 +359,56 @@ def test_a_partition_that_others_hold_is_refused_in_words() -> None:
         cluster[1].hosting.partition("b", 0)
     assert caught.value.reason is Reason.NOT_LEADER
     assert cluster[2].hosting.partition("b", 0).role is Role.LEADER
+
+
+def folders(node: Node) -> list[str]:
+    """The partitions of topic "a" that a node has on its disk, in whatever state."""
+    return sorted({name for name in node.disk.names(node.folder.partition_folder("a", 0)[:-5]) if name[0] == "0"})
+
+
+def moved(cluster: Cluster, partition: int, **fields: object) -> e.AssignPartition:
+    known = cluster.alive[0].metadata.image.topics["a"].assignments[partition]
+    return e.AssignPartition(
+        topic="a",
+        partition=partition,
+        leader_epoch=known.leader_epoch,
+        partition_epoch=known.partition_epoch,
+        after=known.changed(**fields),
+    )
+
+
+def test_a_node_has_folders_of_what_it_holds_and_removes_what_has_moved_away() -> None:
+    cluster = Cluster(partitions=2)
+    cluster[1].append(b"one")
+    assert [folders(cluster[each]) for each in NODES] == [["0000", "0001"]] * 3
+    cluster.write(moved(cluster, 0, replicas=(1, 2), in_sync=(1, 2)))
+    assert [folders(cluster[each]) for each in NODES] == [["0000", "0001"], ["0000", "0001"], ["0001"]]
+    with pytest.raises(BrokerError) as caught:
+        cluster[3].partition()
+    assert caught.value.reason is Reason.NOT_LEADER
+    cluster.kill(3)
+    cluster.restart(3)
+    assert folders(cluster[3]) == ["0001"], "a start makes nothing that others hold"
+    assert cluster[1].append(b"two").is_done
+    cluster.write(moved(cluster, 0, replicas=(1, 2, 3)))
+    assert folders(cluster[3]) == ["0000", "0001"]
+    cluster.pass_time(1_000)
+    assert cluster[3].values() == [b"one", b"two"]
+    assert cluster[1].in_sync == [1, 2, 3]
+
+
+def test_a_reader_of_what_has_moved_away_is_sent_to_those_who_hold_it() -> None:
+    cluster = Cluster()
+    partition = cluster[3].partition()
+    cluster.write(moved(cluster, 0, replicas=(1, 2), in_sync=(1, 2)))
+    with pytest.raises(NotLeaderError, match="holds no replica of a/0 any more"):
+        partition.require_there()
+
+
+def test_new_partitions_of_other_nodes_are_not_made_here() -> None:
+    cluster = Cluster()
+    grown = e.AddPartitions(topic="a", topic_id=f"{1:032x}", partitions=3, placement=((1, 2), (3, 2)))
+    cluster.write(grown)
+    assert [folders(cluster[each]) for each in NODES] == [["0000", "0001"], ["0000", "0001", "0002"], ["0000", "0002"]]
+    assert cluster[3].folder.topic("a").absent == (1,)
+    assert cluster[1].append(b"x", partition=1).is_done

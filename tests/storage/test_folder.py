@@ -1,12 +1,15 @@
 """A data folder: topics by number, names never as paths, one bad topic alone."""
 
+import itertools
+
 import pytest
 
+from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
-from braidlog.testing.disk import SimulatedDisk
+from braidlog.testing.disk import Crash, SimulatedDisk
 
 
 def folder_on(disk: SimulatedDisk, **options: bool) -> DataFolder:
@@ -235,3 +238,71 @@ def test_topics_whose_folder_lost_its_description_are_not_given_a_new_one() -> N
     disk.drop("/data/folder.b")
     with pytest.raises(StorageFault, match="does not say whose they are"):
         DataFolder(disk, "/data", ManualClock())
+
+
+def appended(folder: DataFolder, number: int, value: bytes) -> None:
+    log = folder.open_partition("a", number)
+    log.append(encode_batch([value], base_timestamp=0), now_ms=0, leader_epoch=3)
+    log.close()
+
+
+def content(folder: DataFolder, number: int) -> bytes:
+    log = folder.open_partition("a", number)
+    found = log.read(0, 10_000)
+    log.close()
+    return found
+
+
+def move(disk: SimulatedDisk) -> None:
+    """Partition 1 leaves, 2 comes; 1 comes back, empty."""
+    folder = folder_on(disk)
+    folder.release_partitions("a", (1,))
+    folder.hold_partitions("a", (2,))
+    appended(folder, 2, b"two")
+    folder.hold_partitions("a", (1,))
+
+
+def test_partitions_come_and_go_whole_at_whatever_step_the_power_fails() -> None:
+    made = SimulatedDisk()
+    folder = folder_on(made)
+    folder.create_topic("a", 3, TopicSettings(), absent=(2,))
+    appended(folder, 0, b"zero")
+    appended(folder, 1, b"one")
+    assert reason(lambda: folder.open_partition("a", 2)) is Reason.NOT_LEADER
+    shelf = folder.partition_folder("a", 0)[:-5]
+    states: set[tuple[int, ...]] = set()
+    for stop in itertools.count(1):
+        disk = made.after_kill()
+        disk.stop_at = stop
+        try:
+            move(disk)
+        except Crash:
+            pass
+        else:
+            break
+        for label, crashed in disk.crash_states(limit=3):
+            again = folder_on(crashed)
+            held = again.topic("a").held
+            assert sorted(name for name in crashed.names(shelf) if name[:4] in ("0001", "0002")) == [
+                f"{each:04d}" for each in held[1:]
+            ], f"{stop} {label}: nothing is left of what is not held"
+            assert b"zero" in content(again, 0)
+            if (1 in held, 2 in held) == (True, False):
+                assert b"one" in content(again, 1), f"{stop} {label}"
+            states.add(tuple(held))
+            again.release()
+            move(crashed)
+            assert content(folder_on(crashed.after_kill()), 1) == b""
+    assert states == {(0, 1), (0,), (0, 2), (0, 1, 2)}
+
+
+def test_a_partition_that_comes_back_knows_no_epoch_of_the_one_before() -> None:
+    disk = SimulatedDisk()
+    folder = folder_on(disk)
+    folder.create_topic("a", 1, TopicSettings())
+    log = folder.open_partition("a", 0)
+    folder.begin_epochs([(log, 7)])
+    log.close()
+    folder.release_partitions("a", (0,))
+    folder.hold_partitions("a", (0,))
+    assert folder.open_partition("a", 0).state.epochs.entries() == []

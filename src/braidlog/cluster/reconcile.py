@@ -1,8 +1,9 @@
 """What a node has to do so that its data folder and its partitions are as the image says.
 
 Pure: image, folder and hosted topics in, actions out, in the order in which they are safe. The image is the truth and the folder
-follows it. Invariants: a folder is removed only if the image says that its topic was deleted; one that the image does not know is
-set aside and kept; one that was made is not made again, for its records would be gone without a word.
+follows it. Invariants: a folder is removed only if the image says that its topic was deleted, that of a partition only if the
+image says that other nodes hold it; a topic that the image does not know is set aside and kept; one that was made is not made
+again, for its records would be gone without a word.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -34,9 +35,10 @@ class SetAside(NamedTuple):
 
 
 class Make(NamedTuple):
-    """Make the folder of a topic."""
+    """Make the folder of a topic, without the partitions that other nodes hold."""
 
     topic: Topic
+    absent: tuple[int, ...] = ()
 
 
 class Describe(NamedTuple):
@@ -45,6 +47,22 @@ class Describe(NamedTuple):
     topic: Topic
     meta: TopicMeta
     made: int
+    absent: tuple[int, ...] = ()
+    """What other nodes hold is not made."""
+
+
+class Hold(NamedTuple):
+    """Make partitions of which this node has become a replica."""
+
+    topic: Topic
+    numbers: tuple[int, ...]
+
+
+class Release(NamedTuple):
+    """Close and remove partitions of which this node is a replica no more, by an event that it has applied."""
+
+    topic: Topic
+    numbers: tuple[int, ...]
 
 
 class Remember(NamedTuple):
@@ -75,7 +93,7 @@ class Follow(NamedTuple):
     number: int
 
 
-Action = Close | Remove | SetAside | Make | Describe | Remember | Open | Lead | Follow
+Action = Close | Remove | SetAside | Make | Describe | Hold | Release | Remember | Open | Lead | Follow
 
 
 def reconcile(
@@ -117,18 +135,30 @@ def _reconcile_topic(
 ) -> Iterator[Action]:
     if before is topic or before == topic:
         return
+    absent = absent_from(own_number(node), topic)
     if meta is not None and (meta.partitions, meta.settings) != (topic.partitions, topic.settings):
-        yield Describe(topic, meta, made)
+        yield Describe(topic, meta, made, absent)
     elif meta is None and not made:
-        yield Make(topic)
+        yield Make(topic, absent)
+    if meta is not None and (joined := tuple(each for each in meta.absent if each not in absent)):
+        yield Hold(topic, joined)
     if made < topic.partitions and (meta is not None or not made):
         yield Remember(topic)
-    if before is None or before.topic_id != topic.topic_id:
-        yield Open(topic, None)
+    is_new = before is None or before.topic_id != topic.topic_id
+    yield Open(topic, None if is_new else before)
+    if meta is not None and (left := tuple(each for each in absent if each in meta.held)):
+        yield Release(topic, left)  # after it is told: whoever asks is sent to those who hold it
+    if before is None or is_new:
         return
-    yield Open(topic, before)
     for number, (was, now) in enumerate(zip(before.assignments, topic.assignments, strict=False)):
         yield from _reconcile_leader(topic, number, was, now, own_number(node))
+
+
+def absent_from(node: int, topic: Topic) -> tuple[int, ...]:
+    """The partitions that a node does not hold; one that has a topic alone holds all of it."""
+    if topic.holder:
+        return ()
+    return tuple(number for number, each in enumerate(topic.assignments) if node not in each.replicas)
 
 
 def _reconcile_leader(topic: Topic, number: int, was: Assignment, now: Assignment, node: int) -> Iterator[Action]:

@@ -58,6 +58,7 @@ class HostedPartition:
         "_open",
         "_waiting",
         "is_gone",
+        "is_moved",
         "is_used",
         "leader_epoch",
         "number",
@@ -90,6 +91,8 @@ class HostedPartition:
         self.role = role
         self.leader_epoch = epoch
         self.is_gone = False
+        self.is_moved = False
+        """It is gone from here, and other nodes hold it."""
         self.is_used = isinstance(log, PartitionLog)
         """Whether somebody asked for the log since this was last set to False."""
         self._waiting: set[Wakeup] = set()
@@ -297,6 +300,8 @@ class HostedPartition:
             )
 
     def require_there(self) -> None:
+        if self.is_moved:
+            raise NotLeaderError(self.topic, self.number, f"this node holds no replica of {self} any more")
         if self.is_gone:
             raise no_topic(self.topic)
 

@@ -138,8 +138,8 @@ class Hosting:
         return hosted
 
     def holds(self, topic: Topic, number: int) -> bool:
-        """Whether this node has a replica of a partition: alone it has all."""
-        return self.cluster is None or self.number in topic.assignments[number].replicas
+        """Whether this node has a replica of a partition: of a topic that it has alone it has all."""
+        return bool(topic.holder) or self.number in topic.assignments[number].replicas
 
     def require_held(self, topic: Topic, number: int) -> None:
         if not self.holds(topic, number):
@@ -243,6 +243,17 @@ class Hosting:
         for hosted in gone:
             del self._hosted[(name, hosted.number)]
             hosted.retire()
+        return gone
+
+    def release(self, name: str, numbers: Iterable[int]) -> list[HostedPartition]:
+        """Partitions of a topic are held by others now. Returns what is open of them, to be closed."""
+        gone = []
+        for number in numbers:
+            self.offline.pop((name, number), None)
+            if (hosted := self._hosted.pop((name, number), None)) is not None:
+                hosted.is_moved = True
+                hosted.retire()
+                gone.append(hosted)
         return gone
 
     def is_due(self, hosted: HostedPartition, now_ms: int) -> bool:

@@ -18,9 +18,11 @@ from braidlog.cluster.reconcile import (
     Close,
     Describe,
     Follow,
+    Hold,
     Lead,
     Make,
     Open,
+    Release,
     Remember,
     Remove,
     SetAside,
@@ -141,7 +143,11 @@ class Reconciler:
             return
         if isinstance(action, Open):
             await self._open(action)
-        closing = self._hosting.remove(action.topic.name) if isinstance(action, Close) else []
+        closing: list[HostedPartition] = []
+        if isinstance(action, Close):
+            closing = self._hosting.remove(action.topic.name)
+        elif isinstance(action, Release):
+            closing = self._hosting.release(action.topic.name, action.numbers)
         if not isinstance(action, (Open, Follow)):
             await self._world.blocking(lambda: self._on_disk(action, closing))
         self._in_memory(action)
@@ -164,7 +170,7 @@ class Reconciler:
         topic, hosting = action.topic, self._hosting
         first = 0 if action.before is None else action.before.partitions
         if hosting.cluster is None:
-            return list(range(first, topic.partitions))
+            return [each for each in range(first, topic.partitions) if hosting.holds(topic, each)]
         closed = [each for each in range(topic.partitions) if hosting.hosted(topic.name, each) is None]
         return [each for each in closed if hosting.holds(topic, each) and (topic.name, each) not in hosting.offline]
 
@@ -176,17 +182,23 @@ class Reconciler:
                 self._folder.delete_topic(meta.name)
             case SetAside(meta):
                 self._folder.set_aside(meta.name)
-            case Make(topic):
+            case Make(topic, absent):
                 self._folder.create_topic(
                     topic.name,
                     topic.partitions,
                     topic.settings,
                     topic_id=topic.topic_id,
                     created_ms=topic.created_ms,
+                    absent=absent,
                 )
-            case Describe(topic, meta, made):
+            case Hold(topic, numbers):
+                self._folder.hold_partitions(topic.name, numbers)
+            case Release(topic, numbers):
+                _close(closing)
+                self._folder.release_partitions(topic.name, numbers)
+            case Describe(topic, meta, made, absent):
                 if meta.partitions < topic.partitions:
-                    self._folder.grow_topic(topic.name, topic.partitions, made=made)
+                    self._folder.grow_topic(topic.name, topic.partitions, made=made, absent=absent)
                 self._folder.alter_topic(topic.name, topic.settings)
             case Lead(topic, number, epoch):
                 self._hosting.partition(topic.name, number).log.begin_epoch(epoch)

@@ -64,6 +64,11 @@ class BegunEpochs:
             self._number += 1
             return self._number
 
+    def forget(self, identity: Identity) -> None:
+        """A partition is removed here: one that is made in its place later begins with no epoch."""
+        with self._lock:
+            self._records = {key: each for key, each in self._records.items() if key != identity}
+
     def save(self, number: int, histories: Mapping[Identity, list[tuple[int, int]]]) -> None:
         """Make these durable, in both files."""
         with self._lock:

@@ -10,7 +10,8 @@ it is taken apart. A name never becomes a path; folders are numbered.
              starts.a starts.b            its starts in a cluster, and whether the last one ended cleanly (cluster/starts.py)
              epochs.a epochs.b            epochs begun since the partitions' own checkpoints (storage/begun.py), if there were any
              topics/00000001/topic.a .b   name, id, settings, partitions
-                            /0000/        partition 0 (storage/partition.py)
+                            /0000/        partition 0 (storage/partition.py), if it is held here
+                            /0000.gone    one that is held no more: removed at the latest when the folder is opened
              topics/00000002.new          a creation that was never finished: removed when the folder is opened
              topics/00000003.gone         a deletion that was never finished: likewise
              topics/00000004.stray        a topic that the node's metadata does not know: set aside, never removed
@@ -19,7 +20,7 @@ it is taken apart. A name never becomes a path; folders are numbered.
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -66,6 +67,12 @@ class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
     by_metadata: bool = False
     """Made by a node because its metadata says so, and not by someone who used the folder without one."""
+    absent: tuple[int, ...] = ()
+    """The partitions that other nodes hold, and this folder does not."""
+
+    @property
+    def held(self) -> list[int]:
+        return [each for each in range(self.partitions) if each not in self.absent]
 
 
 class DataFolder:
@@ -216,6 +223,9 @@ class DataFolder:
             return
         self.notes += [f"topics/{name}/{file}: {fault}; the other one is used" for file, fault in slots.faults.items()]
         self._topics[meta.name] = (folder, meta)
+        if not self._read_only:
+            for each in meta.absent:  # what a crash left of making it, or of removing it
+                self._remove_partition(join(folder, f"{each:04d}"))
 
     # -- topics ----------------------------------------------------------------------------------------------
 
@@ -248,7 +258,9 @@ class DataFolder:
         *,
         topic_id: str | None = None,
         created_ms: int | None = None,
+        absent: Collection[int] = (),
     ) -> TopicMeta:
+        """Make a topic, with a folder for each partition but those that are `absent`: other nodes hold them."""
         check_topic_name(name)
         _check_partitions(partitions)
         if self._fault is not None:
@@ -262,6 +274,7 @@ class DataFolder:
             settings=settings,
             created_ms=self._clock.now_ms() if created_ms is None else created_ms,
             by_metadata=topic_id is not None,
+            absent=tuple(sorted(absent)),
         )
         shelf = join(self.path, "topics")
         taken = (name.partition(".")[0] for name in self._disk.names(shelf))
@@ -269,7 +282,7 @@ class DataFolder:
         building, folder = join(shelf, f"{number:08d}{_NEW}"), join(shelf, f"{number:08d}")
         try:
             self._disk.make_folder(building)
-            for partition in range(partitions):
+            for partition in meta.held:
                 self._create_partition(join(building, f"{partition:04d}"), meta, partition)
             self._save_meta(building, meta)
             self._disk.sync_folder(building)
@@ -303,8 +316,9 @@ class DataFolder:
         slots.load()
         slots.save(msgspec.json.encode(meta), copies=2)
 
-    def grow_topic(self, name: str, partitions: int, *, made: int = 0) -> TopicMeta:
-        """Add partitions, durable before the topic counts them. Of the first `made`, one that is not there was lost."""
+    def grow_topic(self, name: str, partitions: int, *, made: int = 0, absent: Collection[int] = ()) -> TopicMeta:
+        """Add partitions, durable before the topic counts them. Of the first `made`, one that is not there was lost; those that
+        are `absent` are held by other nodes."""
         folder, meta = self._find(name)
         _check_partitions(partitions)
         if partitions <= meta.partitions:
@@ -312,16 +326,50 @@ class DataFolder:
                 Reason.INVALID_PARTITION_COUNT,
                 f"topic {name!r} has {meta.partitions} partitions; it can only get more",
             )
-        for partition in range(meta.partitions, partitions):
+        added = range(meta.partitions, partitions)
+        self._add_partitions(folder, meta, [each for each in added if each >= made and each not in absent])
+        all_absent = tuple(sorted({*meta.absent, *(each for each in added if each in absent)}))
+        grown = msgspec.structs.replace(meta, partitions=partitions, absent=all_absent)
+        return self._replace_meta(name, folder, grown)
+
+    def _add_partitions(self, folder: str, meta: TopicMeta, numbers: Iterable[int]) -> None:
+        for partition in numbers:
             place = join(folder, f"{partition:04d}")
-            if partition < made or self._disk.exists(place):
-                continue  # whole and empty, left by a growth that the topic's settings may or may not know of
+            if self._disk.exists(place):
+                continue  # whole and empty, left by a change that the topic's settings may or may not know of
             if self._disk.exists(place + _NEW):
                 self._remove_tree(place + _NEW)
             self._create_partition(place + _NEW, meta, partition)
             self._disk.rename(place + _NEW, place)
         self._disk.sync_folder(folder)
-        return self._replace_meta(name, folder, msgspec.structs.replace(meta, partitions=partitions))
+
+    def hold_partitions(self, name: str, numbers: Collection[int]) -> TopicMeta:
+        """Make partitions that were absent, empty; durable before the topic counts them as held."""
+        folder, meta = self._find(name)
+        self._add_partitions(folder, meta, numbers)
+        absent = tuple(each for each in meta.absent if each not in numbers)
+        return self._replace_meta(name, folder, msgspec.structs.replace(meta, absent=absent))
+
+    def release_partitions(self, name: str, numbers: Collection[int]) -> TopicMeta:
+        """Remove partitions, with all their records: other nodes hold them now, and nobody has them open here. That they are
+        absent is durable first: then nobody misses them, and what a crash leaves of them goes at the next opening."""
+        folder, meta = self._find(name)
+        absent = tuple(sorted({*meta.absent, *numbers}))
+        meta = self._replace_meta(name, folder, msgspec.structs.replace(meta, absent=absent))
+        for each in numbers:
+            self._begun.forget(Identity(bytes.fromhex(meta.topic_id), each))
+            self._remove_partition(join(folder, f"{each:04d}"))
+        return meta
+
+    def _remove_partition(self, place: str) -> None:
+        """Renamed first: a half-removed one must not be taken for a partition."""
+        for unfinished in (place + _NEW, place + _GONE):
+            if self._disk.exists(unfinished):
+                self._remove_tree(unfinished)
+        if self._disk.exists(place):
+            self._disk.rename(place, place + _GONE)
+            self._disk.sync_folder(parent(place))
+            self._remove_tree(place + _GONE)
 
     def alter_topic(self, name: str, settings: TopicSettings) -> TopicMeta:
         folder, meta = self._find(name)
@@ -367,6 +415,8 @@ class DataFolder:
                 Reason.PARTITION_NOT_FOUND,
                 f"topic {name!r} has partitions 0 to {meta.partitions - 1}, not {partition}",
             )
+        if partition in meta.absent:
+            raise BrokerError(Reason.NOT_LEADER, f"partition {partition} of topic {name!r} is held by other nodes")
         place = join(folder, f"{partition:04d}")
         if not self._disk.exists(place):
             raise StorageFault(

@@ -201,7 +201,7 @@ def _readable(sizes: Iterable[int]) -> int:
 
 def _sized_places(layout: Layout) -> Iterator[tuple[int, TopicPlace, int]]:
     for place in layout.topics:
-        for number in range(place.meta.partitions):
+        for number in place.meta.held:
             try:
                 size = segment_bytes(layout.disk, layout.partition_folder(place, number))
             except StorageFault:

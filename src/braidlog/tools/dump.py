@@ -117,7 +117,7 @@ def list_topics(disk: Disk, path: str) -> list[TopicListing]:
             name=place.meta.name,
             topic_id=place.meta.topic_id,
             created_ms=place.meta.created_ms,
-            partitions=[_list_partition(layout, place, number) for number in range(place.meta.partitions)],
+            partitions=[_list_partition(layout, place, number) for number in place.meta.held],
             settings=msgspec.to_builtins(place.meta.settings),
         )
         for place in layout.topics

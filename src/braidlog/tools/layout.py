@@ -195,7 +195,7 @@ class Layout:
 
     def data_bytes(self, places: list[TopicPlace]) -> int:
         """How much there is to read: the sizes of all segments."""
-        folders = [self.partition_folder(place, each) for place in places for each in range(place.meta.partitions)]
+        folders = [self.partition_folder(place, each) for place in places for each in place.meta.held]
         return sum(segment_bytes(self.disk, folder) for folder in folders if self.disk.is_folder(folder))
 
     def inspect(

@@ -75,7 +75,7 @@ class Repair:
         self._inspections = [
             (place, self._inspect(place, partition))
             for place in self._layout.choose(self._topic)
-            for partition in range(place.meta.partitions)
+            for partition in place.meta.held
         ]
         steps = list(self._steps_of_folder())
         for place, inspection in self._inspections:

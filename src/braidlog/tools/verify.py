@@ -20,7 +20,7 @@ def verify(
     reports = [
         layout.inspect(place, partition, progress=progress).report
         for place in layout.choose(topic)
-        for partition in range(place.meta.partitions)
+        for partition in place.meta.held
     ]
     loose = [finding for finding in layout.findings if topic is None or finding.topic in (None, topic)]
     sound = is_sound(loose) and all(is_sound(report.findings) for report in reports)
