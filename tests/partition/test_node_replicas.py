@@ -20,6 +20,7 @@ from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosted import Role
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.node_replicas import Between, NodeReplicas
+from braidlog.partition.opening import open_beside
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.messages import Fetch as Question
@@ -72,6 +73,7 @@ class Node:
         self.cluster, self.number, self.disk, self.world = cluster, number, disk, cluster.world
         self.is_alive = True
         self.folder = DataFolder(disk, "/data", cluster.clock)
+        self.folder_id = self.folder.identity.folder_id
         self.metadata = Metadata(cluster.store, self.world)
         self.metadata.catch_up()
         self.hosting = Hosting(self.folder, str(number))
@@ -85,8 +87,8 @@ class Node:
         self.append_service = Append(self.hosting, self.world, lambda *_: None, producers)
         self.fetch = Fetch(self.hosting, self.world, Here())
         for name, topic in self.hosting.topics.items():
-            held = [each for each in range(topic.partitions) if self.hosting.holds(topic, each)]
-            self.hosting.host([self.hosting.open_partition(topic, each) for each in held])
+            held = [(topic, each) for each in range(topic.partitions) if self.hosting.holds(topic, each)]
+            self.hosting.host(*self.world.run(open_beside(held, self.hosting, self.world)))
             assert name
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
@@ -100,8 +102,11 @@ class Node:
         """As a node does that was killed, and whose machine was not."""
         before = self.metadata.image.cluster.member(self.number)
         incarnation = self.metadata.seq + 1
-        life = Life(boot_id="b", folder_id=f"f{self.number}", remembers=before.registered.incarnation if before else 0)
-        event = e.RegisterNode(node=self.number, incarnation=incarnation, life=life)
+        is_known = before is not None and self.folder_id == before.registered.life.folder_id
+        remembers = before.registered.incarnation if before and is_known else 0
+        life = Life(boot_id="b", folder_id=self.folder_id, remembers=remembers)
+        damaged = tuple(f"{topic}/{number}" for topic, number in self.replicas.damaged())
+        event = e.RegisterNode(node=self.number, incarnation=incarnation, life=life, damaged=damaged)
         self.cluster.write(event)
         self.replicas.registered(incarnation)
         self.cluster.settle()
@@ -412,3 +417,26 @@ def test_new_partitions_of_other_nodes_are_not_made_here() -> None:
     assert [folders(cluster[each]) for each in NODES] == [["0000", "0001"], ["0000", "0001", "0002"], ["0000", "0002"]]
     assert cluster[3].folder.topic("a").absent == (1,)
     assert cluster[1].append(b"x", partition=1).is_done
+
+
+@pytest.mark.parametrize("was_in_sync", [True, False])
+def test_a_node_whose_disk_was_wiped_copies_everything_and_leads_nothing_before(was_in_sync: bool) -> None:
+    cluster = Cluster(partitions=2)
+    assert cluster[1].append(b"one").is_done
+    cluster.kill(1)
+    cluster.fence(1)
+    if not was_in_sync:
+        cluster.pass_time(11_000)
+        assert cluster[2].in_sync == [2, 3]
+    cluster.nodes[1] = Node(cluster, 1, SimulatedDisk())
+    assert cluster[1].replicas.damaged() == [("a", 0), ("a", 1)], "what was made is missed"
+    cluster[1].register()
+    known = cluster[2].metadata.image.topics["a"].assignments[0]
+    assert 1 not in (*known.in_sync, *known.eligible)
+    cluster.pass_time(1_000)
+    assert cluster[2].in_sync == [1, 2, 3]
+    assert [each.partition().log.read(0, 10_000) for each in cluster.alive].count(
+        cluster[2].partition().log.read(0, 10_000)
+    ) == 3
+    assert cluster[1].values() == [b"one"]
+    assert cluster[1].hosting.offline == {}

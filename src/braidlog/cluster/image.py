@@ -414,6 +414,13 @@ class Image(msgspec.Struct):
     @_apply.register
     def _(self, event: e.RegisterNode) -> None:
         before = self.cluster.member(event.node)
+        if before is not None and before.registered.life.folder_id != event.life.folder_id:
+            # Another folder, with nothing in it. Nobody counts on it; what it is to hold is made, and copied from others.
+            gone = {str(event.node), event.name}
+            self.made = {
+                topic_id: {node: count for node, count in made.items() if node not in gone}
+                for topic_id, made in self.made.items()
+            }
         membership.register(self.cluster, event)
         nodes = self.cluster.nodes()
         for name, topic in self.topics.items():

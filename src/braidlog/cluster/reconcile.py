@@ -133,7 +133,7 @@ def _is(topic: Topic | None, topic_id: str) -> bool:
 def _reconcile_topic(
     topic: Topic, meta: TopicMeta | None, before: Topic | None, node: str, made: int
 ) -> Iterator[Action]:
-    if before is topic or before == topic:
+    if (before is topic or before == topic) and (meta is not None or made):
         return
     absent = absent_from(own_number(node), topic)
     if meta is not None and (meta.partitions, meta.settings) != (topic.partitions, topic.settings):

@@ -235,11 +235,15 @@ class Hosting:
             self.offline[(hosted.topic, hosted.number)] = fault
             hosted.wake()
 
+    def forget_faults(self, name: str) -> None:
+        """Why partitions of a topic could not be opened is of the past."""
+        self.offline = {place: fault for place, fault in self.offline.items() if place[0] != name}
+
     def remove(self, name: str) -> list[HostedPartition]:
         """A topic is there no more: nobody finds it, who waits for it is told. Returns what is open of it, to be closed."""
         gone = list(self.opened(name))
         del self._topics[name]
-        self.offline = {place: fault for place, fault in self.offline.items() if place[0] != name}
+        self.forget_faults(name)
         for hosted in gone:
             del self._hosted[(name, hosted.number)]
             hosted.retire()

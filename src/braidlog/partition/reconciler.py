@@ -205,6 +205,8 @@ class Reconciler:
 
     def _in_memory(self, action: Action) -> None:
         match action:
+            case Make(topic):
+                self._hosting.forget_faults(topic.name)
             case Open(topic, before):
                 self._hosting.put(topic)
                 if before is not None:
