@@ -14,6 +14,8 @@ Knows: which parts there are. What each measures, and by what, stands in its own
 """
 
 import argparse
+import signal
+import sys
 import threading
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -61,6 +63,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=1, help="processes that produce")
     parser.add_argument("--folder", help="where our data goes; Apache Kafka's goes to the temporary folder")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # so that no node is left behind
     least = (5, 1, 3, 60, 0.2) if asked.quick else (20, 3, 5, 400, 2.0)
     given = (asked.count, asked.many_count, asked.repeats, asked.mb, asked.gb)
     count, many_count, repeats, mb, gb = (b if a is None else a for a, b in zip(given, least, strict=True))
