@@ -22,7 +22,7 @@ from braidlog.model.settings import TopicSettings
 from braidlog.partition.replicated import ReplicatedPartition
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Answer, Assigned, Complaint, Fetch, Message, Tick
-from braidlog.replication.ready import Apply, Done, ProposeChange, Resign
+from braidlog.replication.ready import Apply, Done, Proposal
 from braidlog.server.budget import Budget
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.listener import Listener
@@ -94,7 +94,7 @@ class Port:
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
         self._node.peers.send(node, self._key, message)
 
-    def propose(self, proposal: ProposeChange | Resign) -> None:
+    def propose(self, proposal: Proposal) -> None:
         raise AssertionError(proposal)
 
     def beside(self, work: Callable[[], Message | None]) -> None:

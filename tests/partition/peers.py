@@ -17,7 +17,7 @@ from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.trim import Trim
 from braidlog.replication import messages as m
 from braidlog.replication.assignment import Assignment
-from braidlog.replication.ready import ProposeChange, Resign
+from braidlog.replication.ready import Proposal
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import Appended
 from braidlog.testing.clock import ManualClock
@@ -48,7 +48,7 @@ class Peer:
         self.append_service = Append(self.hosting, self.world, lambda *_: None, producers)
         self.fetch = Fetch(self.hosting, self.world, Here())
         self.trim = Trim(self.hosting, self.world)
-        self.proposed: list[ProposeChange | Resign] = []
+        self.proposed: list[Proposal] = []
         self.beginning: list[int] = []
         self.is_slow_to_begin = False
         self.is_replaced = False
@@ -59,7 +59,7 @@ class Peer:
         assert key == (bytes.fromhex(TOPIC_ID), 0)
         self.cluster.under_way.append((self.number, node, message))
 
-    def propose(self, partition: ClusterPartition, proposal: ProposeChange | Resign) -> None:
+    def propose(self, partition: ClusterPartition, proposal: Proposal) -> None:
         assert partition is self.partition
         self.proposed.append(proposal)
 

@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from random import Random
 from typing import Any, TypeVar
 
 import pytest
@@ -9,11 +10,13 @@ from tests.broker.node import batch_of
 from tests.model.manual_world import Job, ManualWorld
 
 from braidlog.cluster import events as e
+from braidlog.cluster import proposals
+from braidlog.cluster.controlling import Views
 from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Conflict, Entry, Metadata
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
-from braidlog.model.settings import TopicSettings
+from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.append import Acks, Append
 from braidlog.partition.cluster_partition import ClusterPartition, Key
 from braidlog.partition.fetch import Fetch
@@ -23,6 +26,7 @@ from braidlog.partition.node_replicas import Between, NodeReplicas
 from braidlog.partition.opening import open_beside
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
+from braidlog.replication.controller import Controller, step
 from braidlog.replication.messages import Fetch as Question
 from braidlog.replication.messages import Refusal, Refused
 from braidlog.replication.registration import Life
@@ -98,13 +102,13 @@ class Node:
     def send(self, node: int, key: Key, message: Between) -> None:
         self.cluster.under_way.append((self, node, key, message))
 
-    def register(self) -> None:
+    def register(self, boot_id: str = "b") -> None:
         """As a node does that was killed, and whose machine was not."""
         before = self.metadata.image.cluster.member(self.number)
         incarnation = self.metadata.seq + 1
         is_known = before is not None and self.folder_id == before.registered.life.folder_id
         remembers = before.registered.incarnation if before and is_known else 0
-        life = Life(boot_id="b", folder_id=self.folder_id, remembers=remembers)
+        life = Life(boot_id=boot_id, folder_id=self.folder_id, remembers=remembers)
         damaged = tuple(f"{topic}/{number}" for topic, number in self.replicas.damaged())
         event = e.RegisterNode(node=self.number, incarnation=incarnation, life=life, damaged=damaged)
         self.cluster.write(event)
@@ -132,7 +136,7 @@ class Node:
 
 
 class Cluster:
-    def __init__(self, partitions: int = 1) -> None:
+    def __init__(self, partitions: int = 1, settings: TopicSettings = TopicSettings()) -> None:  # noqa: B008 - frozen
         self.clock = ManualClock()
         self.world = ManualWorld(self.clock)
         self.store = SharedStore()
@@ -147,7 +151,7 @@ class Cluster:
                 topic="a",
                 topic_id=f"{1:032x}",
                 partitions=partitions,
-                settings=TopicSettings(),
+                settings=settings,
                 created_ms=1,
                 replicas=(),
                 min_in_sync=2,
@@ -225,6 +229,43 @@ class Cluster:
     def restart(self, number: int) -> None:
         self.nodes[number] = Node(self, number, self.nodes[number].disk.after_kill())
         self.nodes[number].register()
+
+    def upkeep(self, node: int) -> None:
+        """As that node's controller does it, when nodes have come and gone for the last time."""
+        image, seq = self[node].metadata.image, self[node].metadata.seq
+        proposal = step(Controller(node=node), Views().at(image, seq), 0)[1]
+        if proposal is not None:
+            self.world.run(proposals.write_entry(self[node].metadata, proposal))
+            self[node].replicas.follow()
+        self.settle()
+
+
+def test_nodes_whose_machines_all_lost_power_go_on_with_the_longest_log(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(settings=TopicSettings(flush=Flush.OS))
+    cluster[1].append(b"one")
+    cluster[1].append(b"two")
+    cluster.pass_time(1_000)
+    cluster[3].partition().log.sync()
+    for number in NODES:
+        cluster.kill(number)
+    for number in NODES:
+        _, disk = next(iter(cluster[number].disk.crash_states(limit=1, rng=Random(number))))
+        cluster.nodes[number] = Node(cluster, number, disk)
+        cluster[number].register(boot_id="after the power cut")
+    known = cluster[1].metadata.image.topics["a"].assignments[0]
+    assert (known.leader, known.in_sync, known.torn) == (None, (), NODES)
+    ends = {number: cluster[number].partition().log.end_offset for number in NODES}
+    longest = max(NODES, key=ends.__getitem__)
+    assert ends[longest] == 2 > min(ends.values())
+    cluster.pass_time(1_000)
+    cluster.upkeep(1)
+    known = cluster[1].metadata.image.topics["a"].assignments[0]
+    assert (known.leader, known.unclean_epoch) == (longest, known.leader_epoch)
+    assert "what was acknowledged last may be lost" in caplog.text
+    cluster.pass_time(2_000)
+    assert cluster[1].in_sync == [1, 2, 3]
+    assert [cluster[number].values() for number in NODES] == [[b"one", b"two"]] * 3
+    assert cluster[longest].append(b"three").result().base_offset == 2
 
 
 def test_a_killed_leader_loses_nothing_and_comes_back_as_a_follower() -> None:

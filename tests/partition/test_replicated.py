@@ -7,7 +7,7 @@ from braidlog.model.settings import TopicSettings
 from braidlog.partition.replicated import ReplicatedPartition
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Answer, Assigned, Complaint, Fetch, Message
-from braidlog.replication.ready import Apply, Done, ProposeChange, Resign, Watermark
+from braidlog.replication.ready import Apply, Done, Proposal, Resign, Watermark
 from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
@@ -26,7 +26,7 @@ class Node:
         PartitionLog.create(self.disk, FOLDER, IDENTITY, TopicSettings(), pool, now_ms=0)
         log = PartitionLog(self.disk, FOLDER, IDENTITY, TopicSettings(), pool)
         self.sent: list[Fetch | Answer | Complaint] = []
-        self.proposed: list[ProposeChange | Resign] = []
+        self.proposed: list[Proposal] = []
         self.outcomes: list[Apply] = []
         self.work: list[Callable[[], Message | None]] = []
         self.is_disk_busy = False
@@ -48,7 +48,7 @@ class Node:
         assert node != self.number
         self.sent.append(message)
 
-    def propose(self, proposal: ProposeChange | Resign) -> None:
+    def propose(self, proposal: Proposal) -> None:
         self.proposed.append(proposal)
 
     def beside(self, work: Callable[[], Message | None]) -> None:

@@ -5,7 +5,7 @@ The numbers are those of the table in `docs/guides/durability.md`.
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from unittest import mock
 
 import msgspec
@@ -328,8 +328,15 @@ RULE_BUGS: dict[int, RuleBug] = {
 }
 
 
+class Patched(Protocol):
+    """Any bug of any table."""
+
+    @property
+    def patches(self) -> tuple[Patch, ...]: ...
+
+
 @contextmanager
-def planted(bug: Bug | RuleBug) -> Iterator[None]:
+def planted(bug: Patched) -> Iterator[None]:
     with ExitStack() as patches:
         for where, name, wrong in bug.patches:
             patches.enter_context(mock.patch.object(where, name, wrong))

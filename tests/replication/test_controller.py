@@ -6,13 +6,14 @@ from random import Random
 import msgspec
 import pytest
 
-from braidlog.replication.assignment import Assignment, Node, joined
+from braidlog.replication.assignment import Assignment, Node, TornEnd, joined
 from braidlog.replication.controller import (
     CALM_MS,
     PARTITIONS_PER_ENTRY_MAX,
     PENALTY_MS,
     PROPOSAL_MS_MAX,
     STAGGER_MS,
+    TORN_WAIT_MS,
     Applied,
     ChangePartition,
     Controller,
@@ -178,6 +179,20 @@ def test_a_move_to_who_was_fenced_again_is_finished() -> None:
     first = fenced_too_often(Assignment(replicas=(1, 2), in_sync=(1, 2), leader=2))
     after = changes(first.told(Applied(view(9, NODES, moving)), 4000))[KEY]
     assert (after.replicas, after.leader, after.removing) == ((3,), 3, ())
+
+
+def test_the_longest_torn_log_leads_when_all_are_known_or_after_a_while() -> None:
+    torn = Assignment(replicas=(3, 1, 2), in_sync=(), leader=None, torn=(1, 2, 3), leader_epoch=7)
+    some = torn.changed(torn_ends=(TornEnd(1, 1, 5, 10), TornEnd(3, 1, 5, 12)))
+    every = some.changed(torn_ends=(*some.torn_ends, TornEnd(2, 1, 6, 3)))
+    first = Driver(1, view(1, NODES, torn))
+    assert first.told(Applied(view(2, NODES, every), (KEY,)), 100) is not None
+    assert changes(Driver(1, view(1, NODES, every)).told(Tick(), PROPOSAL_MS_MAX))[KEY].leader == 2
+    first = Driver(1, view(1, NODES, torn))
+    assert first.told(Applied(view(2, NODES, some), (KEY,)), 100) is None
+    assert first.told(Tick(), TORN_WAIT_MS - 1) is None
+    after = changes(first.told(Tick(), TORN_WAIT_MS))[KEY]
+    assert (after.leader, after.unclean_epoch) == (3, 8)
 
 
 def test_a_leader_that_must_go_and_has_no_successor_does_not_hold_up_the_rest() -> None:

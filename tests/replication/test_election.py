@@ -7,6 +7,7 @@ from braidlog.replication.assignment import (
     Node,
     Nodes,
     SetChange,
+    TornEnd,
     joined,
     left,
     may_change,
@@ -16,11 +17,13 @@ from braidlog.replication.assignment import (
 from braidlog.replication.election import (
     LogEnd,
     elect,
+    elect_torn,
     elect_unclean,
     fenced,
     moved,
     registered,
     resigned,
+    with_torn_end,
 )
 
 ALL = {number: Node(incarnation=number * 10) for number in (1, 2, 3)}
@@ -139,3 +142,42 @@ def test_a_follower_that_resigns_ends_the_epoch_in_which_it_asked() -> None:
     for node, in_sync in ((2, (1,)), (3, (1, 2))):
         after = resigned(known, node, {number: Node(incarnation=number) for number in (1, 2, 3)})
         assert (after.leader, after.leader_epoch, after.in_sync) == (1, 5, in_sync)
+
+
+TORN = assignment((), leader=None, torn=(1, 3), leader_epoch=5)
+
+
+def test_the_longest_of_the_torn_leads_once_all_of_them_have_said_how_far_they_reach() -> None:
+    assert elect(TORN, ALL) == TORN, "nobody is whole"
+    one = with_torn_end(TORN, TornEnd(3, 30, 4, 7))
+    assert elect_torn(one, ALL, waits=True) == one, "1 may have more"
+    both = with_torn_end(one, TornEnd(1, 10, 4, 9))
+    after = elect_torn(both, ALL, waits=True)
+    assert (after.leader, after.in_sync, after.torn, after.torn_ends) == (1, (1,), (3,), ())
+    assert after.unclean_epoch == after.leader_epoch == 6
+    later_epoch = with_torn_end(one, TornEnd(1, 10, 3, 99))
+    assert elect_torn(later_epoch, ALL, waits=True).leader == 3, "a later epoch counts for more than a longer log"
+
+
+def test_torn_replicas_that_stay_away_are_not_waited_for_for_ever() -> None:
+    one = with_torn_end(TORN, TornEnd(3, 30, 4, 7))
+    assert elect_torn(one, ALL, waits=False).leader == 3
+    assert elect_torn(TORN, ALL, waits=False) == TORN, "nobody has said anything"
+    assert elect_torn(one, without(3), waits=False) == one, "it is dead"
+    restarted = {**ALL, 3: Node(incarnation=31)}
+    assert elect_torn(one, restarted, waits=False) == one, "its log may be shorter now: it will say so"
+
+
+def test_ends_are_asked_for_only_where_nobody_is_whole() -> None:
+    told = TornEnd(3, 30, 4, 7)
+    for known in (
+        assignment((2,), leader=None, torn=(1, 3)),
+        assignment((), leader=None, eligible=(2,), torn=(1, 3)),
+        assignment((), leader=None, torn=(1,)),
+    ):
+        assert with_torn_end(known, told) == known
+        told_all_the_same = known.changed(torn_ends=(told,))
+        assert elect_torn(told_all_the_same, ALL, waits=False) == told_all_the_same
+    once = with_torn_end(TORN, told)
+    assert with_torn_end(once, told) == once
+    assert with_torn_end(once, TornEnd(3, 31, 4, 5)).torn_ends == (TornEnd(3, 31, 4, 5),), "one word of each"

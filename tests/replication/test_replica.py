@@ -1,7 +1,7 @@
 """One replica by hand: what the model's three small logs do not reach."""
 
 from braidlog.model.errors import Reason
-from braidlog.replication.assignment import Assignment, SetChange
+from braidlog.replication.assignment import Assignment, SetChange, TornEnd
 from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import (
     Append,
@@ -39,8 +39,10 @@ from braidlog.replication.ready import (
     RestartAt,
     Stopped,
     Sync,
+    TellEnd,
     Trim,
     Truncate,
+    UncleanLeader,
     Watermark,
     Write,
 )
@@ -421,3 +423,26 @@ def test_a_replica_whose_node_is_not_registered_yet_does_nothing() -> None:
     assert one.told(assigned(1)) == Ready()
     one.replica = one.replica.registered_as(10)
     assert one.told(assigned(1)).persist == (BeginEpoch(1),)
+
+
+def test_a_torn_copy_says_how_far_it_reaches_where_nobody_is_whole() -> None:
+    log = LogSummary(end=5, durable=5, epochs=((1, 0), (3, 4), (4, 5)))
+    two = Driver(2, log, watermark=4)
+    told = TornEnd(2, 20, 3, 5)
+    lost = {"in_sync": (), "torn": (1, 2)}
+    assert two.told(assigned(None, 5, **lost)).send == (TellEnd(told),)
+    assert two.told(Tick()).send == (TellEnd(told),), "until it is known"
+    assert two.told(assigned(None, 5, **lost, partition_epoch=1, torn_ends=(told,)), Tick()).send == ()
+    for others in ({"in_sync": (3,), "torn": (1, 2)}, {"in_sync": (), "torn": (1,)}):
+        assert Driver(2, log).told(assigned(None, 5, **others), Tick()).send == ()
+    damaged = Driver(2, log)
+    damaged.told(Damaged())
+    sent = damaged.told(assigned(None, 5, **lost), Tick()).send
+    assert not any(isinstance(each, TellEnd) for each in sent), "what it has cannot be read"
+
+
+def test_who_leads_after_all_were_torn_says_so() -> None:
+    log = LogSummary(end=5, durable=5, epochs=((1, 0),))
+    clean, unclean = Driver(1, log), Driver(1, log)
+    assert clean.told(assigned(1, 6, (1,), unclean_epoch=5)).apply == ()
+    assert unclean.told(assigned(1, 6, (1,), unclean_epoch=6)).apply == (UncleanLeader(5),)

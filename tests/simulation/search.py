@@ -14,8 +14,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tests.cluster.test_planted import METADATA_BUGS
 from tests.replication.planted import BUGS, RULE_BUGS, Bug, RuleBug, planted
 from tests.simulation.real_codec import RealCodec
+from tests.storage.planted import BUGS as STORAGE_BUGS
+from tests.storage.planted import Bug as StorageBug
 
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.testing.promises import BrokenPromise
@@ -26,7 +29,14 @@ FAILURES = (BrokenPromise, AssertionError, BrokerError, StorageFault)
 SEARCHED_MAX = 500
 CHUNK = 25
 CODEC_EVERY = 10
-EVERY_BUG: dict[int, Bug | RuleBug] = {**BUGS, **RULE_BUGS}
+IN_STORAGE, IN_METADATA = (25, 26, 28, 30, 67), (40, 41)
+"""Those of the other tables that a simulated cluster runs into."""
+EVERY_BUG: dict[int, Bug | RuleBug | StorageBug] = {
+    **BUGS,
+    **RULE_BUGS,
+    **{number: STORAGE_BUGS[number] for number in IN_STORAGE},
+    **{number: METADATA_BUGS[number] for number in IN_METADATA},
+}
 
 
 class Batch(NamedTuple):

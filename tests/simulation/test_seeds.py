@@ -13,10 +13,13 @@ from tests.simulation.search import run_all, story
 
 from braidlog.codec.batch import BatchHeader
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import Flush
 from braidlog.storage.producers import ProducerTable, WrittenBatch
 from braidlog.testing.history import Append, Outcome, Read
 from braidlog.testing.promises import BrokenPromise
+from braidlog.testing.simulated_replica import SimulatedReplica
 from braidlog.testing.universe import Universe
+from braidlog.testing.virtual_time import US_PER_SECOND
 
 BATCHES, BATCH = 10, 100
 SOMETIMES = (
@@ -128,3 +131,44 @@ def test_a_leader_in_force_that_finds_a_gap_breaks_a_promise(is_retry: bool) -> 
         pytest.raises(BrokenPromise, match="misses what is before"),
     ):
         universe.run()
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_all_machines_that_lose_their_page_cache_at_once_go_on_with_the_longest_log(seed: int) -> None:
+    """Not promised is what was acknowledged last; all the rest is there, and nobody has anything else."""
+    mix = Universe(seed).mix
+    settings = msgspec.structs.replace(mix.settings, flush=Flush.OS, compact=False, delete=True, retention_ms=-1)
+    quiet = {"faults": {}, "after_events": {}, "weak_producers": 0, "delete_every_us": 0, "unknown_rate": 0.0}
+    mix = msgspec.structs.replace(mix, settings=settings, flush_on_ack=False, partitions=1, **quiet)
+    universe = Universe(seed, mix=mix)
+    ends: dict[int, int] = {}
+    promised: dict[int, bytes] = {}
+    is_over = False
+
+    def blackout() -> None:
+        nonlocal is_over
+        is_over = True
+        promised.update(universe.promises[universe.names[0]].records)
+        for node in universe.nodes.values():
+            universe.end(node, "power", "blackout")
+
+    def survived() -> bool:
+        """Each as it was opened, before anybody leads."""
+        for each in replicas() if is_over else ():
+            ends.setdefault(each.node.number, each.log.end_offset)
+        return is_over and any(each.is_leader for each in replicas())
+
+    def replicas() -> list[SimulatedReplica]:
+        return [each for node in universe.nodes.values() if node.is_alive for each in node.replicas.values()]
+
+    universe.start()
+    universe.time.after(2 * US_PER_SECOND, blackout)
+    universe.time.run(40 * US_PER_SECOND, done=survived)
+    (leader,) = (each for each in replicas() if each.is_leader)
+    assert len(ends) == len(leader.replica.assignment.replicas)
+    assert leader.replica.assignment.unclean_epoch == leader.replica.epoch
+    assert 0 < leader.log.end_offset == max(ends.values())
+    held = dict(leader.records(0, leader.log.end_offset))
+    assert {
+        offset: value for offset, value in promised.items() if offset < leader.log.end_offset
+    }.items() <= held.items()

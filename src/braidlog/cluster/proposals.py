@@ -3,7 +3,7 @@
 Knows: which event a proposal is. Refuses to know: when it is made. Each raises `BrokerError` if what became of it is not known.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from braidlog.cluster import events as e
 from braidlog.cluster.image import Image
@@ -12,10 +12,10 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication import assignment as sets
 from braidlog.replication import election
 from braidlog.replication.controller import FenceNode, PartitionKey, Propose
-from braidlog.replication.ready import Resign
+from braidlog.replication.ready import Resign, TellEnd
 
 Change = tuple[PartitionKey, sets.SetChange]
-Resignation = tuple[PartitionKey, Resign]
+Said = tuple[PartitionKey, Resign | TellEnd]
 
 
 async def change_sets(metadata: Metadata, changes: Sequence[Change]) -> list[Change]:
@@ -40,22 +40,35 @@ async def change_sets(metadata: Metadata, changes: Sequence[Change]) -> list[Cha
     return refused
 
 
-async def resign(metadata: Metadata, resignations: Sequence[Resignation]) -> None:
-    """Replicas give up, all in one entry; void in another epoch than the one in which the damage was found, and while nobody else
-    is eligible: they ask again."""
+async def say(metadata: Metadata, said: Sequence[Said]) -> None:
+    """What replicas say of their copies, all in one entry: that they give up, or how far they reach."""
 
     def decide(image: Image) -> Sequence[e.Event]:
-        events: list[e.Event] = []
-        for key, proposal in resignations:
-            known = _assignment(image, key)
-            if known is None or known.leader_epoch != proposal.leader_epoch:
-                continue
-            if election.resigned(known, proposal.node, image.cluster.nodes()) != known:
-                epoch = proposal.leader_epoch
-                events.append(e.ResignReplica(topic=key[0], partition=key[1], node=proposal.node, leader_epoch=epoch))
-        return events
+        found = [(key, each, _assignment(image, key)) for key, each in said]
+        return [
+            event
+            for key, each, known in found
+            if known is not None
+            for event in (
+                _resigned(key, each, known, image) if isinstance(each, Resign) else _end_told(key, each, known)
+            )
+        ]
 
     await metadata.change(decide)
+
+
+def _resigned(key: PartitionKey, said: Resign, known: sets.Assignment, image: Image) -> Iterator[e.Event]:
+    """Void in another epoch than the one in which the damage was found, and while nobody else is eligible: it asks again."""
+    is_current = known.leader_epoch == said.leader_epoch
+    if is_current and election.resigned(known, said.node, image.cluster.nodes()) != known:
+        yield e.ResignReplica(topic=key[0], partition=key[1], node=said.node, leader_epoch=said.leader_epoch)
+
+
+def _end_told(key: PartitionKey, said: TellEnd, known: sets.Assignment) -> Iterator[e.Event]:
+    after = election.with_torn_end(known, said.told)
+    if after != known:
+        epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
+        yield e.AssignPartition(topic=key[0], partition=key[1], after=after, **epochs)
 
 
 def _assignment(image: Image, key: PartitionKey) -> sets.Assignment | None:

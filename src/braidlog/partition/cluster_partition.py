@@ -38,9 +38,9 @@ from braidlog.replication.ready import (
     DropAbove,
     Failed,
     LossPossible,
-    ProposeChange,
-    Resign,
+    Proposal,
     Stopped,
+    UncleanLeader,
     Watermark,
 )
 from braidlog.replication.replica_state import Leader
@@ -73,7 +73,7 @@ class ClusterNode(Protocol):
 
     def send(self, node: int, key: Key, message: Fetch | Answer | Complaint) -> None: ...
 
-    def propose(self, partition: "ClusterPartition", proposal: ProposeChange | Resign) -> None: ...
+    def propose(self, partition: "ClusterPartition", proposal: Proposal) -> None: ...
 
     def begin_epoch(self, partition: "ClusterPartition", epoch: int) -> None:
         """Durably, with those of others; then `partition.epoch_begun`."""
@@ -283,7 +283,7 @@ class ClusterPartition(HostedPartition):
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
         self._node.send(node, self.key, message)
 
-    def propose(self, proposal: ProposeChange | Resign) -> None:
+    def propose(self, proposal: Proposal) -> None:
         self._node.propose(self, proposal)
 
     def sync(self, end: int, cuts: int) -> None:  # noqa: ARG002 - one sync serves all who wait for one
@@ -354,6 +354,13 @@ class ClusterPartition(HostedPartition):
             case LossPossible(offset, until):
                 log.error(
                     "%s: records from %d to %d were committed and are lost, by an unclean election", self, offset, until
+                )
+            case UncleanLeader(offset):
+                log.error(
+                    "%s: leads with the longest log that was left, up to %d: no copy survived whole, and what was acknowledged "
+                    "last may be lost (it was not flushed: flush = ack would have kept it)",
+                    self,
+                    offset,
                 )
             case Stopped():
                 self._node.replaced()

@@ -27,7 +27,7 @@ from braidlog.replication.messages import (
     Refusal,
     Refused,
 )
-from braidlog.replication.ready import ProposeChange, Resign
+from braidlog.replication.ready import Proposal, ProposeChange, Resign, TellEnd
 from braidlog.storage.folder import DataFolder
 
 TICK_SECONDS: Final = 0.3
@@ -83,7 +83,7 @@ class NodeReplicas:
         self._metadata = metadata
         self._folder = folder
         self._changes: dict[Key, Wanted[SetChange]] = {}
-        self._resigned: dict[Key, Wanted[Resign]] = {}
+        self._said: dict[Key, Wanted[Resign | TellEnd]] = {}
         self._is_proposing = False
         self._beginning: Begun = []
         self._is_beginning = False
@@ -177,32 +177,32 @@ class NodeReplicas:
                     faults[each] = StorageFault(str(error))
         return faults
 
-    def propose(self, partition: ClusterPartition, proposal: ProposeChange | Resign) -> None:
-        if isinstance(proposal, Resign):
-            self._resigned[partition.key] = (partition, proposal)
-        else:
+    def propose(self, partition: ClusterPartition, proposal: Proposal) -> None:
+        if isinstance(proposal, ProposeChange):
             self._changes[partition.key] = (partition, proposal.change)
+        else:
+            self._said[partition.key] = (partition, proposal)
         if not self._is_proposing:
             self._is_proposing = True
             self.spawn(self._propose(), "propose")
 
     async def _propose(self) -> None:
-        while self._changes or self._resigned:
+        while self._changes or self._said:
             await self.world.wakeup().wait(GATHER_SECONDS)
             changes = [self._changes.pop(key) for key in list(self._changes)[:PROPOSED_MAX]]
-            resigned = [self._resigned.pop(key) for key in list(self._resigned)[:PROPOSED_MAX]]
+            said = [self._said.pop(key) for key in list(self._said)[:PROPOSED_MAX]]
             try:
-                await self._write(changes, resigned)
+                await self._write(changes, said)
             except BrokerError:
                 # What became of it is not known. Changes are asked for again by the partitions, a resignation is not.
-                self._resigned = {each.key: (each, resign) for each, resign in resigned} | self._resigned
+                self._said = {each.key: (each, proposal) for each, proposal in said} | self._said
                 await self.world.wakeup().wait(TICK_SECONDS)
             self.follow()
         self._is_proposing = False
 
-    async def _write(self, changes: Sequence[Wanted[SetChange]], resigned: Sequence[Wanted[Resign]]) -> None:
-        if resigned:
-            await proposals.resign(self._metadata, [(_name(each), resign) for each, resign in resigned])
+    async def _write(self, changes: Sequence[Wanted[SetChange]], said: Sequence[Wanted[Resign | TellEnd]]) -> None:
+        if said:
+            await proposals.say(self._metadata, [(_name(each), proposal) for each, proposal in said])
         asked = {(_name(each), change): each for each, change in changes}
         for key, change in await proposals.change_sets(self._metadata, list(asked)):
             asked[key, change].tell(ChangeRefused(change))

@@ -37,6 +37,7 @@ from braidlog.replication.ready import (
     CopyAnew,
     Effect,
     Failed,
+    Proposal,
     ProposeChange,
     Ready,
     Resign,
@@ -44,6 +45,7 @@ from braidlog.replication.ready import (
     RestartAt,
     Send,
     Sync,
+    TellEnd,
     Trim,
     Truncate,
     Write,
@@ -104,7 +106,7 @@ class ReplicaPort(Protocol):
 
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None: ...
 
-    def propose(self, proposal: ProposeChange | Resign) -> None:
+    def propose(self, proposal: Proposal) -> None:
         """To the metadata; what becomes of it is told by `Assigned` or `ChangeRefused`."""
         ...
 
@@ -349,7 +351,7 @@ class ReplicatedPartition:
         match message:
             case Respond():
                 self._respond(message)
-            case ProposeChange() | Resign():
+            case ProposeChange() | Resign() | TellEnd():
                 self._port.propose(message)
             case Fetch():
                 self._port.send(message.leader, message)

@@ -12,6 +12,15 @@ import msgspec
 Nodes = tuple[int, ...]
 
 
+class TornEnd(msgspec.Struct, frozen=True, array_like=True):
+    """How far the log of a torn replica reaches, as that incarnation of its node found it."""
+
+    node: int
+    incarnation: int
+    epoch: int
+    end: int
+
+
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One partition's entry in the metadata."""
 
@@ -26,6 +35,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """They left the in-sync set whole when it fell below `min_in_sync`: nothing was committed since, so they have all that is."""
     torn: Nodes = ()
     """They were in sync or eligible, and came back without being able to promise that their log is whole."""
+    torn_ends: tuple[TornEnd, ...] = ()
+    """What the torn ones have said of themselves, where nobody else is left: the longest will lead."""
     adding: Nodes = ()
     removing: Nodes = ()
     last_leader: int | None = None

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from braidlog.replication.assignment import Assignment, Node, left
-from braidlog.replication.election import elect, fenced, may_lead, moved
+from braidlog.replication.election import elect, elect_torn, fenced, is_torn_apart, may_lead, moved
 from braidlog.replication.reassignment import finish
 from braidlog.replication.swim import Verdict
 
@@ -22,6 +22,8 @@ PARTITIONS_PER_ENTRY_MAX = 3_000
 FENCED_AGAIN_MS = 60_000
 PENALTY_MS = 10_000
 PENALTY_MS_MAX = 160_000
+TORN_WAIT_MS = 30_000
+"""So long after a node last came or went the torn replicas that are not there are not waited for any more."""
 CALM_MS = 300_000
 """Preferred leaders return after so long without a change of nodes."""
 
@@ -234,9 +236,10 @@ def _proposed(controller: Controller, now_ms: int) -> Controlled:
     if not events:
         if now_ms >= controller.look_again_ms:
             controller = controller.now(unseen=None, look_again_ms=_next_look(controller, now_ms))
-        changes = tuple(_upkeep(controller, view, now_ms))
+        changes, waits = _upkeep(controller, view, now_ms)
         if not changes:
-            return controller.now(noticed_ms=None, unseen=()), None
+            look_again_ms = min(controller.look_again_ms, controller.changed_ms + TORN_WAIT_MS if waits else NEVER_MS)
+            return controller.now(noticed_ms=None, unseen=(), look_again_ms=look_again_ms), None
         noticed_ms = now_ms if controller.noticed_ms is None else controller.noticed_ms
         controller = controller.now(noticed_ms=noticed_ms)
         if now_ms - noticed_ms < _stagger(controller, view):
@@ -319,24 +322,30 @@ def _leaders(controller: Controller, nodes: Mapping[int, Node], now_ms: int) -> 
     }
 
 
-def _upkeep(controller: Controller, view: View, now_ms: int) -> Iterator[ChangePartition]:
-    """Partitions without a leader that could have one; leaders that must go; moves that are finished; preferred leaders."""
+def _upkeep(controller: Controller, view: View, now_ms: int) -> tuple[tuple[ChangePartition, ...], bool]:
+    """Partitions without a leader that could have one; leaders that must go; moves that are finished; preferred leaders. And
+    whether there are some of which torn replicas are waited for."""
+    changes, waits = list[ChangePartition](), False
     nodes = _leaders(controller, view.nodes, now_ms)
-    is_calm = now_ms - controller.changed_ms >= CALM_MS
+    calm_ms = now_ms - controller.changed_ms
     for key in sorted(view.partitions if controller.unseen is None else controller.unseen):
         known = view.partitions.get(key)
         if known is None:
             continue  # its topic was deleted
-        after = _kept_up(known, nodes, view.nodes, is_calm=is_calm)
+        after = _kept_up(known, nodes, view.nodes, calm_ms)
         if after != known.assignment:
-            yield _change(key, known.assignment, after)
+            changes.append(_change(key, known.assignment, after))
+        elif is_torn_apart(after):
+            waits = waits or calm_ms < TORN_WAIT_MS
+    return tuple(changes), waits
 
 
-def _kept_up(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[int, Node], *, is_calm: bool) -> Assignment:
+def _kept_up(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[int, Node], calm_ms: int) -> Assignment:
     """`leaders` are the nodes without those that were fenced too often."""
     before = known.assignment
     if before.leader is None:
-        return next((after for each in (leaders, nodes) if (after := elect(before, each)).leader is not None), before)
+        torn = elect_torn(before, nodes, waits=calm_ms < TORN_WAIT_MS)
+        return next((after for each in (leaders, nodes) if (after := elect(before, each)).leader is not None), torn)
     leader = leaders.get(before.leader)
     if leader is None or leader.is_fenced:
         after = fenced(before, before.leader, leaders, known.min_in_sync)
@@ -350,7 +359,7 @@ def _kept_up(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[int, 
         if (after := finish(before, each, known.min_in_sync)) != before:
             return after
     preferred = before.replicas[0]
-    if is_calm and before.leader != preferred and preferred in may_lead(leaders, before.in_sync):
+    if calm_ms >= CALM_MS and before.leader != preferred and preferred in may_lead(leaders, before.in_sync):
         return before.led_by(preferred)
     return before
 

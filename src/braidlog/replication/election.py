@@ -1,6 +1,7 @@
 """Who leads next: the election's order, and the events that make one necessary.
 
-Order: an in-sync replica (the preferred one first), then an eligible one, else nobody: offline until one of them is back.
+Order: an in-sync replica (the preferred one first), then an eligible one, else nobody: offline until one of them is back. Where
+all of them have come back torn, the longest of their logs leads, and says that records may be missing.
 Who may lead is what the metadata says at the entry that is written; failure detection only decides when to ask.
 """
 
@@ -9,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from braidlog.replication.assignment import Assignment, Nodes, Registered, left, torn_out
+from braidlog.replication.assignment import Assignment, Nodes, Registered, TornEnd, left, torn_out
 
 
 class LogEnd(NamedTuple):
@@ -90,7 +91,37 @@ def elect_unclean(known: Assignment, ends: dict[int, LogEnd], *, prefer_last_lea
     else:
         winner = max(candidates, key=lambda node: (ends[node], -known.replicas.index(node)))
     torn = tuple(node for node in known.torn if node != winner)
-    return known.led_by(winner, in_sync=(winner,), eligible=(), torn=torn, unclean_epoch=known.leader_epoch + 1)
+    return known.led_by(
+        winner, in_sync=(winner,), eligible=(), torn=torn, torn_ends=(), unclean_epoch=known.leader_epoch + 1
+    )
+
+
+def is_torn_apart(known: Assignment) -> bool:
+    """Nobody is left who certainly has all that is committed; those who had it have come back without a proof."""
+    return known.leader is None and not (known.in_sync or known.eligible) and bool(known.torn)
+
+
+def with_torn_end(known: Assignment, told: TornEnd) -> Assignment:
+    """What a torn replica says of its log; unchanged where that is not asked for, or known."""
+    if not is_torn_apart(known) or told.node not in known.torn or told in known.torn_ends:
+        return known
+    others = tuple(each for each in known.torn_ends if each.node != told.node)
+    return known.changed(torn_ends=(*others, told))
+
+
+def elect_torn(known: Assignment, nodes: Registered, *, waits: bool) -> Assignment:
+    """The longest of the torn logs leads: once all of them are known, or whichever are, if it no longer `waits`."""
+    if not is_torn_apart(known):
+        return known
+    there = may_lead(nodes, known.torn)
+    ends = {
+        each.node: LogEnd(each.epoch, each.end)
+        for each in known.torn_ends
+        if each.node in there and nodes[each.node].incarnation == each.incarnation
+    }
+    if not ends or (waits and len(ends) < len(known.torn)):
+        return known
+    return elect_unclean(known, ends)
 
 
 def _elect_other(known: Assignment, nodes: Registered, besides: int) -> Assignment:

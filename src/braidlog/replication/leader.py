@@ -38,6 +38,7 @@ from braidlog.replication.ready import (
     Respond,
     Sync,
     Trim,
+    UncleanLeader,
     Watermark,
     Write,
 )
@@ -65,7 +66,9 @@ def begin(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
     )
     log = replica.log.begun(replica.epoch)
     persist: tuple[Effect, ...] = (BeginEpoch(replica.epoch),)
-    return replica.now(log=log, role=leader), Ready(persist + wanted_sync(replica))
+    is_unclean = message.assignment.unclean_epoch == replica.epoch
+    told = (UncleanLeader(replica.log.end),) if is_unclean else ()
+    return replica.now(log=log, role=leader), Ready(persist + wanted_sync(replica), apply=told)
 
 
 def epoch_begun(replica: Replica, leader: Leader, message: EpochBegun) -> Stepped:

@@ -7,7 +7,7 @@ harmless; a crash cannot come between the step and its state, because the state 
 import msgspec
 
 from braidlog.model.errors import Reason
-from braidlog.replication.assignment import SetChange
+from braidlog.replication.assignment import SetChange, TornEnd
 from braidlog.replication.messages import Answer, Batch, Complaint, Fetch
 
 
@@ -81,6 +81,12 @@ class Resign(msgspec.Struct, frozen=True):
     leader_epoch: int
 
 
+class TellEnd(msgspec.Struct, frozen=True):
+    """To the metadata: how far this torn copy reaches, where nobody has a whole one."""
+
+    told: TornEnd
+
+
 class Done(msgspec.Struct, frozen=True):
     """What `token` waited for has come true; `end` is the offset behind it."""
 
@@ -112,13 +118,21 @@ class LossPossible(msgspec.Struct, frozen=True):
     until: int
 
 
+class UncleanLeader(msgspec.Struct, frozen=True):
+    """This copy, the longest that was left, leads from `offset` on: what was acknowledged last may be lost. To be said loudly."""
+
+    offset: int
+
+
 class Stopped(msgspec.Struct, frozen=True):
     """This node's number is registered by another process: stop the node."""
 
 
 Effect = BeginEpoch | Write | Sync | Truncate | RestartAt | CopyAnew | Trim | CheckFile
-Send = Fetch | Respond | Answer | Complaint | ProposeChange | Resign
-Apply = Done | Failed | Watermark | DropAbove | LossPossible | Stopped
+Proposal = ProposeChange | Resign | TellEnd
+"""What goes to the metadata."""
+Send = Fetch | Respond | Answer | Complaint | Proposal
+Apply = Done | Failed | Watermark | DropAbove | LossPossible | UncleanLeader | Stopped
 
 
 class Ready(msgspec.Struct, frozen=True):

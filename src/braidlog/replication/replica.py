@@ -8,7 +8,8 @@ after an unclean election; an epoch that is over is never returned to.
 from braidlog.model.errors import Reason
 from braidlog.replication import follower as following
 from braidlog.replication import leader as leading
-from braidlog.replication.assignment import Assignment
+from braidlog.replication.assignment import Assignment, TornEnd
+from braidlog.replication.election import with_torn_end
 from braidlog.replication.messages import (
     Append,
     Assigned,
@@ -29,7 +30,7 @@ from braidlog.replication.messages import (
     Synced,
     Tick,
 )
-from braidlog.replication.ready import NOTHING, CopyAnew, Failed, Ready, Resign, Stopped
+from braidlog.replication.ready import NOTHING, CopyAnew, Failed, Ready, Resign, Stopped, TellEnd
 from braidlog.replication.replica_state import Follower, Leader, Replica, Stepped
 
 __all__ = ["readable_end", "step"]
@@ -74,7 +75,7 @@ def _assigned(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
     ended, over = leading.ended(replica, replica.role) if isinstance(replica.role, Leader) else (replica, NOTHING)
     ended = ended.now(epoch=assignment.leader_epoch, role=None)
     if replica.node not in assignment.replicas or assignment.leader is None:
-        return ended, over
+        return ended, over.then(_end_told(ended))
     if assignment.leader == replica.node:
         after, ready = leading.begin(ended, message, now_ms)
     elif replica.is_damaged:
@@ -108,6 +109,16 @@ def _damaged(replica: Replica) -> Stepped:
 
 def _resigned(replica: Replica) -> Ready:
     return Ready(send=(Resign(replica.node, replica.epoch),)) if replica.epoch else NOTHING
+
+
+def _end_told(replica: Replica) -> Ready:
+    """Where nobody has a whole copy, say how far this one reaches; again, until the metadata has it."""
+    if replica.assigned is None or replica.is_damaged:
+        return NOTHING
+    log = replica.log
+    told = TornEnd(replica.node, replica.incarnation, log.last_record_epoch, log.end)
+    is_news = with_torn_end(replica.assignment, told) != replica.assignment
+    return Ready(send=(TellEnd(told),)) if is_news else NOTHING
 
 
 def _copied_anew(replica: Replica, message: Assigned) -> Stepped:
@@ -174,8 +185,8 @@ def _turned_away(replica: Replica, message: Message) -> Ready:
         case Fetch():
             refusal = Refusal.FENCED_EPOCH if message.epoch < replica.epoch else Refusal.UNKNOWN_EPOCH
             return Ready(send=(Refused(message, refusal, replica.epoch),))
-        case Tick() if replica.is_damaged:
-            return _resigned(replica)
+        case Tick():
+            return _resigned(replica) if replica.is_damaged else _end_told(replica)
         case Append(token) | Await(token) | DeleteBelow(token):
             return Ready(apply=(Failed(token, Reason.NOT_LEADER),))
     return NOTHING

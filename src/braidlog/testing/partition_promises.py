@@ -108,8 +108,15 @@ class PartitionPromises:
         epoch, one = at.replica.epoch, (at.node.number, at.replica.incarnation)
         if self._leaders.setdefault(epoch, one) != one:
             raise BrokenPromise(f"epoch {epoch} is led by {self._leaders[epoch]} and by {one}")
+        if at.replica.assignment.unclean_epoch == epoch:
+            self._lost_from(at.log.end_offset)
         if epoch >= self._latest_epoch():
             self.has_all(at)
+
+    def _lost_from(self, end: int) -> None:
+        """All who had everything are torn, and the longest leads: what it lacks is lost, what it has is as it was."""
+        for offset in [each for each in self.records if each >= end]:
+            self.offsets.pop(self.records.pop(offset), None)
 
     def has_all(self, at: "SimulatedReplica") -> None:
         """A leader of the latest epoch has everything that was promised, and nothing that was deleted."""

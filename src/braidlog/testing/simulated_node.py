@@ -20,7 +20,7 @@ from braidlog.replication import assignment as sets
 from braidlog.replication import controller as control
 from braidlog.replication import swim
 from braidlog.replication.messages import Assigned, ChangeRefused, Tick
-from braidlog.replication.ready import ProposeChange, Resign
+from braidlog.replication.ready import Proposal, ProposeChange, Resign, TellEnd
 from braidlog.replication.registration import Life, Registration, remembered
 from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
@@ -287,18 +287,18 @@ class SimulatedNode:
         self._swim(members)
         self._control(self._views.at(image, seq))
 
-    def propose(self, replica: SimulatedReplica, proposal: ProposeChange | Resign) -> None:
+    def propose(self, replica: SimulatedReplica, proposal: Proposal) -> None:
         self.universe.happened(self, "proposal")
-        if isinstance(proposal, Resign):
-            self._spawn(self._resign(replica.name, proposal))
+        if not isinstance(proposal, ProposeChange):
+            self._spawn(self._say(replica.name, proposal))
         elif proposal.change != replica.proposed:
             replica.proposed = proposal.change
             self._spawn(self._change_set(replica, proposal.change))
 
-    async def _resign(self, name: str, proposal: Resign) -> None:
+    async def _say(self, name: str, said: Resign | TellEnd) -> None:
         assert self.metadata is not None
         try:
-            await proposals.resign(self.metadata, [(key_of(name), proposal)])
+            await proposals.say(self.metadata, [(key_of(name), said)])
         except BrokerError:
             return
         self.follow()

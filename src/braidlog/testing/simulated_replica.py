@@ -21,8 +21,7 @@ from braidlog.replication.ready import (
     Done,
     Effect,
     Failed,
-    ProposeChange,
-    Resign,
+    Proposal,
     RestartAt,
     Stopped,
     Sync,
@@ -230,7 +229,7 @@ class SimulatedReplica(ReplicatedPartition):
     def begin_epoch(self, epoch: int) -> None:
         self.beside(partial(self.epoch_begun, epoch))
 
-    def propose(self, proposal: ProposeChange | Resign) -> None:
+    def propose(self, proposal: Proposal) -> None:
         self.node.propose(self, proposal)
 
     def beside(self, work: Callable[[], Message | None]) -> None:

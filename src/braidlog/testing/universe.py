@@ -112,13 +112,16 @@ class Universe:
             for node in self.nodes.values():
                 node.end()
 
-    def _run(self) -> None:
+    def start(self) -> None:
         self._found()
         for node in self.nodes.values():
             node.start()
         for client in self.clients.values():
             client.start()
         TimedFaults(self).start()
+
+    def _run(self) -> None:
+        self.start()
         self.time.run(self.mix.duration_us)
         self._heal()
         self.time.run(self.time.now_us + HEAL_US, done=self._is_whole)
@@ -194,7 +197,9 @@ class Universe:
                 is_moving = known.adding or known.removing
                 if known.leader is None or len(known.in_sync) < len(known.replicas) or is_moving:
                     return f"node {node.number} knows {name} as {known}"
-        if self._flipped is not None and not self.is_flip_out_of_reach:
+        # One that moved away while its node was down is not opened any more, and so never copied anew.
+        is_held = self._flipped is not None and self._flipped[1] in self.nodes[self._flipped[0]].replicas
+        if self._flipped is not None and is_held and not self.is_flip_out_of_reach:
             return f"node {self._flipped[0]} has not copied {self._flipped[1]} anew, in which a bit has turned"
         return next((missing for name in self.names if (missing := self._missing_of(name))), "")
 
