@@ -210,6 +210,38 @@ def test_nobody_passes_one_that_was_woken_and_has_not_run_yet() -> None:
     asyncio.run(scenario())
 
 
+def test_one_that_is_read_while_another_was_woken_waits_behind_it() -> None:
+    async def scenario() -> None:
+        line = Line()
+        await line.come(("c", CHANGES), ("a1", APPENDS), ("a2", APPENDS))
+        line.order.end()  # what `c` did is done: `a1` is woken, and runs in the loop's next turn
+        newcomer = line.order.wait(APPENDS, line)  # type: ignore[arg-type]  # of a world it needs the wakeups only
+        newcomer.send(None)  # it is served as far as it goes before anything else is, as a session does: not to its end
+        await line.settle()
+        assert line.begun == ["c", "a1", "a2"]
+        with pytest.raises(StopIteration):  # its turn has come, too
+            newcomer.send(None)
+        for task in line.tasks.values():
+            task.cancel()
+        await asyncio.gather(*line.tasks.values(), return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_those_who_wait_begin_in_the_order_in_which_they_came() -> None:
+    async def scenario() -> None:
+        line = Line()
+        await line.come(("c", CHANGES), ("a1", APPENDS), ("a2", APPENDS), ("r", READS), ("a3", APPENDS))
+        await line.end("c")
+        assert line.begun == ["c", "a1", "a2"], "all that fit, before any of them has ended"
+        line.tasks["r"].cancel()
+        await line.settle()
+        assert line.begun == ["c", "a1", "a2", "a3"], "whoever leaves lets those behind it begin"
+        await line.end("a1", "a2", "a3")
+
+    asyncio.run(scenario())
+
+
 def test_who_leaves_while_it_waits_holds_nobody_up() -> None:
     async def scenario() -> None:
         line = Line()

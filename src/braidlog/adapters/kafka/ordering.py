@@ -45,18 +45,18 @@ EFFECTS: Mapping[Key, Effect] = {
 class Order:
     """The requests of one connection that are under way, and those that wait to begin."""
 
-    __slots__ = ("_begun_soon", "_effect", "_line", "_under_way")
+    __slots__ = ("_effect", "_is_one_woken", "_line", "_under_way")
 
     def __init__(self) -> None:
         self._effect = Effect.CHANGES
         self._under_way = 0
-        self._begun_soon = 0
-        """Of those under way, how many were woken and have not run yet: nobody may pass them."""
+        self._is_one_woken = False
+        """One of those under way was woken and has not run yet: nobody may pass it, and it wakes the next."""
         self._line: deque[tuple[Effect, Wakeup]] = deque()
 
     def begin(self, effect: Effect) -> bool:
         """Whether a request with this effect may begin at once; then `end` must follow. Else it has to `wait`."""
-        if self._under_way and (self._line or self._begun_soon or not self._fits(effect)):
+        if self._under_way and (self._line or self._is_one_woken or not self._fits(effect)):
             return False  # while somebody waits, somebody is under way
         self._effect = effect
         self._under_way += 1
@@ -66,7 +66,6 @@ class Order:
         """Until everything before it allows it to begin; then `end` must follow."""
         place = (effect, world.wakeup())
         self._line.append(place)
-        self._wake()
         woken = False
         try:
             woken = await place[1].wait(TURN_SECONDS_MAX)
@@ -74,9 +73,9 @@ class Order:
             if place in self._line:  # its client is gone, or its time is up
                 self._line.remove(place)
             else:
-                self._begun_soon -= 1
-                if not woken:
-                    self.end()
+                self._is_one_woken = False
+                self._under_way -= 0 if woken else 1
+            self._wake()
         if not woken:
             raise BrokerError(Reason.TIMED_OUT, f"requests before this one took {TURN_SECONDS_MAX:g} s; try again")
 
@@ -89,9 +88,9 @@ class Order:
         return not self._under_way or (effect is self._effect and effect is not Effect.CHANGES)
 
     def _wake(self) -> None:
-        while self._line and self._fits(self._line[0][0]):
-            effect, wakeup = self._line.popleft()
-            self._effect = effect
+        """The first in line, alone: two that were woken together might run in another order."""
+        if self._line and not self._is_one_woken and self._fits(self._line[0][0]):
+            self._effect, wakeup = self._line.popleft()
             self._under_way += 1
-            self._begun_soon += 1
+            self._is_one_woken = True
             wakeup.wake()
