@@ -257,11 +257,6 @@ class Faults:
         _wait(self._rng.uniform(0, 2))
         node.restart()
         if member is not node:
-            self._restart_member(member)
+            missing = wait_until(lambda: [] if member.member_pid() else [f"the member of node {member.number}"])
+            assert not missing, f"{missing[0]} is not started again by its node"
         return f"the member of node {member.number}, and node {node.number}"
-
-    def _restart_member(self, node: NemesisNode) -> None:
-        """A node does not start its member again by itself."""
-        if node.member_pid() is None:
-            node.kill()
-            node.restart()

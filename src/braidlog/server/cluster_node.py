@@ -125,7 +125,11 @@ class ClusterNode:
 
     def warnings(self) -> dict[str, str]:
         """What people have to know although clients are served, by the name of the health check that tells it."""
-        said = {"metadata": self._store.outage(), "clock": self.clock_trouble()}
+        said = {
+            "metadata": self._store.outage(),
+            "etcd member": self._store.member_trouble(),
+            "clock": self.clock_trouble(),
+        }
         return {name: words for name, words in said.items() if words}
 
     def clock_trouble(self) -> str:
@@ -288,6 +292,7 @@ class ClusterNode:
 
     async def leave(self) -> None:
         """Let others lead what this node leads, as far as that can be done in time; then say that it goes."""
+        self._store.leave_member()
         if self._listener is None or self._registrar is None or self._registrar.incarnation is None or self._is_leaving:
             return
         self._is_leaving = True

@@ -9,6 +9,7 @@ import ssl
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -291,13 +292,17 @@ def ports(count: int) -> Iterator[list[int]]:
         os.close(holder)
 
 
-def test_a_member_beside_the_node_outlives_it_and_ends_with_a_clean_stop(tmp_path: Path) -> None:
+def is_said(node: ServerProcess, words: str) -> bool:
+    return words in node.errors()
+
+
+def test_a_member_beside_the_node_outlives_it_is_started_again_and_ends_with_a_clean_stop(tmp_path: Path) -> None:
     have("etcd", "etcd-server")
     running = tmp_path / "data" / "etcd" / "process.json"
     with ports(2) as (client, peer):
         words = {"etcd": "embedded", "client_port": client, "peer_port": peer}
         settings = [word for name, value in words.items() for word in ("--set", f"cluster.{name}={value}")]
-        with ServerProcess(tmp_path / "data", *settings) as node:
+        with ServerProcess(tmp_path / "data", *settings, admin=True) as node:
             with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client_:
                 client_.admin.create_topic("orders", partitions=2)
             pid = json.loads(running.read_text())["pid"]
@@ -308,9 +313,35 @@ def test_a_member_beside_the_node_outlives_it_and_ends_with_a_clean_stop(tmp_pat
             assert "has outlived the last one" in node.errors()
             with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client_:
                 assert "orders" in client_.admin.list_topics()
+            for ended in ("has ended", "was killed by signal 9"):  # adopted, then its own child
+                os.kill(pid, signal.SIGKILL)
+                until(partial(is_said, node, f"{ended}, and was started again"), "the member is back")
+                killed, pid = pid, json.loads(running.read_text())["pid"]
+                assert pid != killed
+            with urlopen(f"{node.admin_url}/readyz", timeout=60) as answer:
+                checks = {check["name"]: check for check in json.load(answer)["checks"]}
+            assert checks["etcd member"]["ok"]
+            assert "was killed by signal 9, and was started again" in checks["etcd member"]["reason"]
+            with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client_:
+                client_.admin.create_topic("after")
             assert node.stop() == 0
     assert not running.exists()
     assert member._started(pid) is None
+
+
+def test_a_member_is_not_started_again_while_the_node_stops(tmp_path: Path) -> None:
+    have("etcd", "etcd-server")
+
+    async def scene(server: Server) -> None:
+        assert server._cluster is not None
+        keeping = server._cluster._store._keeping_member
+        assert keeping is not None
+        assert not keeping.done()
+        await server._cluster.leave()
+        assert keeping.cancelling() or keeping.cancelled()
+
+    with ports(2) as (client, peer):
+        serve(config_for(tmp_path / "data", "embedded", "p", client_port=client, peer_port=peer), scene)
 
 
 def test_a_node_serves_through_an_outage_and_says_so(tmp_path: Path) -> None:

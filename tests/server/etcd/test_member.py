@@ -93,6 +93,34 @@ def test_a_member_that_cannot_start_says_why(tmp_path: Path) -> None:
         asyncio.run(Member(wanted, tmp_path, find_program()).start())
 
 
+def test_a_member_that_ends_again_and_again_is_started_more_and_more_seldom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = tmp_path / "etcd"
+    program.write_text("#!/bin/sh\n[ $1 = --version ] && echo 'etcd Version: 3.4.23' && exit\necho no room; exit 7\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(member, "AGAIN_SECONDS_MIN", 0.001)
+    monkeypatch.setattr(member, "AGAIN_SECONDS_MAX", 0.003)
+    pauses = ["0.001 s", "0.002 s", "0.003 s", "0.003 s"]
+
+    async def watch() -> None:
+        ends = Member(settings(), tmp_path / "data", str(program))
+        keeping = asyncio.ensure_future(ends.keep_running())
+        async with asyncio.timeout(60):
+            while sum("is started again in" in each for each in caplog.messages) < len(pauses):  # noqa: ASYNC110 - a log
+                await asyncio.sleep(0.01)
+        keeping.cancel()
+        await asyncio.wait([keeping])
+        await ends.stop()
+        assert "ended with 7" in ends.trouble
+
+    asyncio.run(watch())
+    said = [each for each in caplog.messages if "is started again in" in each][: len(pauses)]
+    assert [each.partition(" again in ")[2][:7] for each in said] == pauses
+    assert all("ended with 7" in each and each.endswith("Its last words: no room") for each in said[1:])
+    assert any("cannot be started again: etcd does not answer on" in each for each in caplog.messages)
+
+
 def test_no_etcd_or_one_that_loses_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program = tmp_path / "etcd"
     program.write_text("#!/bin/sh\necho 'etcd Version: 3.5.1'\n")

@@ -110,6 +110,7 @@ class ClusterStore:
         self._node = node
         self._tasks = tasks
         self._member: Member | None = None
+        self._keeping_member: asyncio.Task[None] | None = None
         self._gateway: Gateway | None = None
         self._presence: Presence | None = None
         self._store: EtcdStore | None = None
@@ -127,6 +128,7 @@ class ClusterStore:
             self._member = Member(config.member(self._node), Path(self._folder.path) / MEMBER_FOLDER, find_program())
             adopted = await self._member.start()
             log.info("etcd runs beside this node, %s", "and has outlived the last one" if adopted else "started by it")
+            self._keeping_member = self._tasks.spawn(self._member.keep_running(), "etcd-member")
         gateway = self._gateway = Gateway(config.gateway(), config.tls())
         await until_answered(gateway.check_versions)
         store = TaskedStore(
@@ -234,6 +236,15 @@ class ClusterStore:
         outage = None if self._store is None else self._store.outage
         return "" if outage is None else outage.report(self._world.monotonic())
 
+    def member_trouble(self) -> str:
+        """In words, for people; empty while the member beside this node runs, or if there is none."""
+        return "" if self._member is None else self._member.trouble
+
+    def leave_member(self) -> None:
+        """From now on it is not started again: the node stops."""
+        if self._keeping_member is not None:
+            self._keeping_member.cancel()
+
     async def stop(self) -> None:
         """The number is free at once; a member goes last, when nothing is written any more."""
         if self._presence is not None:
@@ -241,7 +252,9 @@ class ClusterStore:
                 await self._presence.leave()
         if self._gateway is not None:
             self._gateway.close()
-        if self._member is not None:
+        if self._member is not None and self._keeping_member is not None:
+            self._keeping_member.cancel()
+            await asyncio.wait([self._keeping_member])
             await self._member.stop()
 
 

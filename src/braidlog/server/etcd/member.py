@@ -2,12 +2,14 @@
 
 Knows: a process of its own, its folder, the file that says which process it is. Refuses to know: what is kept in it.
 Invariants: a member outlives the node that started it, by whatever death: the next start finds it by its file and adopts it; a
-clean stop ends it, last. At most one process runs over a folder. A program that is known to lose data is not started.
+clean stop ends it, last. One that ends by itself is started again while the node serves. At most one process runs over a
+folder. A program that is known to lose data is not started.
 """
 
 import asyncio
 import contextlib
 import importlib
+import logging
 import os
 import shutil
 import signal
@@ -22,10 +24,19 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.etcd.http import Connection, parse_endpoint
 from braidlog.server.etcd.versions import check_version
 
+log = logging.getLogger("braidlog.metadata")
+
 PACKAGE: Final = "braidlog_etcd"
 START_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 30.0
 LOOK_SECONDS: Final = 0.05
+WATCH_SECONDS: Final = 0.25
+AGAIN_SECONDS_MIN: Final = 1.0
+AGAIN_SECONDS_MAX: Final = 30.0
+"""A member that has ended is started again so much later; each time twice as much, until one has run for `CALM_SECONDS`."""
+CALM_SECONDS: Final = 300.0
+"""So long health tells of a member that was started again."""
+LAST_WORDS_BYTES: Final = 4096
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
@@ -82,13 +93,16 @@ class Member:
         self._program = program
         self._file = folder / "process.json"
         self._child: subprocess.Popen[bytes] | None = None
+        self._exit_code: int | None = None
+        self.trouble = ""
+        """That it has ended lately, in words for people."""
 
     async def start(self) -> bool:
         """True: it was running already, and is ours now. Returns when it can be asked, with or without the other members."""
         if adopted := self._running() is not None:
             await self._wait_until_asked()
             return adopted
-        check_program(self._program)
+        await asyncio.to_thread(check_program, self._program)  # clients may be served meanwhile
         self._folder.mkdir(parents=True, exist_ok=True)
         self._launch()
         await self._wait_until_asked()
@@ -110,16 +124,23 @@ class Member:
             "heartbeat-interval": str(settings.heartbeat_ms),
             "election-timeout": str(settings.election_ms),
         }
-        with path.open("ab") as log:
+        with path.open("ab") as output:
             # A session of its own: Ctrl-C in the node's terminal is for the node, which ends its member when it has ended itself.
             self._child = subprocess.Popen(  # noqa: S603 - the program that the operator installed
                 [self._program, *(f"--{name}={value}" for name, value in words.items())],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
             )
-        running = _Running(self._child.pid, _started(self._child.pid) or 0)
+        try:
+            self._write_file(_Running(self._child.pid, _started(self._child.pid) or 0))
+        except OSError:  # nobody would find it again
+            self._child.kill()
+            self._reap()
+            raise
+
+    def _write_file(self, running: _Running) -> None:
         part = self._file.with_suffix(".part")
         part.write_bytes(msgspec.json.encode(running))
         part.replace(self._file)
@@ -150,8 +171,53 @@ class Member:
         )
 
     def _last_words(self) -> str:
-        lines = (self._folder / "etcd.log").read_bytes().splitlines() or [b"it said nothing"]
-        return lines[-1].decode(errors="replace")[:300]
+        lines: list[bytes] = []
+        with contextlib.suppress(FileNotFoundError), (self._folder / "etcd.log").open("rb") as output:
+            output.seek(max(0, output.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
+            lines = output.read().splitlines()
+        return (lines or [b"none"])[-1].decode(errors="replace")[:300]
+
+    async def keep_running(self) -> None:
+        """Start it again whenever it has ended. Cancelled before the node stops: then nothing is started any more."""
+        pause = AGAIN_SECONDS_MIN
+        while True:
+            if not await self._ends_within(CALM_SECONDS):
+                self.trouble, pause = "", AGAIN_SECONDS_MIN
+                await self._ends_within(None)
+            ended = f"etcd's member here {self._how_it_ended()}"
+            self._warn(f"{ended}; it is started again in {pause:g} s. Its last words: {self._last_words()}")
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, AGAIN_SECONDS_MAX)
+            try:
+                await self.start()
+            except (BrokerError, OSError, subprocess.TimeoutExpired) as error:
+                self._warn(f"{ended}, and cannot be started again: {error}")
+            else:
+                self._warn(f"{ended}, and was started again")
+
+    def _warn(self, words: str) -> None:
+        self.trouble = words
+        log.warning("%s", words)
+
+    async def _ends_within(self, seconds: float | None) -> bool:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._is_alive():  # noqa: ASYNC110 - one that is no child of ours tells nobody
+                    await asyncio.sleep(WATCH_SECONDS)
+                return True
+        return False
+
+    def _is_alive(self) -> bool:
+        if self._child is not None and self._child.poll() is None:
+            return True  # whoever has removed its file
+        return self._running() is not None
+
+    def _how_it_ended(self) -> str:
+        """Of one that was adopted only the node that started it could have known."""
+        self._reap()
+        if self._exit_code is None:
+            return "has ended"
+        return f"was killed by signal {-self._exit_code}" if self._exit_code < 0 else f"ended with {self._exit_code}"
 
     async def stop(self) -> None:
         """It syncs what it has and hands over its leadership; one that does not end is killed, which loses nothing."""
@@ -161,7 +227,7 @@ class Member:
     def _reap(self) -> None:
         """A child that has ended is there until someone asks for its end."""
         if self._child is not None:
-            self._child.wait()
+            self._exit_code = self._child.wait()
             self._child = None
 
 
