@@ -1,11 +1,10 @@
 """A short campaign over three nodes: every kind of fault once, 50,000 records, and no finding; and a bug that is found.
 
-It is a process of its own, as `make nemesis` is: it moves to a network of its own. `NEMESIS_SEED` repeats the faults of
-a run that printed it.
+It is a process of its own, as `make nemesis` is: it moves to a network of its own. The faults are the same in every run, at
+other moments; `make nemesis` draws others, and `NEMESIS_SEED` repeats those of a run that printed it.
 """
 
 import os
-import random
 import re
 import subprocess
 import sys
@@ -21,7 +20,7 @@ LONG_CUTS = "1746"
 
 
 def run(*words: str, seed: str = "") -> tuple[int, str]:
-    seed = seed or os.environ.get("NEMESIS_SEED", str(random.randrange(2**32)))
+    seed = seed or os.environ.get("NEMESIS_SEED", "11")
     command = [sys.executable, "-m", "tests.nemesis.campaign", "--seed", seed, *words]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=SECONDS_MAX, check=False)
     print(done.stdout)
