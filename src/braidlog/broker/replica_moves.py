@@ -5,7 +5,9 @@ when a move is finished (the controller ends it).
 Invariant: nothing here takes a committed record away: a preferred leader is in sync, a move adds before it removes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
 
 from braidlog.broker.routing import Routing
 from braidlog.cluster.events import AssignPartition, Event
@@ -19,6 +21,14 @@ from braidlog.replication.assignment import Assignment, Nodes
 from braidlog.replication.election import may_lead
 from braidlog.replication.reassignment import cancel, reassign
 
+CHANGED_AT_ONCE: Final = 200
+"""Partitions in one entry."""
+
+Outcome = bool | BrokerError
+"""Of one partition: whether anything has changed, or why it may not."""
+Change = Callable[[Image, int, Assignment], Assignment]
+"""change(image, partition, what is known of it) → what is to hold."""
+
 
 class ReplicaMoves:
     """The use case."""
@@ -30,8 +40,12 @@ class ReplicaMoves:
 
     async def elect(self, topic: str, number: int, node: int | None = None) -> bool:
         """Let a node lead a partition, without one the first of its replicas; False: it does already."""
+        return _only(await self.elect_all(topic, [number], node))
 
-        def led(image: Image, known: Assignment) -> Assignment:
+    async def elect_all(self, topic: str, numbers: Iterable[int], node: int | None = None) -> dict[int, Outcome]:
+        """The same for many partitions of a topic."""
+
+        def led(image: Image, number: int, known: Assignment) -> Assignment:
             wanted = known.replicas[0] if node is None else node
             if known.leader == wanted:
                 return known
@@ -42,29 +56,22 @@ class ReplicaMoves:
                 )
             return known.led_by(wanted)
 
-        return await self._change(topic, number, led)
+        return await self._change(topic, numbers, led)
 
-    async def move(self, topic: str, number: int, target: Nodes) -> bool:
-        """Begin to move a partition to these nodes, the preferred leader first; False: it is on its way, or there."""
+    async def move(self, topic: str, targets: Mapping[int, Nodes | None]) -> dict[int, Outcome]:
+        """Begin to move partitions to these nodes, the preferred leader first; False: it is on its way, or there.
 
-        def moved(image: Image, known: Assignment) -> Assignment:
+        None: give up the move; False: there is none.
+        """
+
+        def moved(image: Image, number: int, known: Assignment) -> Assignment:
+            target = targets[number]
+            if target is None:
+                return _cancelled(image, topic, number, known)
             self._check_target(image, target)
             return reassign(known, target)
 
-        return await self._change(topic, number, moved)
-
-    async def cancel(self, topic: str, number: int) -> bool:
-        """Give up a move; False: there is none."""
-
-        def cancelled(image: Image, known: Assignment) -> Assignment:
-            after = cancel(known, image.cluster.nodes(), image.topic(topic).min_in_sync)
-            if after == known and (known.adding or known.removing):
-                raise BrokerError(
-                    Reason.NOT_ENOUGH_REPLICAS, f"too few of the nodes that had {topic}/{number} before are in sync"
-                )
-            return after
-
-        return await self._change(topic, number, cancelled)
+        return await self._change(topic, targets, moved)
 
     async def remove_node(self, node: int) -> None:
         """A node that is fenced and holds nothing is gone for good; refused, in words, as long as that is not so."""
@@ -85,22 +92,31 @@ class ReplicaMoves:
             if each.adding or each.removing
         }
 
-    async def _change(self, topic: str, number: int, change: Callable[[Image, Assignment], Assignment]) -> bool:
-        has_changed = False
+    async def _change(self, topic: str, numbers: Iterable[int], change: Change) -> dict[int, Outcome]:
+        """Many partitions in one entry of the metadata: each entry costs a round to etcd."""
+        outcomes: dict[int, Outcome] = {}
 
-        def decide(image: Image) -> list[Event]:
-            nonlocal has_changed
-            known = image.assignment(topic, number)
-            after = change(image, known)
-            has_changed = after != known
-            if not has_changed:
-                return []
-            epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
-            return [AssignPartition(topic=topic, partition=number, after=after, **epochs)]
+        def decide(some: Sequence[int], image: Image) -> list[Event]:
+            events: list[Event] = []
+            for number in some:
+                try:
+                    known = image.assignment(topic, number)
+                    after = change(image, number, known)
+                except BrokerError as error:
+                    outcomes[number] = error.with_traceback(None)
+                    continue
+                outcomes[number] = after != known
+                if after != known:
+                    epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
+                    events.append(AssignPartition(topic=topic, partition=number, after=after, **epochs))
+            return events
 
         refuse_internal(topic)
-        await self._reconciler.change(topic, decide)
-        return has_changed
+        left = list(dict.fromkeys(numbers))
+        while left:
+            some, left = left[:CHANGED_AT_ONCE], left[CHANGED_AT_ONCE:]
+            await self._reconciler.change(topic, partial(decide, some))
+        return outcomes
 
     def _check_target(self, image: Image, target: Nodes) -> None:
         if not target or len(set(target)) != len(target) or min(target) < 0:
@@ -111,3 +127,19 @@ class ReplicaMoves:
             raise BrokerError(
                 Reason.REPLICA_NOT_FOUND, f"no node {unknown[0]}; `braid cluster nodes` lists those that are there"
             )
+
+
+def _only(outcomes: dict[int, Outcome]) -> bool:
+    (outcome,) = outcomes.values()
+    if isinstance(outcome, BrokerError):
+        raise outcome
+    return outcome
+
+
+def _cancelled(image: Image, topic: str, number: int, known: Assignment) -> Assignment:
+    after = cancel(known, image.cluster.nodes(), image.topic(topic).min_in_sync)
+    if after == known and (known.adding or known.removing):
+        raise BrokerError(
+            Reason.NOT_ENOUGH_REPLICAS, f"too few of the nodes that had {topic}/{number} before are in sync"
+        )
+    return after

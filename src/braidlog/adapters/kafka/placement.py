@@ -4,8 +4,9 @@ Knows: Kafka's words and codes for them. Refuses to know: how a move goes on (`b
 Invariant: every partition of a request has an answer of its own.
 """
 
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from itertools import groupby
+from typing import Any
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
@@ -14,8 +15,9 @@ from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR
 from braidlog.broker.access.authorize import Operation
+from braidlog.broker.replica_moves import Outcome
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.slices import Pace
+from braidlog.model.slices import breathe
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -24,6 +26,8 @@ from braidlog.wire.kafka.messages import placement as r
 PREFERRED = 0
 METADATA_TOPIC = "__cluster_metadata"
 """The one topic that DescribeQuorum is asked about."""
+Said = tuple[E, str | None]
+"""Of one partition: a code, and words."""
 NO_UNCLEAN = "kafka does not support unclean elections; supported: 0 (preferred)"
 
 
@@ -33,36 +37,47 @@ NO_UNCLEAN = "kafka does not support unclean elections; supported: 0 (preferred)
 async def elect_leaders(request: Request, services: Services, _: Conversation) -> r.ElectLeadersResponse:
     message: r.ElectLeadersRequest = request.message
     asked = message.topic_partitions
-    places: Iterable[tuple[str, int]]
+    places: dict[str, Iterable[int]] = {}
     if asked is None:
-        names = services.hosting.names()
-        places = [(name, number) for name in names for number in range(services.hosting.meta(name).partitions)]
-    else:
-        places = dict.fromkeys((topic.topic, number) for topic in asked for number in topic.partitions)
-    pace = Pace()
+        places |= {name: range(services.hosting.meta(name).partitions) for name in services.hosting.names()}
+    for topic in asked or ():
+        places[topic.topic] = dict.fromkeys((*places.get(topic.topic, ()), *topic.partitions))
     told: dict[str, list[r.ElectLeadersResponsePartition]] = {}
-    for name, number in places:
-        await pace.step()
-        code, text = await _elect_one(name, number, message.election_type, services)
-        if asked is None and code is E.ELECTION_NOT_NEEDED:
-            continue  # of all partitions those are told of which something has become
-        told.setdefault(name, []).append(r.ElectLeadersResponsePartition(number, code, text))
+    for name, numbers in places.items():
+        await breathe()
+        for number, (code, text) in (await _election_results(name, numbers, message.election_type, services)).items():
+            # Of all partitions those are told of which something has become.
+            if asked is not None or code is not E.ELECTION_NOT_NEEDED:
+                told.setdefault(name, []).append(r.ElectLeadersResponsePartition(number, code, text))
     return r.ElectLeadersResponse(
         replica_election_results=[r.ElectLeadersResponseTopic(name, found) for name, found in told.items()]
     )
 
 
-async def _elect_one(name: str, number: int, kind: int, services: Services) -> tuple[E, str | None]:
+async def _election_results(name: str, numbers: Iterable[int], kind: int, services: Services) -> dict[int, Said]:
     if kind != PREFERRED:
-        return E.ELIGIBLE_LEADERS_NOT_AVAILABLE, NO_UNCLEAN
+        return dict.fromkeys(numbers, (E.ELIGIBLE_LEADERS_NOT_AVAILABLE, NO_UNCLEAN))
+    return {
+        number: (E.PREFERRED_LEADER_NOT_AVAILABLE, text_of(outcome))
+        if isinstance(outcome, BrokerError) and outcome.reason is Reason.REPLICA_NOT_FOUND
+        else _said(outcome, (E.ELECTION_NOT_NEEDED, "the preferred replica leads"))
+        for number, outcome in (await _outcomes(services.replica_moves.elect_all(name, numbers), numbers)).items()
+    }
+
+
+async def _outcomes(
+    changing: Coroutine[Any, Any, dict[int, Outcome]], numbers: Iterable[int]
+) -> dict[int, Outcome | StorageFault]:
     try:
-        is_other = await services.replica_moves.elect(name, number)
-    except BrokerError as error:
-        away = error.reason is Reason.REPLICA_NOT_FOUND
-        return E.PREFERRED_LEADER_NOT_AVAILABLE if away else code_of(error), text_of(error)
-    except StorageFault as fault:
-        return code_of(fault), text_of(fault)
-    return (E.NONE, None) if is_other else (E.ELECTION_NOT_NEEDED, "the preferred replica leads")
+        return {**await changing}
+    except (BrokerError, StorageFault) as error:
+        return dict.fromkeys(numbers, error)
+
+
+def _said(outcome: Outcome | StorageFault, unchanged: Said) -> Said:
+    if isinstance(outcome, BrokerError | StorageFault):
+        return code_of(outcome), text_of(outcome)
+    return (E.NONE, None) if outcome else unchanged
 
 
 def refuse_to_elect(request: Request, code: E, text: str) -> r.ElectLeadersResponse:
@@ -83,33 +98,37 @@ async def alter_reassignments(
     request: Request, services: Services, _: Conversation
 ) -> r.AlterPartitionReassignmentsResponse:
     message: r.AlterPartitionReassignmentsRequest = request.message
-    pace = Pace()
     responses = []
     for topic in message.topics:
-        told = []
-        for each in topic.partitions:
-            await pace.step()
-            code, text = await _moved(topic.name, each, services)
-            told.append(r.AlterPartitionReassignmentsResponsePartition(each.partition_index, code, text))
-        responses.append(r.AlterPartitionReassignmentsResponseTopic(topic.name, told))
+        await breathe()
+        told = await _move_results(topic, services)
+        responses.append(
+            r.AlterPartitionReassignmentsResponseTopic(
+                topic.name,
+                [
+                    r.AlterPartitionReassignmentsResponsePartition(each.partition_index, *told[each.partition_index])
+                    for each in topic.partitions
+                ],
+            )
+        )
     return r.AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=message.allow_replication_factor_change, responses=responses
     )
 
 
-async def _moved(
-    name: str, wanted: r.AlterPartitionReassignmentsRequestPartition, services: Services
-) -> tuple[E, str | None]:
+async def _move_results(topic: r.AlterPartitionReassignmentsRequestTopic, services: Services) -> dict[int, Said]:
     """Without replicas a move is given up."""
-    moves, number = services.replica_moves, wanted.partition_index
-    try:
-        if wanted.replicas is not None:
-            await moves.move(name, number, tuple(wanted.replicas))
-        elif not await moves.cancel(name, number):
-            return E.NO_REASSIGNMENT_IN_PROGRESS, f"{name}/{number} is not on the move"
-    except (BrokerError, StorageFault) as error:
-        return code_of(error), text_of(error)
-    return E.NONE, None
+    targets = {
+        each.partition_index: None if each.replicas is None else tuple(each.replicas) for each in topic.partitions
+    }
+    tried = await _outcomes(services.replica_moves.move(topic.name, targets), targets)
+
+    def unchanged(number: int) -> Said:
+        if targets[number] is not None:
+            return E.NONE, None
+        return E.NO_REASSIGNMENT_IN_PROGRESS, f"{topic.name}/{number} is not on the move"
+
+    return {number: _said(outcome, unchanged(number)) for number, outcome in tried.items()}
 
 
 async def list_reassignments(
