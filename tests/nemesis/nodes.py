@@ -26,8 +26,9 @@ from tests.debian import have
 from tests.nemesis.network import Network
 
 from braidlog.model.clock import SystemClock
+from braidlog.server.config import load_config
 from braidlog.server.etcd.cluster_store import MEMBER_FOLDER
-from braidlog.server.etcd.member import PACKAGE, find_program, stop_member
+from braidlog.server.etcd.member import stop_member
 from braidlog.server.peers.authority import Pair, make_authority, make_node_certificate
 from braidlog.testing.server import ServerProcess, hold_port
 from braidlog.wire.dialect import dialects
@@ -43,16 +44,6 @@ SETTINGS = {
     "groups.rebalance_delay_ms": 0,
     "auth.allow_open": "true",
 }
-HOST, PROGRAM = "NEMESIS_HOST", "NEMESIS_ETCD"
-# A member that a node starts is on loopback; here it has to be where the others are.
-_ETCD = """#!/bin/sh
-for word do
-  shift
-  case $word in --listen-peer-urls=*|--initial-advertise-peer-urls=*) word=${word%%=*}=http://$NEMESIS_HOST:${word##*:};; esac
-  set -- "$@" "$word"
-done
-exec "$NEMESIS_ETCD" "$@"
-"""
 
 
 class NemesisNode(ServerProcess):
@@ -70,8 +61,6 @@ class NemesisNode(ServerProcess):
         self.control = Control(folder)
         environment = {FOLDER: str(folder), ASIDE: str(disk.aside), BUG: bug}
         environment |= {"PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
-        if not network.reason:
-            environment |= {"PATH": f"{folder}:{os.environ['PATH']}", **_place_etcd(folder, network.host(number))}
         super().__init__(
             disk.data,
             *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")),
@@ -79,7 +68,7 @@ class NemesisNode(ServerProcess):
             prefix=network.prefix(number),
             host=network.host(number),
         )
-        self._client_port = settings["cluster.client_port"]
+        self._config = load_config(None, {}, {name: str(value) for name, value in settings.items()}).config.cluster
 
     def start(self) -> Self:
         """One that is not ready in time is killed, and has not started."""
@@ -130,8 +119,8 @@ class NemesisNode(ServerProcess):
         """Whether its member of etcd is the one that leads."""
 
         def ask() -> dict[str, Any]:
-            url = f"http://127.0.0.1:{self._client_port}/v3/maintenance/status"
-            with urllib.request.urlopen(url, data=b"{}", timeout=ASK_SECONDS_MAX) as answer:
+            url, tls = f"{self._config.endpoints[0]}/v3/maintenance/status", self._config.tls()
+            with urllib.request.urlopen(url, data=b"{}", timeout=ASK_SECONDS_MAX, context=tls) as answer:
                 found: dict[str, Any] = json.load(answer)
                 return found
 
@@ -214,11 +203,13 @@ class NemesisCluster:
         return self
 
     def _prepare(self, stack: contextlib.ExitStack) -> None:
-        network, held = self.network, {number: (hold_port(), hold_port()) for number in NUMBERS}
-        for pair in held.values():
-            for descriptor, _ in pair:
-                stack.callback(os.close, descriptor)
-        members = ",".join(f"{number}=http://{network.host(number)}:{pair[1][1]}" for number, pair in held.items())
+        network = self.network
+        one = None if network.reason else (hold_port(), hold_port())  # each node has all ports of its address
+        held = {number: one or (hold_port(), hold_port()) for number in NUMBERS}
+        for descriptor in {descriptor for pair in held.values() for descriptor, _ in pair}:
+            stack.callback(os.close, descriptor)
+        scheme = "http" if network.reason else "https"
+        members = ",".join(f"{number}={scheme}://{network.host(number)}:{pair[1][1]}" for number, pair in held.items())
         authority = None if network.reason else make_authority(self._folder, SystemClock())
         for number, (client, peer) in held.items():
             folder = self._folder / f"node-{number}"
@@ -244,20 +235,10 @@ class NemesisCluster:
 
 def _exposed(authority: Pair, folder: Path, number: int, host: str) -> dict[str, Any]:
     """Settings of a node that is reached by a network."""
-    pair = make_node_certificate(authority, folder, number, SystemClock())
+    pair = make_node_certificate(authority, folder, number, SystemClock(), [host])
     files = {"ca": authority.certificate, "cert": pair.certificate, "key": pair.key}
     return {
         "cluster.peers.host": host,
-        **{f"cluster.peers.{name}": file for name, file in files.items()},
+        **{f"cluster.peers.{name}": str(file) for name, file in files.items()},
         **{f"listeners.{dialect}.host": host for dialect in dialects()},
     }
-
-
-def _place_etcd(folder: Path, host: str) -> dict[str, str]:
-    """The program, told another address by its environment, where a node's PATH begins."""
-    program = find_program()
-    assert shutil.which("etcd") == program, f"{PACKAGE} is installed, whose members are on loopback"
-    place = folder / "etcd"
-    place.write_text(_ETCD, encoding="ascii")
-    place.chmod(0o755)
-    return {HOST: host, PROGRAM: program}

@@ -10,6 +10,9 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.config import LoadedConfig, ServerConfig, check_exposure, load_config
 from braidlog.wire.dialect import dialects
 
+EXPOSED = "[cluster]\netcd = 'embedded'\n"
+PEERS = "[cluster.peers]\nca = 'a'\ncert = 'b'\nkey = 'c'\n"
+
 
 def load(text: str = "", environment: dict[str, str] | None = None, **flags: object) -> LoadedConfig:
     dotted = {name.replace("__", "."): value for name, value in flags.items()}
@@ -128,11 +131,33 @@ def test_unknown_names_in_the_environment_and_in_flags() -> None:
         ("[cluster]\nuser = 'a'\ntoken = 't'", "either a token, or user and password"),
         ("[cluster]\nprefix = '/'", "prefix must not be empty"),
         ("[cluster]\npeer_port = 2379", "two different ports"),
+        (f"{EXPOSED}[cluster.peers]\nhost = '10.0.0.1'", "nodes on 10.0.0.1 need certificates"),
+        (f"{EXPOSED}{PEERS}host = 'one.example'", "set cluster.peers.host to one, and advertised_host to one.example"),
+        (f"{EXPOSED}{PEERS}host = '0.0.0.0'", "set cluster.peers.advertised_host"),
+        (f"{EXPOSED}initial_cluster = '1=http://10.0.0.1:2380'\n{PEERS}host = '10.0.0.1'", "1=https://10.0.0.1:2380"),
+        (f"{EXPOSED}initial_cluster = '10.0.0.1'\n{PEERS}host = '10.0.0.1'", "'10.0.0.1' is not node=host"),
         ("x = = 1", "braid.toml"),
     ],
 )
 def test_bad_values(text: str, part: str) -> None:
     assert part in refused(text)
+
+
+def test_embedded_members_are_where_their_nodes_are() -> None:
+    names = "initial_cluster = '1=10.0.0.1, 2=10.0.0.2,3=https://[fd00::3]:23'\n"
+    there = load(f"{EXPOSED}{names}{PEERS}host = '0.0.0.0'\nadvertised_host = '10.0.0.2'").config.cluster
+    assert there.endpoints == [f"https://{host}:2379" for host in ("10.0.0.2", "10.0.0.1", "[fd00::3]")]
+    flags = there.member("2").flags()
+    assert flags["initial-cluster"] == "1=https://10.0.0.1:2380,2=https://10.0.0.2:2380,3=https://[fd00::3]:23"
+    assert (flags["listen-peer-urls"], flags["listen-client-urls"]) == ("https://0.0.0.0:2380", "https://0.0.0.0:2379")
+    assert flags["initial-advertise-peer-urls"] == "https://10.0.0.2:2380"
+    assert flags["peer-client-cert-auth"] == flags["client-cert-auth"] == "true"
+    with pytest.raises(BrokerError, match="and not this node, 4: add it"):
+        there.member("4")
+    alone = load(EXPOSED).config.cluster.member("1").flags()
+    assert alone["listen-client-urls"] == "http://127.0.0.1:2379"
+    assert alone["initial-cluster"] == "1=http://127.0.0.1:2380"
+    assert not any("cert" in flag for flag in alone)
 
 
 @pytest.mark.parametrize("etcd", ["['http://a', 'https://b:1']", "'http://a, https://b:1'"])

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from click.testing import CliRunner, Result
+from cryptography import x509
 
 from braidlog.cli import main
 from braidlog.server.peers.settings import PeersConfig
@@ -22,6 +23,17 @@ def test_nodes_can_use_them_and_more_can_be_made_later(tmp_path: Path) -> None:
     for node in (1, 2, 3):
         ca, cert, key = (str(folder / name) for name in ("braidlog-ca.pem", f"node-{node}.pem", f"node-{node}.key"))
         assert PeersConfig(host="0.0.0.0", ca=ca, cert=cert, key=key).tls() is not None
+
+
+def test_the_addresses_of_a_node_are_in_its_certificate(tmp_path: Path) -> None:
+    assert braid(tmp_path, "1=10.0.0.1,one.example", "2").exit_code == 0
+    made = x509.load_pem_x509_certificate((tmp_path / "node-1.pem").read_bytes())
+    names = made.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["node-1", "one.example"]
+    assert list(map(str, names.get_values_for_type(x509.IPAddress))) == ["10.0.0.1", "127.0.0.1"]
+    for wrong in ("one", "-1", "=10.0.0.1", ""):
+        said = braid(tmp_path / "wrong", "--", wrong)
+        assert (said.exit_code, "give its number, or number=address" in said.output) == (2, True)
 
 
 def test_nothing_is_replaced(tmp_path: Path) -> None:

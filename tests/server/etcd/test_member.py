@@ -3,19 +3,24 @@
 import asyncio
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from tests.debian import have
 
-from braidlog.cluster.etcd.port import Put, Range
+from braidlog.cli import main
+from braidlog.cluster.etcd.port import EtcdAwayError, Put, Range
 from braidlog.model.errors import BrokerError
 from braidlog.server.etcd import member
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.member import Member, MemberSettings, check_program, find_program
+from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.server.peers.settings import PeersConfig
 from braidlog.testing.server import hold_port
 
 NODE = """
@@ -119,6 +124,55 @@ def test_a_member_that_ends_again_and_again_is_started_more_and_more_seldom(
     assert [each.partition(" again in ")[2][:7] for each in said] == pauses
     assert all("ended with 7" in each and each.endswith("Its last words: no room") for each in said[1:])
     assert any("cannot be started again: etcd does not answer on" in each for each in caplog.messages)
+
+
+def test_members_of_three_addresses_show_each_other_certificates(tmp_path: Path) -> None:
+    hosts = {str(number): f"127.0.0.{number}" for number in (2, 3, 4)}
+    named = [f"{number}={host}" for number, host in hosts.items()]
+    made = CliRunner().invoke(main, ["cluster", "certificates", str(tmp_path), *named])
+    assert made.exit_code == 0, made.output
+    (holder, client), (other, peer) = hold_port(), hold_port()
+    configs = {
+        number: ClusterConfig(
+            etcd="embedded",
+            initial_cluster=",".join(named),
+            client_port=client,
+            peer_port=peer,
+            peers=PeersConfig(
+                host=host,
+                ca=str(tmp_path / "braidlog-ca.pem"),
+                cert=str(tmp_path / f"node-{number}.pem"),
+                key=str(tmp_path / f"node-{number}.key"),
+            ),
+        )
+        for number, host in hosts.items()
+    }
+    members = {
+        number: Member(config.member(number), tmp_path / number, find_program(), config.tls())
+        for number, config in configs.items()
+    }
+
+    async def use() -> None:
+        asked = GatewaySettings(endpoints=configs["2"].endpoints, read_seconds_max=30, write_seconds_max=30)
+        etcd = Gateway(asked, configs["2"].tls())
+        stranger = Gateway(asked, ssl.create_default_context(cafile=configs["2"].peers.ca))
+        try:
+            await asyncio.gather(*(each.start() for each in members.values()))
+            assert (await etcd.write([Put(b"/a", b"1")])).done, "most of them have found each other"
+            with pytest.raises(EtcdAwayError):
+                await stranger.read(ALL)
+            await members["2"].stop()
+            assert [item.value for item in (await etcd.read(ALL)).items] == [b"1"], "the node asks the other members"
+        finally:
+            stranger.close()
+            etcd.close()
+            await asyncio.gather(*(each.stop() for each in members.values()))
+
+    try:
+        asyncio.run(use())
+    finally:
+        os.close(holder)
+        os.close(other)
 
 
 def test_no_etcd_or_one_that_loses_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

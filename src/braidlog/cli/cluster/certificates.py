@@ -9,12 +9,32 @@ import click
 
 from braidlog.model.clock import SystemClock
 
+LOOPBACK = "127.0.0.1"
+"""A member of etcd dials itself."""
 
-@click.command(epilog="Example: braid cluster certificates ./certificates 1 2 3")
+
+class NodeAt(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic in newer clicks only
+    """`1`, or `1=10.0.0.1,one.example.com`."""
+
+    name = "node"
+
+    def convert(
+        self, value: str, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, tuple[str, ...]]:
+        number, _, hosts = value.partition("=")
+        if not (number.isascii() and number.isdigit()):
+            self.fail(f"{value!r} is no node: give its number, or number=address (1=10.0.0.1)", param, ctx)
+        named = tuple(filter(None, hosts.split(",")))
+        return int(number), (*named, LOOPBACK) if named else ()
+
+
+@click.command(epilog="Example: braid cluster certificates ./certificates 1=10.0.0.1 2=10.0.0.2 3=10.0.0.3")
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
-@click.argument("numbers", metavar="NODE...", nargs=-1, required=True, type=click.IntRange(min=0))
-def certificates(folder: Path, numbers: tuple[int, ...]) -> None:
+@click.argument("nodes", metavar="NODE[=ADDRESS]...", nargs=-1, required=True, type=NodeAt())
+def certificates(folder: Path, nodes: tuple[tuple[int, tuple[str, ...]], ...]) -> None:
     """Make certificates for nodes, by their numbers: beyond loopback nodes know each other by them.
+
+    Embedded members of etcd use them too, and look for the address (or several, with commas between) that a node is reached at.
 
     Makes the cluster's authority too (braidlog-ca.pem and .key), if it is not there yet. A node gets braidlog-ca.pem and the
     two files of its own, as cluster.peers.ca, .cert and .key; braidlog-ca.key stays with you, for nodes to come. Nothing that is
@@ -30,8 +50,8 @@ def certificates(folder: Path, numbers: tuple[int, ...]) -> None:
         if not authority.certificate.exists():
             authority = make_authority(folder, clock)
             click.echo(f"{authority.certificate}  for every node; keep {authority.key} to yourself")
-        for number in numbers:
-            made = make_node_certificate(authority, folder, number, clock)
+        for number, hosts in nodes:
+            made = make_node_certificate(authority, folder, number, clock, hosts)
             click.echo(f"{made.certificate}  and {made.key.name}, for node {number}")
     except FileExistsError as error:
         raise click.ClickException(f"{error.filename} is there, and is not replaced: remove it first") from error

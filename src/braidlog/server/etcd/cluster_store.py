@@ -124,12 +124,14 @@ class ClusterStore:
     async def open(self) -> None:
         config, world = self._config, self._world
         position, known = self._open_position()
+        tls = config.tls()
         if config.is_embedded:
-            self._member = Member(config.member(self._node), Path(self._folder.path) / MEMBER_FOLDER, find_program())
+            settings, folder = config.member(self._node), Path(self._folder.path) / MEMBER_FOLDER
+            self._member = Member(settings, folder, find_program(), tls)
             adopted = await self._member.start()
             log.info("etcd runs beside this node, %s", "and has outlived the last one" if adopted else "started by it")
             self._keeping_member = self._tasks.spawn(self._member.keep_running(), "etcd-member")
-        gateway = self._gateway = Gateway(config.gateway(), config.tls())
+        gateway = self._gateway = Gateway(config.gateway(), tls)
         await until_answered(gateway.check_versions)
         store = TaskedStore(
             gateway,

@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import signal
+import ssl
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -46,9 +47,37 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     client_url: str
     peer_url: str
+    listen_client_url: str = ""
+    """Where it listens, if not there where it is reached."""
+    listen_peer_url: str = ""
     initial_cluster: str
     heartbeat_ms: int = 50
     election_ms: int = 500
+    ca: str = ""
+    """PEM files, for members and clients that show each other certificates of this authority; empty: without TLS."""
+    cert: str = ""
+    key: str = ""
+
+    def flags(self) -> dict[str, str]:
+        words = {
+            "name": self.name,
+            "listen-client-urls": self.listen_client_url or self.client_url,
+            "advertise-client-urls": self.client_url,
+            "listen-peer-urls": self.listen_peer_url or self.peer_url,
+            "initial-advertise-peer-urls": self.peer_url,
+            "initial-cluster": self.initial_cluster,
+            "heartbeat-interval": str(self.heartbeat_ms),
+            "election-timeout": str(self.election_ms),
+        }
+        if self.ca:
+            for whose in ("", "peer-"):
+                words |= {
+                    f"{whose}trusted-ca-file": self.ca,
+                    f"{whose}cert-file": self.cert,
+                    f"{whose}key-file": self.key,
+                    f"{whose}client-cert-auth": "true",
+                }
+        return words
 
 
 class _Running(msgspec.Struct, frozen=True):
@@ -87,8 +116,9 @@ def check_program(program: str) -> None:
 class Member:
     """`await start()`, and `await stop()` as the last thing a node does."""
 
-    def __init__(self, settings: MemberSettings, folder: Path, program: str) -> None:
+    def __init__(self, settings: MemberSettings, folder: Path, program: str, tls: ssl.SSLContext | None = None) -> None:
         self._settings = settings
+        self._tls = tls
         self._folder = folder
         self._program = program
         self._file = folder / "process.json"
@@ -109,21 +139,10 @@ class Member:
         return False
 
     def _launch(self) -> None:
-        settings = self._settings
         path = self._folder / "etcd.log"
         if path.exists() and path.stat().st_size > LOG_BYTES_MAX:
             path.replace(self._folder / "etcd.log.1")
-        words = {
-            "name": settings.name,
-            "data-dir": str(self._folder / "data"),
-            "listen-client-urls": settings.client_url,
-            "advertise-client-urls": settings.client_url,
-            "listen-peer-urls": settings.peer_url,
-            "initial-advertise-peer-urls": settings.peer_url,
-            "initial-cluster": settings.initial_cluster,
-            "heartbeat-interval": str(settings.heartbeat_ms),
-            "election-timeout": str(settings.election_ms),
-        }
+        words = self._settings.flags() | {"data-dir": str(self._folder / "data")}
         with path.open("ab") as output:
             # A session of its own: Ctrl-C in the node's terminal is for the node, which ends its member when it has ended itself.
             self._child = subprocess.Popen(  # noqa: S603 - the program that the operator installed
@@ -155,7 +174,7 @@ class Member:
             async with asyncio.timeout(START_SECONDS_MAX):
                 while self._running() is not None:
                     with contextlib.suppress(OSError):
-                        connection = await Connection.open(endpoint, None)
+                        connection = await Connection.open(endpoint, self._tls)
                         try:
                             await connection.send("/version", b"", "")
                             await connection.receive()

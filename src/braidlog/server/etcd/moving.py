@@ -30,11 +30,12 @@ async def move_folder(folder: DataFolder, node: str, config: ClusterConfig) -> P
     flusher = Flusher(clock)
     store = open_metadata(folder, LoopWorld(clock, flusher), node=node)
     member = None
-    gateway = Gateway(config.gateway(), config.tls())
+    tls = config.tls()
+    gateway = Gateway(config.gateway(), tls)
     try:
         image, _ = store.load()
         if config.is_embedded:
-            member = Member(config.member(node), Path(folder.path) / MEMBER_FOLDER, find_program())
+            member = Member(config.member(node), Path(folder.path) / MEMBER_FOLDER, find_program(), tls)
             await member.start()
         await until_answered(gateway.check_versions)
         keys = Keys(config.prefix)

@@ -4,6 +4,7 @@ Knows: which settings go together. Refuses to know: whether anybody answers ther
 """
 
 import ssl
+from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -13,7 +14,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.etcd.gateway import GatewaySettings
 from braidlog.server.etcd.http import parse_endpoint
 from braidlog.server.etcd.member import MemberSettings
-from braidlog.server.peers.settings import PeersConfig
+from braidlog.server.peers.settings import LOOPBACK, PeersConfig
 
 EMBEDDED: Final = "embedded"
 
@@ -34,13 +35,14 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cert: str = ""
     key: str = ""
     client_port: int = 2379
-    """Of an embedded member, on loopback."""
+    """Of an embedded member, on `peers.host`; the same on all machines."""
     peer_port: int = 2380
     peers: PeersConfig = PeersConfig()
     rack: str = ""
     """What fails together with others of the same name: copies are kept apart by it. Empty: the machine's name."""
     initial_cluster: str = ""
-    """All embedded members of a new cluster and where they reach each other, `node=URL,node=URL`; empty: this one alone."""
+    """All embedded members of a new cluster and where they reach each other, `node=host,…` or `node=URL,…`.
+    Empty: this one alone."""
     heartbeat_ms: int = 50
     election_ms: int = 500
     """How long embedded members wait for the one that leads them; five heartbeats at least."""
@@ -61,13 +63,41 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("client_port and peer_port are two different ports, 1 to 65535")
         if not 5 * self.heartbeat_ms <= self.election_ms <= 50_000 or self.heartbeat_ms < 1:
             raise ValueError("election_ms is five times heartbeat_ms at least, and 50000 at most")
+        if self._is_exposed:
+            self._check_exposed()
+
+    def _check_exposed(self) -> None:
+        host, own = self.peers.host, self.peers.advertised
+        if not _is_address(host):
+            raise ValueError(
+                f"an embedded member of etcd listens on an address: set cluster.peers.host to one, and advertised_host to {host}"
+            )
+        if _is_address(own) and ip_address(own).is_unspecified:
+            raise ValueError(
+                f"members of etcd cannot dial {own}: set cluster.peers.advertised_host to where others reach it"
+            )
+        for name, url in self._members().items():
+            if not parse_endpoint(url).tls:
+                with_tls = url.replace("http", "https", 1)
+                raise ValueError(
+                    f"beyond loopback members of etcd show certificates: initial_cluster = {name}={with_tls},…"
+                )
 
     @property
     def is_embedded(self) -> bool:
         return self.etcd == EMBEDDED
 
     @property
+    def _is_exposed(self) -> bool:
+        """An embedded member that others reach: on its node's address, with its node's certificate."""
+        return self.is_embedded and self.peers.host not in LOOPBACK
+
+    @property
     def endpoints(self) -> list[str]:
+        """An embedded member first; its node asks the others when that one does not answer."""
+        if self._is_exposed:
+            hosts = [self.peers.advertised, *(parse_endpoint(url).host for url in self._members().values())]
+            return [f"https://{_in_url(host)}:{self.client_port}" for host in dict.fromkeys(hosts)]
         if self.is_embedded:
             return [f"http://127.0.0.1:{self.client_port}"]
         urls = self.etcd.split(",") if isinstance(self.etcd, str) else self.etcd
@@ -76,26 +106,63 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def gateway(self) -> GatewaySettings:
         return GatewaySettings(endpoints=self.endpoints, user=self.user, password=self.password, token=self.token)
 
+    def _members(self) -> dict[str, str]:
+        """Where each embedded member reaches the others, by its node."""
+        scheme = "https" if self._is_exposed else "http"
+        found = {}
+        for each in filter(None, map(str.strip, self.initial_cluster.split(","))):
+            name, is_pair, place = each.partition("=")
+            if not (name and is_pair and place):
+                raise ValueError(f"initial_cluster: {each!r} is not node=host")
+            found[name] = place if "//" in place else f"{scheme}://{_in_url(place)}:{self.peer_port}"
+        return found
+
     def member(self, node: str) -> MemberSettings:
-        peer_url = f"http://127.0.0.1:{self.peer_port}"
+        peers = self.peers
+        host, own = (peers.host, peers.advertised) if self._is_exposed else ("127.0.0.1", "127.0.0.1")
+        scheme = "https" if self._is_exposed else "http"
+        members = self._members() or {node: f"{scheme}://{_in_url(own)}:{self.peer_port}"}
+        if node not in members:
+            raise BrokerError(
+                Reason.INVALID_SETTING,
+                f"cluster.initial_cluster names {', '.join(members)}, and not this node, {node}: add it",
+            )
         return MemberSettings(
             name=node,
             client_url=self.endpoints[0],
-            peer_url=peer_url,
-            initial_cluster=self.initial_cluster or f"{node}={peer_url}",
+            peer_url=members[node],
+            listen_client_url=f"{scheme}://{_in_url(host)}:{self.client_port}",
+            listen_peer_url=f"{scheme}://{_in_url(host)}:{self.peer_port}",
+            initial_cluster=",".join(f"{name}={url}" for name, url in members.items()),
             heartbeat_ms=self.heartbeat_ms,
             election_ms=self.election_ms,
+            ca=peers.ca if self._is_exposed else "",
+            cert=peers.cert,
+            key=peers.key,
         )
 
     def tls(self) -> ssl.SSLContext:
         """For the members that want it. Without `ca`, those that the machine trusts are trusted."""
+        whose = self.peers if self._is_exposed else self
         try:
-            context = ssl.create_default_context(cafile=self.ca or None)
-            if self.cert:
-                context.load_cert_chain(self.cert, self.key or None)
+            context = ssl.create_default_context(cafile=whose.ca or None)
+            if whose.cert:
+                context.load_cert_chain(whose.cert, whose.key or None)
         except OSError as error:  # ssl's own errors are of this kind too
-            files = ", ".join(name for name in (self.ca, self.cert, self.key) if name)
+            files = ", ".join(name for name in (whose.ca, whose.cert, whose.key) if name)
             raise BrokerError(
                 Reason.INVALID_SETTING, f"cluster: TLS with {files}: {error.strerror or error}"
             ) from error
         return context
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
