@@ -177,9 +177,9 @@ def test_a_node_whose_clock_is_off_lets_nothing_go_for_its_age(
 
 
 def test_a_node_of_a_cluster_warns_of_its_clock_and_of_etcd() -> None:
-    said: Any = SimpleNamespace(outage="", clock_trouble="")
+    said: Any = SimpleNamespace(outage="", member_trouble="", clock_trouble="")
     anything: Any = SimpleNamespace(folder=None, world=None, tasks=None)
-    store: Any = SimpleNamespace(outage=lambda: said.outage)
+    store: Any = SimpleNamespace(outage=lambda: said.outage, member_trouble=lambda: said.member_trouble)
     gossip: Any = SimpleNamespace(clock_trouble=lambda: said.clock_trouble)
     node = ClusterNode(ClusterConfig(), anything, store, {}, None)
     node.gossip = gossip
@@ -187,7 +187,9 @@ def test_a_node_of_a_cluster_warns_of_its_clock_and_of_etcd() -> None:
     said.clock_trouble = "the clock is off"
     assert node.warnings() == {"clock": "the clock is off"}
     said.outage = "etcd is away"
-    assert node.warnings() == {"metadata": "etcd is away", "clock": "the clock is off"}
+    said.member_trouble = "its member has ended"
+    expected = {"metadata": "etcd is away", "etcd member": "its member has ended", "clock": "the clock is off"}
+    assert node.warnings() == expected
 
 
 # -- a port --------------------------------------------------------------------------------------------------
