@@ -32,7 +32,7 @@ from braidlog.cluster.events import AddRule, QuotaEntity, SetQuota
 from braidlog.cluster.local import METADATA_TOPIC
 from braidlog.cluster.store import Conflict
 from braidlog.model.clock import SystemClock
-from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.server import compose
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
@@ -326,6 +326,25 @@ def test_a_member_beside_the_node_outlives_it_is_started_again_and_ends_with_a_c
                 client_.admin.create_topic("after")
             assert node.stop() == 0
     assert not running.exists()
+    assert member._started(pid) is None
+
+
+def test_a_member_that_never_answers_does_not_outlive_the_start_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, running = tmp_path / "etcd", tmp_path / "data" / "etcd" / "process.json"
+    program.write_text("#!/bin/sh\n[ $1 = --version ] && echo 'etcd Version: 3.4.23' && exit\nexec sleep 600\n")
+    program.chmod(0o755)
+    pids = []
+
+    async def give_up(_: object) -> None:
+        pids.append(json.loads(running.read_text())["pid"])
+        raise BrokerError(Reason.UNAVAILABLE, "etcd does not answer")
+
+    monkeypatch.setattr(cluster_store, "find_program", lambda: str(program))
+    monkeypatch.setattr(member.Member, "_wait_until_asked", give_up)
+    assert "etcd does not answer" in refusal(config_for(tmp_path / "data", "embedded", "p"))
+    (pid,) = pids
     assert member._started(pid) is None
 
 

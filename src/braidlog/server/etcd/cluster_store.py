@@ -254,9 +254,10 @@ class ClusterStore:
                 await self._presence.leave()
         if self._gateway is not None:
             self._gateway.close()
-        if self._member is not None and self._keeping_member is not None:
+        if self._keeping_member is not None:
             self._keeping_member.cancel()
             await asyncio.wait([self._keeping_member])
+        if self._member is not None:
             await self._member.stop()
 
 
