@@ -55,3 +55,14 @@ def test_a_node_without_the_door_is_left_out() -> None:
 
 def test_a_partition_without_a_leader_has_no_address() -> None:
     assert three_nodes(leader=None).services.routing.leader_address(TOPIC, 0, "kafka", OWN) is None
+
+
+def test_clients_of_a_rack_are_sent_to_its_nodes_that_live_and_have_the_door() -> None:
+    node = three_nodes()
+    routing = node.services.routing
+    assert routing.nodes_in("r3", "kafka") == (3,)
+    assert routing.nodes_in("r9", "kafka") == routing.nodes_in("r3", "x") == ()
+    assert routing.nodes_in("r2", "kafka") == (), "this node is in the rack itself"
+    node.services.metadata.change_alone([e.DrainNode(node=3, incarnation=1, is_draining=True)])
+    assert routing.nodes_in("r3", "kafka") == ()
+    assert Node(name="5").services.routing.nodes_in("r1", "kafka") == ()

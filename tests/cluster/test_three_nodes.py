@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from tests.broker.node import batch_of
 from tests.cli.braid import Braid, check
 from tests.cli.braid import until as braid_until
@@ -214,11 +214,11 @@ def test_a_node_that_was_taken_for_dead_comes_back_by_itself(tmp_path: Path, etc
     asyncio.run(scene())
 
 
-def leader_of(client: Client) -> int:
+def leader_of(client: Client, topic: str = "a") -> int:
     """Once there is one, as the nodes tell it."""
     until = time.monotonic() + SECONDS_MAX
     while True:
-        (found,) = [each for each in client.admin.describe_cluster().partitions if each.topic == "a"]
+        (found,) = [each for each in client.admin.describe_cluster().partitions if each.topic == topic]
         if found.leader is not None:
             return found.leader
         assert time.monotonic() < until, "nobody leads"
@@ -308,6 +308,67 @@ def test_a_partition_leaves_a_node_and_returns_while_its_leader_stays(cluster: C
             assert told.error == ""
             braid_until(lambda: not client.admin.list_moves(), "moved")
             assert set(now().replicas) == set(now().in_sync) == set(nodes)
+
+
+def test_a_consumer_of_librdkafka_reads_from_the_follower_in_its_rack(cluster: ClusterProcess) -> None:
+    """Its statistics say from whom; after that node was killed it reads on from the leader."""
+    read_from = list[tuple[int, int]]()
+
+    def told(statistics: str) -> None:
+        for each in json.loads(statistics)["topics"].get("near", {"partitions": {}})["partitions"].values():
+            if each["partition"] == 0:
+                read_from.append((each["leader"], each["broker"]))
+
+    with connect(cluster.url("kafka")) as client:
+        client.admin.create_topic("near", partitions=1)
+        braid_until(lambda: in_sync(client, "near") == len(NODES), "in sync")
+        leader = leader_of(client, "near")
+        follower = max({*NODES} - {leader})
+        addresses = cluster.url("kafka").removeprefix("kafka://")
+        producer = Producer({"bootstrap.servers": addresses, "enable.idempotence": True, "log_level": 0})
+        wanted = [b"%d" % number for number in range(40)]
+
+        def produce(*values: bytes) -> None:
+            for value in values:
+                producer.produce("near", value, partition=0)
+            assert producer.flush(SECONDS_MAX) == 0
+
+        produce(*wanted[:20])
+        reader = Consumer(
+            {
+                "bootstrap.servers": addresses,
+                "group.id": "near",
+                "enable.auto.commit": False,
+                "client.rack": f"rack-{follower}",
+                "statistics.interval.ms": 100,
+                "stats_cb": told,
+                "log_level": 0,
+            }
+        )
+        try:
+            reader.assign([TopicPartition("near", 0, 0)])
+            found: list[bytes | None] = []
+
+            def more() -> int:
+                message = reader.poll(0.1)
+                if message is not None and message.error() is None:
+                    found.append(message.value())
+                return len(found)
+
+            braid_until(lambda: more() == 20, "read")
+            braid_until(lambda: more() == 20 and read_from[-1:] == [(leader, follower)], "from the follower")
+            produce(*wanted[20:30])
+            braid_until(lambda: more() == 30, "read")
+            assert read_from[-1] == (leader, follower)
+            cluster[follower].kill()
+            produce(*wanted[30:])
+            braid_until(lambda: more() == len(wanted), "read without the follower")
+            assert found == wanted
+        finally:
+            reader.close()
+            if not cluster[follower].is_running:
+                cluster[follower].restart()
+        braid_until(lambda: in_sync(client, "near") == len(NODES), "in sync")
 
 
 def test_a_node_is_drained_and_may_lead_again(cluster: ClusterProcess) -> None:

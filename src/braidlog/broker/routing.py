@@ -102,6 +102,18 @@ class Routing:
         member = self._members.get(number)
         return member is not None and not member.is_fenced
 
+    def nodes_in(self, rack: str, door: str) -> tuple[int, ...]:
+        """The nodes of a rack that its clients can be sent to; none if this one is there itself."""
+        members = self._members
+        own = members.get(self.own_number)
+        if own is None or own.rack == rack:
+            return ()
+        return tuple(
+            number
+            for number, member in sorted(members.items())
+            if member.rack == rack and door in member.addresses and not member.is_fenced and not member.is_draining
+        )
+
     @property
     def _members(self) -> dict[int, Member]:
         return {int(number): member for number, member in self._metadata.image.cluster.members.items()}

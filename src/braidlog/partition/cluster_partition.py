@@ -7,15 +7,16 @@ was computed from records that are cut is dropped before anybody reads again.
 """
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
-from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, NotLeaderError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition, Opener, Role
 from braidlog.partition.replicas_shown import ReplicasShown
 from braidlog.partition.replicated import Marker, Persist, Produced, Refused, ReplicatedPartition
+from braidlog.replication import follower_reads
 from braidlog.replication import replicas as observers
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import (
@@ -115,7 +116,18 @@ class Acknowledgement:
 class ClusterPartition(HostedPartition):
     """A `HostedPartition` that is led, or follows, as the steps of its replica say; its log is never at rest."""
 
-    __slots__ = ("_inbox", "_is_syncing", "_node", "_pending", "_shown", "_tokens", "key", "replicated", "topic_id")
+    __slots__ = (
+        "_inbox",
+        "_is_syncing",
+        "_node",
+        "_pending",
+        "_refusal",
+        "_shown",
+        "_tokens",
+        "key",
+        "replicated",
+        "topic_id",
+    )
 
     def __init__(
         self, topic: str, topic_id: str, number: int, opened: PartitionLog, node: ClusterNode, opener: Opener
@@ -128,6 +140,8 @@ class ClusterPartition(HostedPartition):
         self._inbox: list[Message] | None = None
         """What came while an epoch begins, or the log is cut, on a thread: nothing may be written meanwhile."""
         self._is_syncing = False
+        self._refusal: Reason | None = Reason.NOT_LEADER
+        """Why consumers are not served here."""
         self.replicated = ReplicatedPartition(
             opened, node.number, self, flush_on_ack=opened.settings.flush is Flush.ACK, apart=self._apart
         )
@@ -165,8 +179,9 @@ class ClusterPartition(HostedPartition):
         replica = self.replicated.replica
         role = Role.LEADER if self.replicated.is_leader else Role.FOLLOWER
         self._shown.follow(replica)
-        if (role, replica.epoch) != (self.role, self.leader_epoch):
-            self.role, self.leader_epoch = role, replica.epoch
+        refusal = follower_reads.refusal(replica)
+        if (role, replica.epoch, refusal) != (self.role, self.leader_epoch, self._refusal):
+            self.role, self.leader_epoch, self._refusal = role, replica.epoch, refusal
             self.wake()
 
     def registered_as(self, incarnation: int) -> None:
@@ -253,6 +268,29 @@ class ClusterPartition(HostedPartition):
         if reason is not None:
             raise self.failed(reason)
 
+    # -- what its consumers ask for ----------------------------------------------------------------------------
+
+    def require_in_sync(self) -> None:
+        self.require_there()
+        if self._refusal is Reason.NOT_LEADER:
+            raise NotLeaderError(
+                self.topic, self.number, f"this node neither leads {self} nor follows it in sync: read from its leader"
+            )
+
+    def lag(self, offset: int) -> BrokerError | None:
+        """A follower has what its leader has told it to be committed, and is not read while its log may be cut."""
+        if self.role is Role.LEADER or (
+            self._refusal is None and self._inbox is None and offset <= self.high_watermark
+        ):
+            return None
+        return BrokerError(
+            Reason.OFFSET_NOT_AVAILABLE,
+            f"this node follows {self} and has records below {self.high_watermark} now, not yet at {offset}; ask again",
+        )
+
+    def preferred_replica(self, nodes: Sequence[int], offset: int) -> int | None:
+        return follower_reads.preferred(self.replicated.replica, nodes, offset)
+
     def failed(self, reason: Reason) -> BrokerError:
         """In words."""
         replicas = self.replicas
@@ -320,6 +358,7 @@ class ClusterPartition(HostedPartition):
         held, self._inbox = self._inbox or (), None
         for message in (*first, *held):
             self.tell(message)
+        self.wake()  # consumers of a follower wait until its log may be read again
 
     def _apart(self, persist: Persist, then: Callable[[Refused | None], None]) -> None:
         self._inbox = []

@@ -35,7 +35,7 @@ from braidlog.partition.reading import (
 )
 from braidlog.replication.replicas import ReplicaFetched
 from braidlog.storage.checking import CheckBudget
-from braidlog.storage.partition import FileSlice
+from braidlog.storage.partition import FileSlice, PartitionLog
 from braidlog.worker.jobs import Answer, ClipRecords, Worker
 
 T = TypeVar("T")
@@ -68,6 +68,10 @@ class Wanted(msgspec.Struct, frozen=True):
     """If given: not of another topic that has the name meanwhile."""
     leader_epoch: int | None = None
     """If given: only while this is the leader's epoch."""
+    in_sync: bool = False
+    """Whether a follower that is in sync may serve it as well as the leader; what it does not have yet is waited for."""
+    nearer: tuple[int, ...] = ()
+    """Nodes that its leader sends the reader to if they can serve it."""
 
 
 class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
@@ -85,6 +89,27 @@ class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, w
 
 Outcome = Fetched | BrokerError | StorageFault
 """What became of one partition of a fetch of several."""
+
+
+def _slice(
+    log: PartitionLog, offset: int, room: int, upto: int, budget: CheckBudget, *, is_first: bool
+) -> FileSlice | None:
+    """Whole batches: the first of all however large it is, after it only what fits."""
+    if room <= 0 and not is_first:
+        return None
+    found = log.slice_at(offset, room, upto=upto, budget=budget)
+    return found if found is None or is_first or found.size <= room else None
+
+
+def _instead_of_records(hosted: HostedPartition, want: Wanted) -> BrokerError | Fetched | None:
+    """That a follower does not have them yet, or whom to ask for them; None if they are read here."""
+    late = hosted.lag(want.offset)
+    if late is not None or not want.nearer:
+        return late
+    node = hosted.preferred_replica(want.nearer, want.offset)
+    if node is None:
+        return None
+    return Fetched(None, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, [], node)
 
 
 def _unwatch(partitions: Iterable[HostedPartition], wakeup: Wakeup) -> None:
@@ -215,40 +240,47 @@ class Fetch:
             if wakeup is not None:
                 await pace.step()
             try:
-                hosted = self._find(want, leader_only=view.leader_only)
+                hosted = self._find(want, view)
+                instead = _instead_of_records(hosted, want) if want.in_sync else None
                 room = min(want.bytes_max, left)
                 upto = view.limit(hosted)
                 found = None
-                if not hosted.is_open and want.offset != upto:
+                if instead is not None:
+                    pass
+                elif not hosted.is_open and want.offset != upto:
                     closed.append(hosted)
-                elif (log := hosted.open_log) is not None and (room > 0 or nothing_yet):
-                    found = log.slice_at(want.offset, room, upto=upto, budget=budget)
+                elif (log := hosted.open_log) is not None:
+                    found = _slice(log, want.offset, room, upto, budget, is_first=nothing_yet)
             except (BrokerError, StorageFault) as error:
                 # Kept as a value: its frames would keep it, and it them, until garbage is collected.
                 outcomes.append(error.with_traceback(None))
                 continue
+            if isinstance(instead, Fetched):
+                outcomes.append(instead)
+                continue
             served.append(hosted)
             if wakeup is not None:
                 hosted.watch(wakeup)
-            if found is not None and not nothing_yet and found.size > room:
-                found = None
             if found is not None:
                 hosted.is_used = True  # who only waits at the end does not keep a log open
                 nothing_yet = False
                 left -= found.size
-            outcomes.append(self._outcome(hosted, want.offset, found, committed_only=view.committed_only))
+            outcomes.append(instead or self._outcome(hosted, want.offset, found, committed_only=view.committed_only))
         return outcomes, bytes_max - left, closed
 
-    def _find(self, want: Wanted, *, leader_only: bool) -> HostedPartition:
+    def _find(self, want: Wanted, view: "_View") -> HostedPartition:
         """Looked up in every round: meanwhile a topic may have gone, or a new one of its name may have come."""
         hosted = self._hosting.partition(want.topic, want.partition)
-        if leader_only:
+        if want.in_sync:
+            hosted.require_in_sync()
+        elif view.leader_only:
             hosted.require_leader()
         if want.topic_id is not None and self._hosting.meta(want.topic).topic_id != want.topic_id:
             raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {want.topic!r} is another one now")
         if want.leader_epoch is not None:
             hosted.require_epoch(want.leader_epoch)
-        if not hosted.start_offset <= want.offset <= hosted.end_offset:
+        is_there = hosted.start_offset <= want.offset <= hosted.end_offset
+        if not is_there and not (want.in_sync and hosted.lag(want.offset)):
             # The end, not the watermark: a record that is there and not committed yet is waited for.
             raise OffsetOutOfRange(hosted, want.offset)
         return hosted

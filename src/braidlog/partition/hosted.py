@@ -310,6 +310,18 @@ class HostedPartition:
         if self.role is not Role.LEADER:
             raise NotLeaderError(self.topic, self.number, f"this node follows {self}, it does not lead it")
 
+    def require_in_sync(self) -> None:
+        """Refuse a consumer that does not insist on the leader, unless this replica may serve it."""
+        self.require_leader()
+
+    def lag(self, offset: int) -> BrokerError | None:  # noqa: ARG002 - a leader has all there is
+        """Why a consumer has to wait here for what is at `offset`, though others may have it; None if it has not."""
+        return None
+
+    def preferred_replica(self, nodes: Sequence[int], offset: int) -> int | None:  # noqa: ARG002 - there is no other
+        """Which of `nodes` a consumer should ask instead for what is from `offset` on; None: this one."""
+        return None
+
     def require_epoch(self, epoch: int) -> None:
         """Refuse a client whose leader's epoch is not ours: one of us has not heard of the other's yet."""
         if epoch < self.leader_epoch:
@@ -317,7 +329,9 @@ class HostedPartition:
                 Reason.STALE_LEADER_EPOCH, f"leader epoch {epoch} of {self} is over, {self.leader_epoch} is in force"
             )
         if epoch > self.leader_epoch:
-            raise BrokerError(Reason.NOT_LEADER, f"this node leads {self} in epoch {self.leader_epoch}, not {epoch}")
+            raise BrokerError(
+                Reason.NOT_LEADER, f"this node knows of leader epoch {self.leader_epoch} of {self}, not yet of {epoch}"
+            )
 
     def assume(self, role: Role, epoch: int) -> None:
         """Lead or follow from now on."""

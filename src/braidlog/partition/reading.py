@@ -41,6 +41,8 @@ class Fetched(msgspec.Struct, frozen=True):
     high_watermark: int
     last_stable_offset: int
     aborted: list[Aborted]
+    preferred_replica: int | None = None
+    """The node that is nearer to the reader, and has what it wants: nothing was read here."""
 
 
 class Limits(msgspec.Struct, frozen=True):

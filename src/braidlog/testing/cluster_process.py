@@ -17,7 +17,10 @@ NODES = (1, 2, 3)
 
 
 class ClusterProcess:
-    """`with ClusterProcess(folder, etcd_url) as cluster:`; `cluster[2]` is a node, `cluster.url("kafka")` names all of them."""
+    """`with ClusterProcess(folder, etcd_url) as cluster:`; `cluster[2]` is a node, `cluster.url("kafka")` names all of them.
+
+    Each is in a rack of its own: `rack-2`.
+    """
 
     def __init__(
         self,
@@ -30,7 +33,12 @@ class ClusterProcess:
     ) -> None:
         shared = ("--set", f"cluster.etcd={etcd_url}", "--set", f"cluster.prefix={prefix}", *arguments)
         self.nodes = {
-            number: ServerProcess(folder / f"node-{number}", "--set", f"node={number}", *shared, admin=admin)
+            number: ServerProcess(
+                folder / f"node-{number}",
+                *("--set", f"node={number}", "--set", f"cluster.rack=rack-{number}"),
+                *shared,
+                admin=admin,
+            )
             for number in numbers
         }
         self._stack = ExitStack()

@@ -64,7 +64,8 @@ class Session:
     def is_news(self, place: Place, found: d.FetchResponsePartition) -> bool:
         """Whether a client has to hear of a partition; it is remembered that it has."""
         told = (found.high_watermark, found.last_stable_offset, found.log_start_offset)
-        is_news = bool(found.error_code) or has_records(found) or self._told.get(place) != told
+        is_answer = bool(found.error_code) or has_records(found) or found.preferred_read_replica >= 0
+        is_news = is_answer or self._told.get(place) != told
         self._told[place] = told
         if has_records(found) and place in self.wanted:
             self.wanted[place] = self.wanted.pop(place)

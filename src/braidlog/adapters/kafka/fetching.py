@@ -13,7 +13,7 @@ from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.leaders import add_to_fetch
 from braidlog.adapters.kafka.routes import Route, on_topics, resolved
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import named
+from braidlog.adapters.kafka.topics import DOOR, named
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, Reason
@@ -31,6 +31,8 @@ RESPONSE_BYTES_MAX = 8 * 1024 * 1024
 WANTED_BYTES = 576
 """What a partition of a request takes while it waits, beside what a request takes."""
 READ_COMMITTED = 1
+FOLLOWERS_SINCE = 11
+"""The first version whose clients read from followers, and go back to the leader when they are told to."""
 
 _TIMED_OUT = (E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -47,10 +49,13 @@ async def fetch(request: Request, services: Services, conversation: Conversation
     message: d.FetchRequest = request.message
     # What a replica asks from is taken for safe there: only a node may say so, on the nodes' own port.
     is_replica = max(message.replica_id, message.replica_state.replica_id) >= 0
+    nearer = None
+    if request.version >= FOLLOWERS_SINCE:
+        nearer = services.routing.nodes_in(message.rack_id, DOOR) if message.rack_id else ()
     pace = Pace()
     asked = []
     for topic in message.topics:
-        asked.append(_asked(topic, services, denied, is_replica=is_replica))
+        asked.append(_asked(topic, services, denied, nearer, is_replica=is_replica))
         await pace.step(len(topic.partitions))
     wanted = [each.wanted for topic in asked for each in topic if each.wanted is not None]
     refused = any(each.wanted is None for topic in asked for each in topic)
@@ -83,7 +88,9 @@ async def fetch(request: Request, services: Services, conversation: Conversation
     return answer if services.routing.is_alone else add_to_fetch(answer, services, conversation)
 
 
-def _asked(topic: d.FetchRequestTopic, services: Services, denied: Denied, *, is_replica: bool) -> list[_Asked]:
+def _asked(
+    topic: d.FetchRequestTopic, services: Services, denied: Denied, nearer: tuple[int, ...] | None, *, is_replica: bool
+) -> list[_Asked]:
     name = named(services, topic.topic, topic.topic_id)
     if name is None:
         return [_Asked(each.partition, None, E.UNKNOWN_TOPIC_ID) for each in topic.partitions]
@@ -100,6 +107,8 @@ def _asked(topic: d.FetchRequestTopic, services: Services, denied: Denied, *, is
                 max(each.partition_max_bytes, 0),
                 topic_id,
                 None if each.current_leader_epoch < 0 else each.current_leader_epoch,
+                in_sync=nearer is not None,
+                nearer=nearer or (),
             ),
             E.NONE,
         )
@@ -118,6 +127,7 @@ def _to_message(asked: _Asked, outcome: Outcome, *, committed_only: bool) -> d.F
         outcome.last_stable_offset,
         outcome.start_offset,
         aborted_transactions=aborted if committed_only else None,
+        preferred_read_replica=-1 if outcome.preferred_replica is None else outcome.preferred_replica,
         records=b"" if outcome.slice is None else outcome.slice,
     )
 
