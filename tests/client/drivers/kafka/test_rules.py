@@ -33,10 +33,13 @@ def url(*brokers: Broker) -> str:
 # -- leaders -------------------------------------------------------------------------------------------------------
 
 
-def test_not_leader_asks_the_metadata_and_the_next_leader_gets_the_very_same_batch() -> None:
+@pytest.mark.parametrize("code", [E.NOT_LEADER_OR_FOLLOWER, E.UNKNOWN_TOPIC_OR_PARTITION])
+def test_not_leader_asks_the_metadata_and_the_next_leader_gets_the_very_same_batch(code: E) -> None:
+    """One that does not know the topic has not heard of it yet, if another says that it leads."""
+
     async def test() -> None:
         async with Broker({d.ProduceRequest: produced()}) as new, Broker() as old:
-            old.script[d.ProduceRequest] = produced(E.NOT_LEADER_OR_FOLLOWER, -1)
+            old.script[d.ProduceRequest] = produced(code, -1)
             # How many partitions; who leads (it is told in the same answer); then, after the refusal, who leads now.
             old.script[c.MetadataRequest] = one_by_one(told(old, new), told(new, old))
             async with aio.connect(url(old), **QUICK) as client:
@@ -45,6 +48,21 @@ def test_not_leader_asks_the_metadata_and_the_next_leader_gets_the_very_same_bat
                 assert batches(old) == batches(new)
                 assert len(batches(new)) == 1
                 assert all(not each.allow_auto_topic_creation for each in old.heard(c.MetadataRequest))
+
+    run(test)
+
+
+def test_a_topic_that_is_gone_is_told_once_the_metadata_says_so() -> None:
+    async def test() -> None:
+        async with Broker() as broker:
+            broker.script[d.ProduceRequest] = produced(E.UNKNOWN_TOPIC_OR_PARTITION, -1)
+            gone = told(broker, code=E.UNKNOWN_TOPIC_OR_PARTITION, partitions=0)
+            broker.script[c.MetadataRequest] = one_by_one(told(broker), gone)
+            async with aio.connect(url(broker), **QUICK) as client:
+                with pytest.raises(RefusedError) as caught:
+                    await client.producer().send_and_wait("t", b"v")
+                assert caught.value.reason is Refusal.TOPIC_NOT_FOUND
+                assert len(broker.heard(d.ProduceRequest)) == 1
 
     run(test)
 

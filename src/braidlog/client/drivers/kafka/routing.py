@@ -229,7 +229,10 @@ class Router(RoutedDriver):
         """The error of a code; what the code shows to be wrong is forgotten."""
         match rule_of(code).forget:
             case Forget.LEADER if place is not None:
-                self._leaders.pop(place, None)
+                if self._leaders.pop(place, None) and code == E.UNKNOWN_TOPIC_OR_PARTITION:
+                    # The metadata says that this node leads it: the node has not heard of it yet, or it is gone by now.
+                    text = f"{place[0]}/{place[1]}: its leader does not know the topic, or not yet"
+                    return RefusedError(Refusal.BUSY, self.name, E.UNKNOWN_TOPIC_OR_PARTITION, text)
             case Forget.COORDINATOR:
                 self._coordinators.pop((GROUP, group or ""), None)
                 self._coordinators.pop((TRANSACTION, transaction or ""), None)
