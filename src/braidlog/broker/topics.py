@@ -82,7 +82,9 @@ class Topics:
         wanted = settings_from({**msgspec.to_builtins(self.defaults), **(settings or {})})
         if followers and placed == ANYWHERE:
             placed = Placed(len(followers) + 1)
-        return await self._create(name, partitions, wanted, followers or (), min_in_sync, by, placed)
+        topic = await self._create(name, partitions, wanted, followers or (), min_in_sync, by, placed)
+        await self._reconciler.made_elsewhere(topic)
+        return topic
 
     async def _create(
         self,
