@@ -6,7 +6,7 @@ from braidlog.codec.records import encode_batch
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.replicated import ReplicatedPartition
 from braidlog.replication.assignment import Assignment
-from braidlog.replication.messages import Answer, Assigned, Complaint, Fetch, Message
+from braidlog.replication.messages import Answer, Assigned, Complaint, Diverging, Fetch, Message
 from braidlog.replication.ready import Apply, Done, Proposal, Resign, Watermark
 from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
@@ -133,6 +133,33 @@ def test_a_follower_cuts_what_its_leader_does_not_have() -> None:
     exchange(old, new)
     assert old.partition.log.read(0, 1000) == new.partition.log.read(0, 1000)
     assert old.partition.log.state.epochs.entries() == [(2, 0)] == list(new.partition.replica.log.epochs)
+
+
+def test_a_cut_inside_of_a_batch_is_made_where_it_begins() -> None:
+    """Its leader's epoch ended there: over other batches. The next question says where the log ends, and nothing else."""
+    old, new = pair()
+    old.partition.append(5, batch(b"a", b"b", b"c"))
+    old.worked()
+    new.assigned(2, 2)
+    new.partition.append(6, batch(b"x"))
+    new.worked()
+    old.assigned(1, 3)
+    old.partition.append(7, batch(b"d", sequence=3))
+    old.worked()
+    old.sent.clear()
+    new.sent.clear()
+    for node in (new, old):
+        node.assigned(2, 4)
+    new.partition.tell(old.sent.pop())
+    answer = new.sent.pop()
+    assert isinstance(answer, Diverging)
+    assert (answer.epoch, answer.end) == (2, 1)
+    old.partition.tell(answer)
+    question = old.sent[-1]
+    assert isinstance(question, Fetch)
+    assert old.partition.log.end_offset == old.partition.replica.log.end == question.offset == 0
+    exchange(old, new)
+    assert old.partition.log.read(0, 1000) == new.partition.log.read(0, 1000)
 
 
 def test_an_epoch_that_wrote_nothing_is_forgotten_with_what_is_cut() -> None:

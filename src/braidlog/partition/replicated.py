@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from braidlog.codec.batch import BatchHeader, iter_batches, read_headers
+from braidlog.codec.batch import BatchHeader, iter_batches, read_header, read_headers
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.replication import follower, leader
 from braidlog.replication.log_summary import LogSummary
@@ -24,6 +24,7 @@ from braidlog.replication.messages import (
     Complaint,
     CorruptAnswer,
     Damaged,
+    Diverging,
     EpochBegun,
     Fetch,
     Fetched,
@@ -153,6 +154,8 @@ class ReplicatedPartition:
         if self.log.start_offset > self.replica.log.start:  # retention has let go of something
             self.replica = self.replica.now(log=self.replica.log.trimmed(self.log.start_offset))
         self._take_common_end(message)
+        if isinstance(message, Diverging):
+            message = self._between_batches(message)
         before = self.replica
         self.replica, ready = step(before, message, self._port.now_ms())
         if isinstance(self.replica.role, Leader) or not any(map(self._is_slow, ready.persist)):
@@ -163,6 +166,20 @@ class ReplicatedPartition:
             ready, persist=tuple(each for each in ready.persist if not isinstance(each, ON_DISK))
         )
         self._apart(partial(self._persisted, on_disk), partial(self._finish_rest, before, message, rest))
+
+    def _between_batches(self, answer: Diverging) -> Diverging:
+        """No batch is divided: a cut inside of one is made where it begins, and the step has to know that."""
+        role, log = self.replica.role, self.log
+        if not isinstance(role, Follower) or not follower.is_for_my_question(role, answer):
+            return answer
+        point = follower.truncation_point(self.replica, answer)
+        if not log.start_offset <= point < log.end_offset:
+            return answer
+        try:
+            base = read_header(log.read(point, 1)).base_offset
+        except (StorageFault, ProtocolError):
+            return answer  # the cut will say so itself
+        return msgspec.structs.replace(answer, end=base) if base < point else answer
 
     def _is_slow(self, effect: Effect) -> bool:
         """Whether something is synced, and more than once. A leader writes nothing of the kind but what it is told to delete."""
