@@ -172,8 +172,10 @@ class SimulatedNode:
         """Over its folder, which is made if it is not there."""
         folder, identity = f"/{name.replace('/', '-')}", Identity(TOPIC_ID, key_of(name)[1])
         settings = self.universe.mix.settings
-        if not self.disk.exists(folder):
-            PartitionLog.create(self.disk, folder, identity, settings, self._pool, now_ms=self.world.now_ms())
+        if not self.disk.exists(folder):  # it has its name once it is whole, as in a data folder
+            building = f"{folder}-new-{self.life}"
+            PartitionLog.create(self.disk, building, identity, settings, self._pool, now_ms=self.world.now_ms())
+            self.disk.rename(building, folder)
             self.disk.sync_folder("/")
         return PartitionLog(self.disk, folder, identity, settings, self._pool)
 
