@@ -179,6 +179,7 @@ class Universe:
             watch.wake()
         for node in self.nodes.values():
             node.paused_until_us = 0
+            node.disk.stop_at = None  # a death that was still to come would be one more fault
             if not node.is_alive:
                 node.start()
 
