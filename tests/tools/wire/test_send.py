@@ -51,7 +51,7 @@ DIFFERENT = {
     "> 01 02\n< 01": "1 bytes came that nobody expected",
     "> 01\nclose": "bytes came where the connection was to close",
     "close": "the connection is still open after 0.2 s",
-    "> 01\nnothing 50ms": "bytes came where none were expected",
+    "> 01\nnothing 60000ms": "bytes came where none were expected",
     "> u32 7\n< u32 ?id\n> u32 8\n< u32 $id": "08 came, 07 is expected",
 }
 
