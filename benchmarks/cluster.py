@@ -10,7 +10,7 @@ Knows: which parts there are. What each measures, and by what, stands in its own
 | rest | processor time of nodes that do nothing, and their memory | here |
 | memory, produce, single, copy | Apache Kafka beside it: at rest, records in, one record, an empty follower | cluster_kafka.py |
 
-`--quick` takes less of everything: about four minutes for the parts against Apache Kafka.
+`--quick` takes less of everything.
 """
 
 import argparse

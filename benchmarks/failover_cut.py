@@ -1,7 +1,8 @@
 """Fail-over when the node that leads is cut off from everybody, clients too, and hears of it by silence alone.
 
 Knows: network namespaces, a bridge between them (tests/nemesis), and how a node is taken from it: nothing that anybody sends
-arrives any more, and no connection is told that it has ended. It needs root and iproute2.
+arrives any more, and no connection is told that it has ended. It needs root and iproute2. Refuses to know:
+cuts in one direction, or of one link (`make nemesis` has them).
 """
 
 import multiprocessing

@@ -2,7 +2,7 @@
 
 Knows: who leads what. Measured from the signal: until a node that is left says that every partition has another leader, until a
 record for each, handed over after that, is acknowledged by all in-sync replicas, and until librdkafka has an acknowledgement for
-each, for which it has to be told of so many new leaders.
+each, for which it has to be told of so many new leaders. Refuses to know: what of that is the client's own time.
 """
 
 import os

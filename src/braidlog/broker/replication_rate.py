@@ -1,5 +1,6 @@
 """How fast records leave this node for followers that are not in sync.
 
+Knows: the figure. Refuses to know: who keeps to it.
 As configured, or as an administrator has asked since this node's start; who starts it again takes that back.
 """
 

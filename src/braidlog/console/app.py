@@ -26,7 +26,7 @@ from braidlog.console.node import ANSWER_SECONDS_MAX, Node, NodeError
 from braidlog.console.pages import Pages, topic_rows
 from braidlog.console.rendering import Renderer
 from braidlog.console.spark_queries import SparkQueries
-from braidlog.model import metrics
+from braidlog.model import metrics_text
 from braidlog.model.clock import SystemClock
 
 PACKED_BYTES_MIN: Final = 1024
@@ -110,10 +110,10 @@ class _Machines:
 
     async def scrape(self, _: Request) -> Response:
         try:
-            text = metrics.text_of(await self._node.snapshot())
+            text = metrics_text.text_of(await self._node.snapshot())
         except NodeError:
-            text = metrics.text_of(None)
-        return Response(text, media_type=metrics.CONTENT_TYPE)
+            text = metrics_text.text_of(None)
+        return Response(text, media_type=metrics_text.CONTENT_TYPE)
 
     async def topics(self, _: Request) -> Response:
         try:

@@ -1,23 +1,17 @@
-"""The table of metrics, and the text a scraper reads.
+"""The table of metrics.
 
-Knows: names, units, labels, where in a snapshot each value stands, and Prometheus's text format 0.0.4. Refuses to know: HTTP, how
-the snapshot was made.
+Knows: names, units, labels, where in a snapshot each value stands. Refuses to know: the text a scraper reads (`metrics_text.py`),
+how the snapshot was made.
 Invariants: a name ends with its unit, a counter with `_total`; the table is the only place where a name is spelled, whoever tells
-it: /metrics of the console and RustLog's metrics are written here, the guide's table and the Grafana dashboard are checked
-against it. A group has its lag series as soon as it has members or commits. Over 500 lines because it is one table.
+it: /metrics of the console and RustLog's metrics follow it, the guide's table and the Grafana dashboard are checked against it. A
+group has its lag series as soon as it has members or commits.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from braidlog.model.measure import upper_bounds
 from braidlog.model.report import ClusterReport, ListenerReport, LogReport, PartitionReport, Snapshot, WorkerReport
-
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-SHOWN_BOUNDS: Final = tuple(range(6, 25, 2))
-"""Of the buckets that are counted, those that are shown: 64 µs, 256 µs, 1 ms, … 16 s."""
 
 Row = tuple[tuple[str, ...], float]
 """The values of the labels, and the value."""
@@ -493,54 +487,6 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         _of_node(lambda s: s.process.loop_lag_seconds),
     ),
 )
-
-
-def text_of(snapshot: Snapshot | None) -> bytes:
-    """What /metrics answers; of a node that does not answer, that alone."""
-    if snapshot is None:
-        return _text(_lines(TABLE[0], [((), 0)]))
-    return _text(line for row in TABLE for line in _lines(row, row.rows(snapshot)))
-
-
-def log_lines_of(report: LogReport) -> Iterator[str]:
-    """The same of partitions and groups alone, line by line: they may be many."""
-    return (line for row in LOG_TABLE for line in _lines(row, row.rows(report)))
-
-
-def _text(lines: Iterable[str]) -> bytes:
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _lines(row: MetricRow, rows: Iterable[Any]) -> Iterator[str]:
-    yield f"# HELP {row.name} {row.help}"
-    yield f"# TYPE {row.name} {row.kind}"
-    for each in rows:
-        labels = [f'{name}="{_escaped(value)}"' for name, value in zip(row.labels, each[0], strict=True)]
-        if row.kind != HISTOGRAM:
-            yield f"{_series(row.name, labels)} {each[1]}"
-            continue
-        for bound, below in _shown(each.counts):
-            yield f"{_series(row.name + '_bucket', [_le(bound), *labels])} {below}"
-        yield f"{_series(f'{row.name}_count', labels)} {sum(each.counts)}"
-        yield f"{_series(f'{row.name}_sum', labels)} {each.total}"
-
-
-def _le(bound: str) -> str:
-    return f'le="{bound}"'
-
-
-def _series(name: str, labels: list[str]) -> str:
-    return f"{name}{{{','.join(labels)}}}" if labels else name
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _shown(counts: list[int]) -> list[tuple[str, int]]:
-    """Cumulative counts below each shown bound."""
-    below, bounds = list(accumulate(counts)), upper_bounds()
-    return [*((repr(bounds[index]), below[index]) for index in SHOWN_BOUNDS), ("+Inf", below[-1])]
 
 
 def markdown() -> str:

@@ -1,4 +1,8 @@
-"""The replicas of a partition of a cluster as a single node's are shown: for doors, pages and metrics."""
+"""The replicas of a partition of a cluster as a single node's are shown: for doors, pages and metrics.
+
+Knows: what the replica here knows of the others, and who observes. Refuses to know: who leads next.
+Observers are shown, and never counted.
+"""
 
 import msgspec
 

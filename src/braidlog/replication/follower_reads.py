@@ -1,5 +1,6 @@
 """Consumers that read from a follower (KIP-392): who may serve them, and whom a leader sends them to. Pure.
 
+Knows: what a replica knows of itself and of its followers. Refuses to know: racks, nodes' ports, records.
 Invariant: a follower serves only while it is a member of the in-sync set whose log its leader has found to be a beginning of its
 own; a leader sends nobody to a follower that it has not told everything below the wanted offset to be committed.
 """

@@ -1,7 +1,7 @@
 """What several nodes need beyond one: etcd, certificates, addresses that others can dial, and never two away by plan.
 
-Knows: the pieces that `manifests.py` puts into its files. Refuses to know: the files. Embedded members of etcd are for one
-machine (they listen on loopback), so here etcd runs by itself.
+Knows: the pieces that `manifests.py` puts into its files. Refuses to know: the files. etcd runs by itself here, so
+that a node can be made anew without its member.
 """
 
 from collections.abc import Iterable, Mapping

@@ -18,7 +18,7 @@ from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.metrics import log_lines_of
+from braidlog.model.metrics_text import log_lines_of
 from braidlog.model.slices import Pace, breathe
 from braidlog.partition.append import Acks
 from braidlog.wire.rustlog import messages as m

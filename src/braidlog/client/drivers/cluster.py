@@ -1,4 +1,7 @@
-"""What a server tells of the nodes of a cluster, and of partitions that are to change."""
+"""What a server tells of the nodes of a cluster, and of partitions that are to change.
+
+Knows: the shape of it. Refuses to know: which protocol it came by, how it is printed.
+"""
 
 import msgspec
 

@@ -1,0 +1,64 @@
+"""The text a scraper reads: Prometheus's format 0.0.4.
+
+Knows: how a row of the table of metrics is written. Refuses to know: which rows there are (`metrics.py`), HTTP.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from typing import Any, Final
+
+from braidlog.model.measure import upper_bounds
+from braidlog.model.metrics import HISTOGRAM, LOG_TABLE, TABLE, MetricRow
+from braidlog.model.report import LogReport, Snapshot
+
+CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+SHOWN_BOUNDS: Final = tuple(range(6, 25, 2))
+"""Of the buckets that are counted, those that are shown: 64 µs, 256 µs, 1 ms, … 16 s."""
+
+
+def text_of(snapshot: Snapshot | None) -> bytes:
+    """What /metrics answers; of a node that does not answer, that alone."""
+    if snapshot is None:
+        return _text(_lines(TABLE[0], [((), 0)]))
+    return _text(line for row in TABLE for line in _lines(row, row.rows(snapshot)))
+
+
+def log_lines_of(report: LogReport) -> Iterator[str]:
+    """The same of partitions and groups alone, line by line: they may be many."""
+    return (line for row in LOG_TABLE for line in _lines(row, row.rows(report)))
+
+
+def _text(lines: Iterable[str]) -> bytes:
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _lines(row: MetricRow, rows: Iterable[Any]) -> Iterator[str]:
+    yield f"# HELP {row.name} {row.help}"
+    yield f"# TYPE {row.name} {row.kind}"
+    for each in rows:
+        labels = [f'{name}="{_escaped(value)}"' for name, value in zip(row.labels, each[0], strict=True)]
+        if row.kind != HISTOGRAM:
+            yield f"{_series(row.name, labels)} {each[1]}"
+            continue
+        for bound, below in _shown(each.counts):
+            yield f"{_series(row.name + '_bucket', [_le(bound), *labels])} {below}"
+        yield f"{_series(f'{row.name}_count', labels)} {sum(each.counts)}"
+        yield f"{_series(f'{row.name}_sum', labels)} {each.total}"
+
+
+def _le(bound: str) -> str:
+    return f'le="{bound}"'
+
+
+def _series(name: str, labels: list[str]) -> str:
+    return f"{name}{{{','.join(labels)}}}" if labels else name
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _shown(counts: list[int]) -> list[tuple[str, int]]:
+    """Cumulative counts below each shown bound."""
+    below, bounds = list(accumulate(counts)), upper_bounds()
+    return [*((repr(bounds[index]), below[index]) for index in SHOWN_BOUNDS), ("+Inf", below[-1])]
