@@ -229,6 +229,45 @@ def test_flux_creates_as_many_replicas_as_it_is_told() -> None:
     assert served(node, adapter, fm.CreateTopic("1", "of-4", 1, 4)).code == fm.ErrorCode.REPLICATION_TIMEOUT
 
 
+def test_fluxs_own_brokers_are_observers_that_copy_at_the_leader() -> None:
+    """They are shown, and nothing is committed by their word; at another node they are told where the leader is."""
+    node = three_nodes(leader=2)
+    adapter = make_adapter("flux", node.services)
+    hosted = node.services.hosting.partition(TOPIC, 0)
+    before = node.services.metadata.image.assignment(TOPIC, 0)
+    copied = served(node, adapter, fm.BrokerFetch("1", TOPIC, 0, 7, 0))
+    assert copied == fm.BrokerFetched(TOPIC, 0, 7, -1, [])
+    acked = served(node, adapter, fm.BrokerReplicaAck("1", TOPIC, 0, 7, 5))
+    assert acked.code == fm.ErrorCode.BAD_REQUEST, "more than the leader has"
+    assert (node.services.metadata.image.assignment(TOPIC, 0), hosted.high_watermark) == (before, 0)
+    follower = three_nodes()
+    told = served(follower, make_adapter("flux", follower.services), fm.BrokerFetch("1", TOPIC, 0, 7, 0))
+    assert (told.code, told.message.rpartition("; ")[2]) == (fm.ErrorCode.NOT_LEADER, "leader=[fd00::3]:9043")
+
+
+def test_flux_fences_a_node_by_draining_it_and_elects_preferred_leaders() -> None:
+    node = three_nodes(leader=2, partitions=2)
+    adapter = make_adapter("flux", node.services)
+
+    def asked(request: fm.Request) -> Any:
+        return served(node, adapter, request)
+
+    assert asked(fm.FenceBroker("1", 3)) == fm.BrokerFenced(3, 1, node.services.metadata.seq)
+    assert node.services.metadata.image.cluster.members["3"].is_draining
+    assert asked(fm.GetMetadata("1")).fenced == (3,)
+    assert asked(fm.ElectTopicLeaders("1", TOPIC)) == fm.LeadersChanged(TOPIC, 0), "what is drained does not lead"
+    assert asked(fm.UnfenceBroker("1", 3)) == fm.BrokerUnfenced(3, 1, node.services.metadata.seq)
+    assert asked(fm.ElectTopicLeaders("1", TOPIC)) == fm.LeadersChanged(TOPIC, 2)
+    assert asked(fm.ElectTopicLeaders("1", TOPIC)) == fm.LeadersChanged(TOPIC, 0)
+    assert {each.leader for each in node.services.hosting.meta(TOPIC).assignments} == {3}
+    assert asked(fm.FenceBroker("1", 9)).code == fm.ErrorCode.BAD_REQUEST
+    assert asked(fm.ReconcileBrokerHealth("1", 1)) == fm.BrokerHealthReconciled(0), "nodes find out by themselves"
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    assert asked(fm.FenceBroker("1", 1)).broker_id == 1, "it is fenced already"
+    assert asked(fm.UnfenceBroker("1", 1)).code == fm.ErrorCode.BAD_REQUEST, "it ends with its next start"
+    assert asked(fm.GetMetadata("1")).fenced == (1,)
+
+
 # -- Mayfly --------------------------------------------------------------------------------------------------------
 
 

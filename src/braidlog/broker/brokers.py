@@ -2,7 +2,7 @@
 
 Knows: numbers, addresses, epochs. Refuses to know: how a broker is reached, which partitions it has.
 Invariants: a broker that was acknowledged as registered is known after a crash; an epoch never goes back; this node is always one
-of them.
+of them. Who is fenced, like who was heard of, is known since this node started.
 """
 
 from braidlog.cluster.events import AddNode, Event
@@ -20,6 +20,10 @@ class Brokers:
         self._metadata = metadata
         self._world = world
         self._seen_ms: dict[int, int] = {}
+        self._started_ms = world.now_ms()
+        self._fenced: set[int] = set()
+        self._silent: set[int] = set()
+        """Fenced for that alone: their next word ends it."""
         self.own_number = own_number(node)
 
     async def register(self, number: int, host: str, port: int, epoch: int | None = None) -> None:
@@ -31,12 +35,48 @@ class Brokers:
             return [AddNode(node_id=str(number), addr=f"{host}:{port}", epoch=kept if epoch is None else epoch)]
 
         await self._metadata.change(decide)
-        self._seen_ms[number] = self._world.now_ms()
+        self._note_sign_of_life(number)
 
     def heartbeat(self, number: int) -> None:
         """A broker says that it lives."""
         self.require(number)
+        self._note_sign_of_life(number)
+
+    def _note_sign_of_life(self, number: int) -> None:
         self._seen_ms[number] = self._world.now_ms()
+        self._silent.discard(number)
+
+    def fence(self, number: int) -> None:
+        """Another broker is to lead nothing any more."""
+        self.require(number)
+        if number == self.own_number:
+            raise BrokerError(
+                Reason.UNAVAILABLE,
+                f"broker {number} is this node, and it is alone: nobody else could lead what it leads",
+            )
+        self._fenced.add(number)
+
+    def unfence(self, number: int) -> None:
+        self.require(number)
+        self._fenced.discard(number)
+        self._silent.discard(number)
+
+    def fence_silent(self, timeout_ms: int) -> int:
+        """Fence whoever has not been heard of for so long; how many that are besides those that were fenced before."""
+        since = self._world.now_ms() - timeout_ms
+        late = {number for number in self.numbers() if self._seen_ms.get(number, self._started_ms) < since}
+        found = late - {self.own_number, *self.fenced}
+        self._silent |= found
+        return len(found)
+
+    @property
+    def fenced(self) -> list[int]:
+        return sorted(self._fenced | self._silent)
+
+    @property
+    def is_only_one(self) -> bool:
+        """Whether no broker but this node may lead."""
+        return not {*self.numbers()} - {self.own_number, *self.fenced}
 
     def require(self, number: int) -> None:
         if number != self.own_number and str(number) not in self._metadata.image.nodes:

@@ -176,6 +176,10 @@ def test_any_node_takes_what_flux_asks_of_records_and_groups(asked: int) -> None
 def test_flux_is_told_where_the_leader_is_only_where_nothing_is_forwarded() -> None:
     produce = fm.Produce("1", TOPIC, b"k", b"v", fm.Acks.LEADER, fm.Encoding.BASE64)
     nodes = linked(3, "flux")
+    for of_brokers in (fm.BrokerFetch("1", TOPIC, 0, 7, 0), fm.BrokerReplicaAck("1", TOPIC, 0, 7, 0)):
+        told = flux(nodes[2], of_brokers)
+        assert (told.code, told.message.endswith("leader=[fd00::3]:9043")) == (fm.ErrorCode.NOT_LEADER, True)
+    assert nodes[3].called == [], "brokers find the leader themselves"
     del nodes[2].others[3]
     told = flux(nodes[2], produce)
     assert (told.code, told.message.endswith("nothing was done, try again")) == (fm.ErrorCode.NOT_LEADER, True)

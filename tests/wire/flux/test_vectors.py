@@ -36,6 +36,7 @@ UNREFUSED = {  # the same arguments as a command that has such a vector
     "LEAVE",
     "ADMIN_CREATE_TOPIC",
     "ADMIN_BROKER_HEARTBEAT",
+    "ADMIN_UNFENCE_BROKER",
     "ADMIN_GET_METADATA",
 }
 

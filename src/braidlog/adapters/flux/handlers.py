@@ -37,6 +37,8 @@ PARTITIONS = 3
 
 RECORDS_PER_ANSWER_MAX = 50_000
 """As many as take no more of a turn of the loop than anything else may; a client takes twice as many."""
+COPIED_PER_ANSWER = 100
+"""Records of a BROKER_FETCH that does not say how many."""
 MIN_IN_SYNC = 2
 ACKS_TIMEOUT_MS = 2_000
 SESSION_TIMEOUT_MS = 10_000
@@ -171,17 +173,40 @@ def _assigned_partitions(membership: Membership, topic: str) -> tuple[int, ...]:
 
 
 async def replica_fetch(request: m.ReplicaFetch, services: Services, _: Conversation) -> m.ReplicaFetched:
-    # A follower says what it has, the last offset included; the services hear what it asks for next.
-    hosted = services.fetch.replica_fetched(
-        request.topic, request.partition, str(request.replica_id), request.offset + 1
-    )
-    return m.ReplicaFetched(
-        request.replica_id,
+    return m.ReplicaFetched(request.replica_id, *_acknowledged(request, request.replica_id, services))
+
+
+async def broker_replica_ack(request: m.BrokerReplicaAck, services: Services, _: Conversation) -> m.BrokerReplicaAcked:
+    told = _acknowledged(request, request.follower_id, services)
+    return m.BrokerReplicaAcked(request.topic, request.partition, request.follower_id, *told)
+
+
+def _acknowledged(
+    request: m.ReplicaFetch | m.BrokerReplicaAck, follower: int, services: Services
+) -> tuple[int, int, tuple[int, ...], bool]:
+    """A follower says what it has, the last offset included; the services hear what it asks for next.
+
+    Among several nodes it is an observer: shown, and never counted.
+    """
+    hosted = services.fetch.replica_fetched(request.topic, request.partition, str(follower), request.offset + 1)
+    watermark, is_under_replicated = _inclusive(hosted.high_watermark), hosted.replicas.is_under_replicated
+    return request.offset, watermark, _in_sync(hosted, services), is_under_replicated
+
+
+async def broker_fetch(request: m.BrokerFetch, services: Services, _: Conversation) -> m.Answer:
+    """What a follower copies is also what is not committed yet: it is, once followers have it."""
+    found = await services.fetch.records(
+        request.topic,
+        request.partition,
         request.offset,
-        _inclusive(hosted.high_watermark),
-        _in_sync(hosted, services),
-        hosted.replicas.is_under_replicated,
+        bytes_max=LINE_BYTES_MAX,
+        records_max=min(request.records_max or COPIED_PER_ANSWER, RECORDS_PER_ANSWER_MAX),
+        committed_only=False,
+        replica=str(request.follower_id),
+        leader_only=True,
+        beyond_end=True,
     )
+    return answer_records(request, found.records, _inclusive(found.high_watermark))
 
 
 def _in_sync(hosted: HostedPartition, services: Services) -> tuple[int, ...]:
@@ -244,6 +269,46 @@ async def broker_heartbeat(request: m.BrokerHeartbeat, services: Services, _: Co
     return m.BrokerHeartbeatTaken(request.broker_id, FIRST_LEADER_EPOCH, _index(services))
 
 
+async def fence_broker(request: m.FenceBroker, services: Services, _: Conversation) -> m.BrokerFenced:
+    """A cluster's node is drained: ADMIN_UNFENCE_BROKER or its next start ends it. One that is away is fenced already."""
+    number, routing = request.broker_id, services.routing
+    if routing.is_alone:
+        services.brokers.fence(number)
+    elif number not in routing.numbers or routing.is_live(number):
+        await services.replica_moves.drain(number, is_draining=True)
+    return m.BrokerFenced(number, FIRST_LEADER_EPOCH, _index(services))
+
+
+async def unfence_broker(request: m.UnfenceBroker, services: Services, _: Conversation) -> m.BrokerUnfenced:
+    if services.routing.is_alone:
+        services.brokers.unfence(request.broker_id)
+    else:
+        await services.replica_moves.drain(request.broker_id, is_draining=False)
+    return m.BrokerUnfenced(request.broker_id, FIRST_LEADER_EPOCH, _index(services))
+
+
+async def reconcile_broker_health(
+    request: m.ReconcileBrokerHealth, services: Services, _: Conversation
+) -> m.BrokerHealthReconciled:
+    """A cluster's nodes find out by themselves who is away: nothing is left to do."""
+    is_alone = services.routing.is_alone
+    return m.BrokerHealthReconciled(services.brokers.fence_silent(request.timeout_ms) if is_alone else 0)
+
+
+async def elect_topic_leaders(request: m.ElectTopicLeaders, services: Services, _: Conversation) -> m.LeadersChanged:
+    """Among several nodes the preferred leader of each partition, if it is in sync. A node that is alone leads again what it was
+    told to follow, unless another broker may lead that."""
+    topic, numbers = request.topic, range(services.hosting.meta(request.topic).partitions)
+    if not services.routing.is_alone:
+        outcomes = await services.replica_moves.elect_all(topic, numbers)
+        return m.LeadersChanged(topic, sum(outcome is True for outcome in outcomes.values()))
+    following = [n for n in numbers if services.hosting.partition(topic, n).role is not Role.LEADER]
+    changed = following if services.brokers.is_only_one else []
+    for number in changed:
+        await services.placement.set_role(topic, number, Role.LEADER)
+    return m.LeadersChanged(topic, len(changed))
+
+
 async def set_partition_leader(
     request: m.SetPartitionLeader, services: Services, _: Conversation
 ) -> m.PartitionLeaderSet:
@@ -275,8 +340,11 @@ async def get_metadata(_: m.GetMetadata, services: Services, conversation: Conve
     topics = services.authorize.visible(conversation.principal, services.hosting.names())
     if sum(len(topic) + 1 for topic in topics) > LINE_BYTES_MAX - _METADATA_OVERHEAD_BYTES:
         raise BrokerError(Reason.UNAVAILABLE, f"the names of {len(topics)} topics do not fit a line")
-    numbers = services.brokers.numbers() if services.routing.is_alone else services.routing.numbers
-    return m.Metadata(tuple(topics), tuple(numbers))
+    if services.routing.is_alone:
+        return m.Metadata(tuple(topics), tuple(services.brokers.numbers()), tuple(services.brokers.fenced))
+    members = services.metadata.image.cluster.members
+    fenced = sorted(int(number) for number, each in members.items() if each.is_fenced or each.is_draining)
+    return m.Metadata(tuple(topics), tuple(services.routing.numbers), tuple(fenced))
 
 
 def _index(services: Services) -> int:
@@ -319,10 +387,16 @@ class FluxAdapter(ForwardingAdapter):
         m.Commit: Route(commit, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
         m.ReadOffset: Route(committed, Operation.READ, _topic, needs=_GROUP_DESCRIBE, coordinated=always),
         m.ReplicaFetch: Route(replica_fetch, Operation.CLUSTER, _topic),
+        m.BrokerFetch: Route(broker_fetch, Operation.CLUSTER, _topic),
+        m.BrokerReplicaAck: Route(broker_replica_ack, Operation.CLUSTER, _topic),
         m.SetPartitionRole: Route(set_partition_role, Operation.CLUSTER, _topic),
         m.CreateTopic: Route(create_topic, Operation.CREATE, _topic),
         m.RegisterBroker: Route(register_broker, Operation.CLUSTER),
         m.BrokerHeartbeat: Route(broker_heartbeat, Operation.CLUSTER),
+        m.ReconcileBrokerHealth: Route(reconcile_broker_health, Operation.CLUSTER),
+        m.FenceBroker: Route(fence_broker, Operation.CLUSTER),
+        m.UnfenceBroker: Route(unfence_broker, Operation.CLUSTER),
+        m.ElectTopicLeaders: Route(elect_topic_leaders, Operation.CLUSTER, _topic),
         m.SetPartitionLeader: Route(set_partition_leader, Operation.CLUSTER, _topic),
         m.GetMetadata: Route(get_metadata, Operation.DESCRIBE),
         m.Ping: Route(ping, None),
@@ -355,6 +429,7 @@ class FluxAdapter(ForwardingAdapter):
 
     def failure(self, request: m.Request, error: Exception) -> m.Failed:
         leader = None
-        if isinstance(error, NotLeaderError) and not self.forwards(request):
+        stays = self._routes[type(request)].operation is Operation.CLUSTER or not self.forwards(request)
+        if isinstance(error, NotLeaderError) and stays:
             leader = self._services.routing.leader_address(error.topic, error.number, self.dialect)
         return failed(error, leader)

@@ -21,18 +21,18 @@ from braidlog.wire.contract import Refused
 from braidlog.wire.flux.messages import (
     Acks,
     Answer,
-    Consume,
-    Consumed,
     Encoding,
     ErrorCode,
     Failed,
     Produce,
     Produced,
+    RecordsAsked,
+    RecordsShown,
     Request,
     Response,
 )
 from braidlog.wire.flux.operations import BY_COMMAND, BY_REQUEST, Argument, Operation, Place
-from braidlog.wire.flux.records import LINE_BYTES_MAX, read_messages, write_messages
+from braidlog.wire.flux.records import LINE_BYTES_MAX, read_records, write_records
 from braidlog.wire.flux.tokens import KEY_BYTES_MAX, read_pair, shown, write_pair
 
 VERSION: Final = b"V1"
@@ -270,22 +270,24 @@ def write_response(request: Request, answer: Answer) -> bytes:
     operation = BY_REQUEST[type(request)]
     if type(answer) is not operation.answer:
         raise ValueError(f"{type(answer).__name__} does not answer {operation.command}")
-    payload = write_messages(request, answer) if isinstance(answer, Consumed) and isinstance(request, Consume) else None
-    if isinstance(payload, Failed):
-        return write_error(request.correlation_id, payload)
-    return _line(b"V1|%b|OK|%b" % (word, payload if payload is not None else write_payload(operation, answer)))
+    records: bytes | Failed = b""
+    if isinstance(answer, RecordsShown) and isinstance(request, RecordsAsked):
+        records = write_records(request, answer.records)
+    if isinstance(records, Failed):
+        return write_error(request.correlation_id, records)
+    return _line(b"V1|%b|OK|%b" % (word, write_payload(operation, answer, records)))
 
 
-def write_payload(operation: Operation, answer: Answer) -> bytes:
-    """`word=value word=value`, in the table's order."""
+def write_payload(operation: Operation, answer: Answer, records: bytes = b"") -> bytes:
+    """`word=value word=value`, in the table's order; an optional one that is empty is left out. `records` are written already."""
     if operation.text:
         return operation.text.encode()
-    return b" ".join(
-        [
-            b"%b=%b" % (part.word.encode(), part.kind.write(getattr(answer, part.field, None)))
-            for part in operation.payload
-        ]
-    )
+    words = []
+    for part in operation.payload:
+        value = records if part.field == "records" else getattr(answer, part.field, None)
+        if value or part.place is not Place.OPTIONAL:
+            words.append(b"%b=%b" % (part.word.encode(), part.kind.write(value)))
+    return b" ".join(words)
 
 
 def write_error(correlation_id: str, failed: Failed) -> bytes:
@@ -334,12 +336,14 @@ def read_payload(request: Request, payload: bytes) -> Answer:
     values: dict[str, Any] = {}
     for part in operation.payload:
         if part.word not in words:
+            if part.place is Place.OPTIONAL:
+                continue
             raise ProtocolError(f"the answer to {operation.command} has no {part.word}")
         value = _read_word(operation, part, words[part.word])
         if part.field:
             values[part.field] = value
-    if isinstance(request, Consume):
-        values["records"] = read_messages(request, values["records"])
+    if isinstance(request, RecordsAsked):
+        values["records"] = read_records(request, values["records"])
     return operation.answer(**values)
 
 

@@ -4,8 +4,8 @@ Knows: what each request asks and each answer tells, and the error codes. Refuse
 the table), lines and bytes (lines.py), what a command does (the broker's services).
 Invariant: a request that exists is well formed: its reader has checked every argument.
 
-Sources: the Flux document, "Supported Commands", "Command Payloads", "Error Codes"; the Flux page, §2 and §6, for the ADMIN_
-commands and the options `enc`, `max`, `wait_ms`.
+Sources: the Flux document, "Supported Commands", "Command Payloads", "Error Codes"; the Flux page, §2 and §6, for the BROKER_
+and ADMIN_ commands and the options `enc`, `max`, `wait_ms`.
 """
 
 from collections.abc import Sequence
@@ -126,6 +126,22 @@ class ReplicaFetch(OfPartition, frozen=True, gc=False):
     offset: int
 
 
+class BrokerFetch(OfPartition, frozen=True, gc=False):
+    """A broker of Flux's own copies the log. It tells how far it has come by BrokerReplicaAck, not by this."""
+
+    follower_id: int
+    offset: int
+    records_max: int | None = None
+    encoding: Encoding = Encoding.PLAIN
+
+
+class BrokerReplicaAck(OfPartition, frozen=True, gc=False):
+    """`offset` is the last one that the broker has."""
+
+    follower_id: int
+    offset: int
+
+
 class SetPartitionRole(OfPartition, frozen=True, gc=False):
     role: Role
 
@@ -145,6 +161,22 @@ class RegisterBroker(Request, frozen=True, gc=False):
 
 class BrokerHeartbeat(Request, frozen=True, gc=False):
     broker_id: int
+
+
+class ReconcileBrokerHealth(Request, frozen=True, gc=False):
+    timeout_ms: int
+
+
+class FenceBroker(Request, frozen=True, gc=False):
+    broker_id: int
+
+
+class UnfenceBroker(Request, frozen=True, gc=False):
+    broker_id: int
+
+
+class ElectTopicLeaders(Request, frozen=True, gc=False):
+    topic: str
 
 
 class SetPartitionLeader(OfPartition, frozen=True, gc=False):
@@ -239,6 +271,24 @@ class ReplicaFetched(Answer, frozen=True):
     under_replicated: bool
 
 
+class BrokerFetched(Answer, frozen=True):
+    topic: str
+    partition: int
+    follower_id: int
+    high_watermark: int
+    records: Sequence[ShownRecord]
+
+
+class BrokerReplicaAcked(Answer, frozen=True):
+    topic: str
+    partition: int
+    follower_id: int
+    acked_offset: int
+    high_watermark: int
+    in_sync: tuple[int, ...]
+    under_replicated: bool
+
+
 class PartitionRoleSet(Answer, frozen=True):
     topic: str
     partition: int
@@ -268,6 +318,29 @@ class BrokerHeartbeatTaken(Answer, frozen=True):
     index: int
 
 
+class BrokerHealthReconciled(Answer, frozen=True):
+    """How many brokers were fenced by it."""
+
+    reconciled: int
+
+
+class BrokerFenced(Answer, frozen=True):
+    broker_id: int
+    term: int
+    index: int
+
+
+class BrokerUnfenced(BrokerFenced, frozen=True):
+    pass
+
+
+class LeadersChanged(Answer, frozen=True):
+    """How many partitions have another leader by it."""
+
+    topic: str
+    elected_changes: int
+
+
 class PartitionLeaderSet(Answer, frozen=True):
     topic: str
     partition: int
@@ -278,12 +351,20 @@ class PartitionLeaderSet(Answer, frozen=True):
 
 
 class Metadata(Answer, frozen=True):
+    """`fenced` came later: a broker that does not tell it tells of none."""
+
     topics: tuple[str, ...]
     brokers: tuple[int, ...]
+    fenced: tuple[int, ...] = ()
 
 
 class Pong(Answer, frozen=True):
     pass
+
+
+RecordsAsked = Consume | BrokerFetch
+RecordsShown = Consumed | BrokerFetched
+"""Requests and answers with records on their line."""
 
 
 class Response(msgspec.Struct, frozen=True):

@@ -5,7 +5,8 @@ Invariant: reader, writer, the documentation's table and the tests' parameters f
 adding a row.
 
 Sources: the Flux document, "Supported Commands" and "Command Payloads"; the Flux page, §8, for the cells that its table
-lost (`[acks=0|1|all]`, `[assignor=round_robin|range]`, `<leader|follower>`), the ADMIN_ commands and the additive options.
+lost (`[acks=0|1|all]`, `[assignor=round_robin|range]`, `<leader|follower>`), the BROKER_ and ADMIN_ commands and the additive
+options.
 """
 
 from collections.abc import Callable
@@ -48,7 +49,7 @@ class Place(StrEnum):
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """One argument of a command; also one `word=value` of an answer (there `place` says nothing).
+    """One argument of a command; also one `word=value` of an answer, which an optional one may lack.
 
     `field` is its field in the message; a constant has none.
     """
@@ -125,6 +126,9 @@ _HOST = _needs("host", name(HOST_CHARS_MAX))
 _PORT = _needs("port", integer(1, 65535))
 _BASE64 = _option("enc", choice(m.Encoding.BASE64), "encoding")
 _APPLIED = (_needs("term", _ANY), _needs("index", _ANY))
+_COPIED = (_TOPIC, _PARTITION, _needs("follower", _I32, "follower_id"))
+# What stands in it depends on the request's `enc`: records.py reads and writes it.
+_RECORDS = Kind(bytes, bytes, "<offset:value,...>")
 _STALE = (ErrorCode.GENERATION_MISMATCH,)
 
 
@@ -157,8 +161,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
             _option("max", _COUNT, "records_max"),
             _option("wait_ms", integer(0, WAIT_MS_MAX)),
         ),
-        # What stands in `messages` depends on the request's `enc`: records.py reads and writes it.
-        (_needs("messages", Kind(bytes, bytes, "<offset:value,...>"), "records"), _HW),
+        (_needs("messages", _RECORDS, "records"), _HW),
         "read committed records from an offset",
     ),
     Operation(
@@ -231,6 +234,37 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         (ErrorCode.NOT_LEADER,),
     ),
     Operation(
+        "BROKER_FETCH",
+        m.BrokerFetch,
+        m.BrokerFetched,
+        (
+            _TOPIC,
+            _PARTITION,
+            _needs("follower_id", _I32),
+            _needs("offset", _OFFSET),
+            Argument("max_messages", _COUNT, "records_max", Place.OPTIONAL),
+            _BASE64,
+        ),
+        (*_COPIED, _HW, _needs("records", _RECORDS)),
+        "copy records of a partition, committed or not, to another broker",
+        (ErrorCode.NOT_LEADER,),
+    ),
+    Operation(
+        "BROKER_REPLICA_ACK",
+        m.BrokerReplicaAck,
+        m.BrokerReplicaAcked,
+        (_TOPIC, _PARTITION, _needs("follower_id", _I32), _needs("acked_offset", _OFFSET, "offset")),
+        (
+            *_COPIED,
+            _needs("acked_offset", _OFFSET),
+            _HW,
+            _needs("isr", _IDS, "in_sync"),
+            _needs("under_replicated", TRUTH),
+        ),
+        "tell how far another broker has copied a partition",
+        (ErrorCode.NOT_LEADER,),
+    ),
+    Operation(
         "SET_PARTITION_ROLE",
         m.SetPartitionRole,
         m.PartitionRoleSet,
@@ -263,6 +297,30 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "keep a broker alive",
     ),
     Operation(
+        "ADMIN_RECONCILE_BROKER_HEALTH",
+        m.ReconcileBrokerHealth,
+        m.BrokerHealthReconciled,
+        (_needs("timeout_ms", _COUNT),),
+        (_needs("reconciled", _I32),),
+        "fence the brokers that have been silent for so long",
+    ),
+    Operation(
+        "ADMIN_FENCE_BROKER",
+        m.FenceBroker,
+        m.BrokerFenced,
+        (_BROKER,),
+        (_BROKER, _always("fenced", "true"), *_APPLIED),
+        "let a broker lead nothing any more",
+    ),
+    Operation(
+        "ADMIN_UNFENCE_BROKER",
+        m.UnfenceBroker,
+        m.BrokerUnfenced,
+        (_BROKER,),
+        (_BROKER, _always("fenced", "false"), *_APPLIED),
+        "let a broker lead again",
+    ),
+    Operation(
         "ADMIN_SET_PARTITION_LEADER",
         m.SetPartitionLeader,
         m.PartitionLeaderSet,
@@ -271,11 +329,23 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "move a partition's leadership",
     ),
     Operation(
+        "ADMIN_ELECT_TOPIC_LEADERS",
+        m.ElectTopicLeaders,
+        m.LeadersChanged,
+        (_TOPIC,),
+        (_TOPIC, _needs("elected_changes", _I32)),
+        "give each partition of a topic the leader that it should have",
+    ),
+    Operation(
         "ADMIN_GET_METADATA",
         m.GetMetadata,
         m.Metadata,
         (),
-        (_needs("topics", bracketed(_NAME)), _needs("brokers", _IDS)),
+        (
+            _needs("topics", bracketed(_NAME)),
+            _needs("brokers", _IDS),
+            Argument("fenced", _IDS, "fenced", Place.OPTIONAL),
+        ),
         "list topics and brokers",
     ),
     Operation("PING", m.Ping, m.Pong, (), (), "see whether the broker is there", text="pong"),

@@ -1,6 +1,6 @@
-"""Records on a CONSUME line: many values in one line of text, without ever being misread.
+"""Records on a line of CONSUME or BROKER_FETCH: many values in one line of text, without ever being misread.
 
-Knows: both spellings of `messages=`, and how many records a line holds. Refuses to know: where the records come from.
+Knows: both spellings of them, and how many a line holds. Refuses to know: where the records come from.
 Invariant: text that is written is read back as the same records by any client that follows the document; what plain text cannot
 say is never written plainly.
 
@@ -13,7 +13,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.wire.flux.messages import Consume, Consumed, ConsumedRecord, Encoding, ErrorCode, Failed, ShownRecord
+from braidlog.wire.flux.messages import (
+    BrokerFetch,
+    BrokerFetched,
+    Consumed,
+    ConsumedRecord,
+    Encoding,
+    ErrorCode,
+    Failed,
+    RecordsAsked,
+    ShownRecord,
+)
 from braidlog.wire.flux.tokens import I64_MAX, read_base64, shown, write_base64
 from braidlog.wire.sizes import base64_bytes
 
@@ -70,13 +80,12 @@ def base64_text(records: Sequence[ShownRecord]) -> bytes:
     )
 
 
-def write_messages(request: Consume, answer: Consumed) -> bytes | Failed:
-    """The payload of an answer to CONSUME.
+def write_records(request: RecordsAsked, records: Sequence[ShownRecord]) -> bytes | Failed:
+    """What stands behind `messages=` or `records=`.
 
-    A plain CONSUME never emits an ambiguous line (the Flux page, §7). The records before the first that cannot be
+    A plain answer is never an ambiguous line (the Flux page, §7). The records before the first that cannot be
     shown are shown; when that one is itself the first, the answer is an error that names it and the cure.
     """
-    records = answer.records
     text = base64_text(records) if request.encoding is Encoding.BASE64 else plain_text(records)
     if text is None:
         at, fault = first_fault(records)
@@ -87,7 +96,7 @@ def write_messages(request: Consume, answer: Consumed) -> bytes | Failed:
             )
         text = plain_text(records[:at])
         assert text is not None, "a record was shown plainly alone and not among others"
-    return b"messages=%b hw=%d" % (text, answer.high_watermark)
+    return text
 
 
 def first_fault(records: Sequence[ShownRecord]) -> tuple[int, str]:
@@ -100,11 +109,11 @@ def first_fault(records: Sequence[ShownRecord]) -> tuple[int, str]:
 
 # --- how many fit -----------------------------------------------------------------------------------------------------------
 
-_FRAME_BYTES = len(b"V1||OK|messages= hw=") + 20
+_FRAME_BYTES = len(b"V1||OK|topic= partition= follower= hw= records=") + 40
 _RECORD_OVERHEAD_MAX = len(b"9223372036854775807::,") + 8  # two base64 texts are padded to four bytes each
 
 
-def record_bytes(request: Consume, record: ShownRecord) -> int:
+def record_bytes(request: RecordsAsked, record: ShownRecord) -> int:
     """What one record takes on the answer's line, its comma included."""
     size = len(b"%d:," % record.offset)
     if request.encoding is Encoding.BASE64:
@@ -116,10 +125,10 @@ def _base64_bytes(data: bytes | None) -> int:
     return 1 if data is None else base64_bytes(len(data))
 
 
-def records_that_fit(request: Consume, records: Sequence[ShownRecord]) -> int:
+def records_that_fit(request: RecordsAsked, records: Sequence[ShownRecord]) -> int:
     """How many of the first records one answer to `request` can hold: by its `max`, and by the length of a line."""
     count = min(len(records), request.records_max or len(records), RECORDS_PER_LINE_MAX)
-    room = LINE_BYTES_MAX - _FRAME_BYTES - len(request.correlation_id.encode())
+    room = LINE_BYTES_MAX - _FRAME_BYTES - len(request.correlation_id.encode()) - len(request.topic.encode())
     if _bytes_bound(request, records) <= room:  # the usual case, without measuring each record
         return count
     for at in range(count):
@@ -129,28 +138,33 @@ def records_that_fit(request: Consume, records: Sequence[ShownRecord]) -> int:
     return count
 
 
-def _bytes_bound(request: Consume, records: Sequence[ShownRecord]) -> int:
+def _bytes_bound(request: RecordsAsked, records: Sequence[ShownRecord]) -> int:
     values = sum([len(record.value or b"") for record in records])
     if request.encoding is Encoding.BASE64:
         values = (values + sum([len(record.key or b"") for record in records])) * 4 // 3
     return values + len(records) * _RECORD_OVERHEAD_MAX
 
 
-def answer_records(request: Consume, records: Sequence[ShownRecord], high_watermark: int) -> Consumed | Failed:
+def answer_records(
+    request: RecordsAsked, records: Sequence[ShownRecord], high_watermark: int
+) -> Consumed | BrokerFetched | Failed:
     """The answer that shows as many of these records as it can; an error if there are some and not one fits a line."""
     count = records_that_fit(request, records)
     if records and not count:
         size = f"{record_bytes(request, records[0])} bytes, and a line holds {LINE_BYTES_MAX}"
         fault = f"record {records[0].offset} takes {size}: read it through another protocol"
         return Failed(ErrorCode.BAD_REQUEST, fault)
-    return Consumed(records if count == len(records) else records[:count], high_watermark)
+    fitting = records if count == len(records) else records[:count]
+    if isinstance(request, BrokerFetch):
+        return BrokerFetched(request.topic, request.partition, request.follower_id, high_watermark, fitting)
+    return Consumed(fitting, high_watermark)
 
 
 # --- the client's side ------------------------------------------------------------------------------------------------------
 
 
-def read_messages(request: Consume, text: bytes) -> tuple[ConsumedRecord, ...]:
-    """The records of a `messages=` text. Offsets must rise: a careless server's comma in a value mostly breaks that."""
+def read_records(request: RecordsAsked, text: bytes) -> tuple[ConsumedRecord, ...]:
+    """The records of such a text. Offsets must rise: a careless server's comma in a value mostly breaks that."""
     if not text:
         return ()
     if text.count(b",") >= RECORDS_PER_LINE_MAX:
