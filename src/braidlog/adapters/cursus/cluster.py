@@ -3,9 +3,12 @@
 Knows: the words for it. Refuses to know: how a leader is chosen (`broker/replica_moves.py`).
 """
 
+import msgspec
+
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.errors import text_of
+from braidlog.broker.forwarding import Call
 from braidlog.broker.routing import Broker
 from braidlog.cluster.topic import Topic
 from braidlog.model.address import show_address
@@ -15,11 +18,14 @@ from braidlog.model.slices import Pace
 from braidlog.replication.assignment import Assignment
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
+from braidlog.wire.cursus.connection import ClientConnection
 from braidlog.wire.cursus.failures import ErrorCode as E
 from braidlog.wire.cursus.failures import Failure, echo
 from braidlog.wire.cursus.messages import Request
 
 DOOR = "cursus"
+UNKNOWN_END = -1
+"""Instead of the end of a log that nobody here knows."""
 
 
 async def list_cluster(_: Request, services: Services, conversation: Conversation) -> a.BrokerList | Failure:
@@ -87,6 +93,30 @@ def _partition(topic: Topic, number: int, known: Assignment) -> a.PartitionStatu
         min_isr_unsatisfied=is_below,
         healthy=is_led and not is_under and not is_below,
     )
+
+
+async def ask_leaders(
+    message: r.Describe, shown: dict[int, a.PartitionDescription], services: Services, principal: str
+) -> None:
+    """How far the partitions reach that others lead, as their leaders say. One that cannot be asked leaves what is known here."""
+    routing, led = services.routing, dict[int, list[int]]()
+    for number in shown:
+        known = routing.assignment(message.topic, number)
+        if known is not None and known.leader not in (None, routing.own_number):
+            led.setdefault(known.leader, []).append(number)
+    for leader in sorted(filter(routing.is_live, led)):
+        client = ClientConnection()
+        call = Call(DOOR, principal, client.request(message), changes=False)
+        try:
+            client.receive(await services.forwarding.ask(leader, call))
+        except BrokerError:
+            continue
+        told = client.next_event()
+        found = {each.id: each for each in told.partitions} if isinstance(told, a.TopicDescription) else {}
+        for number in led[leader]:
+            if number in found:
+                at = found[number]
+                shown[number] = msgspec.structs.replace(shown[number], leo=at.leo, hwm=at.hwm)
 
 
 async def elect_leader(request: Request, services: Services, _: Conversation) -> a.LeaderChosen | Failure:

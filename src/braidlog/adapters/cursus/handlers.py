@@ -16,7 +16,7 @@ from braidlog.adapters.cursus.errors import answer_error
 from braidlog.adapters.cursus.served import ServedConnection
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import TransactionHandlers
-from braidlog.adapters.routing import Handler, Need, Route, RoutedAdapter, always, named
+from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, always, named
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.topics import Placed
 from braidlog.coordinator.groups.assignors import Assignor
@@ -101,12 +101,14 @@ async def list_topics(_: Request, services: Services, conversation: Conversation
 
 async def describe(message: r.Describe, services: Services, conversation: Conversation) -> a.TopicDescription:
     numbers = range(services.hosting.meta(message.topic).partitions)
-    shown = [_described(message.topic, number, services, conversation) for number in numbers]
-    return a.TopicDescription(message.topic, tuple(shown))
+    shown = {number: _described(message.topic, number, services, conversation) for number in numbers}
+    if not (services.routing.is_alone or conversation.is_forwarded):
+        await cluster.ask_leaders(message, shown, services, conversation.principal)
+    return a.TopicDescription(message.topic, tuple(shown.values()))
 
 
 def _described(topic: str, number: int, services: Services, conversation: Conversation) -> a.PartitionDescription:
-    """Of a replicated partition who holds it, as the metadata says; its offsets if it is open here, else none."""
+    """Of a replicated partition who holds it, as the metadata says; the offsets of the copy that is here, if there is one."""
     known = services.routing.assignment(topic, number)
     if known is None:
         hosted = services.hosting.partition(topic, number)
@@ -117,7 +119,7 @@ def _described(topic: str, number: int, services: Services, conversation: Conver
         replicas, in_sync = tuple(map(str, known.replicas)), tuple(map(str, known.in_sync))
         if found is None:
             leader = _leader(topic, number, services, conversation)[0]
-            return a.PartitionDescription(number, leader, replicas, in_sync, -1, -1)
+            return a.PartitionDescription(number, leader, replicas, in_sync, cluster.UNKNOWN_END, cluster.UNKNOWN_END)
         hosted = found
     leader = _leader(topic, number, services, conversation)[0]
     return a.PartitionDescription(number, leader, replicas, in_sync, hosted.end_offset, hosted.high_watermark)
@@ -356,8 +358,9 @@ _WRITE_ID = named(Operation.WRITE, Kind.TRANSACTIONAL_ID, lambda request: reques
 _DESCRIBE_ID = named(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, lambda request: request.message.transactional_id)
 
 
-class CursusAdapter(RoutedAdapter):
-    """Cursus behind a listener. Its clients match answers by order."""
+class CursusAdapter(ForwardingAdapter):
+    """Cursus behind a listener. Its clients match answers by order. They look for the node that serves them themselves; what it
+    knows of a topic, one node asks another."""
 
     dialect = "cursus"
     uses = Services
@@ -429,6 +432,9 @@ class CursusAdapter(RoutedAdapter):
 
     def open(self) -> ServedConnection:
         return ServedConnection(compression=self._compression)
+
+    def forwards(self, request: Request) -> bool:  # noqa: ARG002 - none of them
+        return False
 
     def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Any]:
         route = self.table[type(request.message)]

@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.producer_names import ProducerNames
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.routing import Routing
@@ -23,6 +24,7 @@ class Services(msgspec.Struct, frozen=True):
     hosting: Hosting
     topics: Topics
     routing: Routing
+    forwarding: Forwarding
     replica_moves: ReplicaMoves
     metadata: Metadata
     append: Append
