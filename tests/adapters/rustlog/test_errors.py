@@ -389,6 +389,13 @@ def test_a_ping_needs_no_token(guarded: ServerProcess) -> None:
 # ── The tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_what_was_late_says_that_it_may_be_done() -> None:
+    """So a client that can live with a record stored twice sends it again; what failed otherwise will fail again."""
+    for reason in (Reason.TIMED_OUT, Reason.ACKS_TIMED_OUT, Reason.NOT_ENOUGH_REPLICAS):
+        assert json_error(BrokerError(reason, "late")).details == {"outcome": "unknown"}
+    assert json_error(BrokerError(Reason.LOG_CLOSED, "closed")).details is None
+
+
 @pytest.mark.parametrize("reason", list(Reason))
 def test_every_reason_has_a_code(reason: Reason) -> None:
     error = BrokerError(reason, "why")

@@ -107,6 +107,38 @@ def test_cursus_a_leader_that_is_gone_is_looked_for_at_home() -> None:
     run(test)
 
 
+def test_cursus_a_leader_that_does_not_know_a_new_topic_yet_is_asked_again() -> None:
+    async def test() -> None:
+        absent = cursus_frame("ERROR: topic_not_found topic=t")
+        async with Peer(cut_cursus, script((BATCH, [absent, absent, ACK]))) as leader:
+            told = cursus_frame(f"OK topic=t partitions=1 leaders=127.0.0.1:{leader.port} epochs=2")
+            refusal = cursus_frame(f"ERROR: NOT_LEADER LEADER_IS 127.0.0.1:{leader.port}")
+            async with (
+                Peer(cut_cursus, script((b"METADATA", told), (BATCH, refusal))) as follower,
+                aio.connect(url("cursus", follower), **QUICK) as client,
+            ):
+                assert (await client.producer().send_and_wait("t", b"v")).offset == 41
+                assert len(leader.said) == 3
+                assert len(follower.heard(b"METADATA")) == 3  # how many partitions; then who leads, twice
+
+    run(test)
+
+
+def test_cursus_a_topic_that_is_gone_from_everywhere_is_not_there() -> None:
+    async def test() -> None:
+        absent = cursus_frame("ERROR: topic_not_found topic=t")
+        async with Peer(cut_cursus, script((BATCH, absent))) as leader:
+            refusal = cursus_frame(f"ERROR: NOT_LEADER LEADER_IS 127.0.0.1:{leader.port}")
+            steps = script((b"METADATA", [METADATA[1], absent]), (BATCH, refusal))
+            async with Peer(cut_cursus, steps) as follower, aio.connect(url("cursus", follower), **QUICK) as client:
+                with pytest.raises(RefusedError) as caught:
+                    await client.producer(acks="leader").send_and_wait("t", b"v")
+                assert caught.value.reason is Refusal.TOPIC_NOT_FOUND
+                assert len(leader.said) == 1
+
+    run(test)
+
+
 def test_cursus_not_coordinator_names_the_coordinator() -> None:
     async def test() -> None:
         at_home = script(
@@ -253,7 +285,7 @@ def test_cursus_a_read_that_is_refused_makes_the_member_join_again() -> None:
 
 # -- mlog: ShouldReconnect -----------------------------------------------------------------------------------------
 
-PRODUCE, FIND, LIST = b"\x04", b"\x15", b"\x19"
+PRODUCE, FIND, FIND_RAFT, LIST = b"\x04", b"\x15", b"\x17", b"\x19"
 LISTED = mlog_frame(26, '{"Topics":[{"Name":"t","LeaderNodeID":"n1","LeaderEpoch":1,"Replicas":null}]}')
 PRODUCED = mlog_frame(5, '{"BaseOffset":7,"LastOffset":7,"Count":1}')
 
@@ -273,6 +305,22 @@ def test_mlog_looks_for_the_leader_again(code: int) -> None:
                 assert (len(follower.heard(PRODUCE)), len(follower.heard(FIND))) == (1, 1)
                 assert (await client.producer().send_and_wait("t", b"v")).offset == 7
                 assert (len(follower.heard(PRODUCE)), len(leader.said)) == (1, 2)  # it is remembered
+
+    run(test)
+
+
+def test_mlog_asks_the_node_that_topics_are_created_on_for_the_leader_of_a_new_one() -> None:
+    """The first node of the URL has not heard of it yet."""
+
+    async def test() -> None:
+        async with Peer(cut_mlog, script((PRODUCE, [rpc_error(3), PRODUCED]))) as leader:
+            found = mlog_frame(22, f'{{"LeaderAddr":"127.0.0.1:{leader.port}"}}')
+            async with Peer(cut_mlog, script((LIST, LISTED), (FIND, found))) as controller:
+                raft = mlog_frame(24, f'{{"RaftLeaderAddr":"127.0.0.1:{controller.port}"}}')
+                steps = script((LIST, rpc_error(11)), (FIND_RAFT, raft), (PRODUCE, rpc_error(3)), (FIND, rpc_error(3)))
+                async with Peer(cut_mlog, steps) as home, aio.connect(url("mlog", home), **QUICK) as client:
+                    assert (await client.producer().send_and_wait("t", b"v")).offset == 7
+                    assert (len(home.heard(FIND)), len(controller.heard(FIND)), len(leader.said)) == (0, 2, 2)
 
     run(test)
 
@@ -320,6 +368,39 @@ def test_mlog_a_topic_that_nobody_leads_is_not_there() -> None:
 
 
 # -- flux ----------------------------------------------------------------------------------------------------------
+
+
+# -- rustlog: 500 ---------------------------------------------------------------------------------------------------
+
+
+def test_rustlog_what_may_be_done_is_asked_again_by_who_chose_at_least_once() -> None:
+    """Others are told that nobody knows; a 500 that does not say that it was late is no reason to ask again."""
+    described = (
+        '{"type":"DescribeTopicResponse","topic":"t","partitions":[{"partition":0,"high_watermark":0,'
+        '"log_start_offset":0,"segment_count":1}]}'
+    )
+    late = '{"type":"Error","code":500,"message":"late","details":{"outcome":"unknown"}}'
+    broken = '{"type":"Error","code":500,"message":"broken","details":null}'
+    done = '{"type":"ProduceResponse","base_offset":7,"record_count":1}'
+
+    async def sent(first: str, retries: str) -> tuple[int, int]:
+        steps = script(
+            (b'{"type":"DescribeTopic"', cursus_frame(described)),
+            (b'{"type":"Produce"', [cursus_frame(first), cursus_frame(done)]),
+        )
+        async with Peer(cut_cursus, steps) as peer, aio.connect(url("rustlog", peer), **QUICK) as client:
+            try:
+                offset = (await client.producer(retries=retries).send_and_wait("t", b"v")).offset
+            except UnknownOutcomeError:
+                offset = -1
+            return offset, len(peer.heard(b'{"type":"Produce"'))
+
+    async def test() -> None:
+        assert await sent(late, "at-least-once") == (7, 2)
+        assert await sent(late, "safe") == (-1, 1)
+        assert await sent(broken, "at-least-once") == (-1, 1)
+
+    run(test)
 
 
 def test_flux_not_leader_asks_the_next_node() -> None:

@@ -104,6 +104,7 @@ NAMED: dict[Reason, B] = {
 """A few reasons have codes of their own, in the operations whose row of the table names the code."""
 
 _ABSENT = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
+_LATE = (Reason.TIMED_OUT, Reason.ACKS_TIMED_OUT, Reason.NOT_ENOUGH_REPLICAS)
 
 WORDS: dict[B, str] = {
     B.DOES_NOT_EXIST: "does not exist",
@@ -148,6 +149,8 @@ def _details(error: BrokerError) -> dict[str, object] | None:
         return {"success": False}
     if is_elsewhere(error):
         return dict(m.RETRIABLE)
+    if error.reason in _LATE:
+        return dict(m.OUTCOME_UNKNOWN)
     return {"available_topics": error.available} if isinstance(error, TopicMissing) else None
 
 

@@ -83,6 +83,7 @@ REASONS: dict[str, Refusal] = {
     E.LEADER_ELECTION_REJECTED: Refusal.INVALID,
     E.COMMAND_FAILED: Refusal.FAILED,
 }
+_ABSENT = (E.TOPIC_NOT_FOUND, E.PARTITION_NOT_FOUND)
 _ABOUT_ARGUMENTS = ("missing_", "invalid_")
 _ACKS = {Acks.LEADER: r.Acks.LEADER.value, Acks.ALL: r.Acks.ALL.value}
 _EPOCH = 0
@@ -146,6 +147,12 @@ class CursusDriver(RoutedDriver):
                 self._leaders[place] = told
             else:
                 self._look_again.add(place)
+        if failure is not None and failure.code in _ABSENT and place in self._leaders:
+            # Another node has said that this one leads it: it has not heard of the topic yet, or the topic is gone by now.
+            del self._leaders[place]
+            self._look_again.add(place)
+            text = f"{topic}/{partition}: its leader does not know the topic, or not yet"
+            raise RefusedError(Refusal.BUSY, self.name, failure.code, text)
         return self.checked(answer)
 
     async def _find_leader(self, topic: str, partition: int) -> None:

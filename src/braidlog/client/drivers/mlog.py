@@ -98,12 +98,14 @@ class MlogDriver(RoutedDriver):
         return self.checked(answer)
 
     async def _find_leader(self, topic: str) -> None:
-        """Who leads now. A topic that is not there is told here, and nowhere else for good."""
+        """Who leads now. A topic that is not there is told here, and nowhere else for good: by the node that topics are created
+        on, for another may hear of a new one a moment later."""
         self._leaders.pop((topic, 0), None)
         if topic == _METADATA:
             told = (await self.ask_checked(m.FindRaftLeaderRequest())).raft_leader_addr
         else:
-            told = (await self.ask_checked(m.FindTopicLeaderRequest(topic))).leader_addr
+            answer = await self.ask(m.FindTopicLeaderRequest(topic), self.leader(_METADATA, 0))
+            told = self.checked(answer).leader_addr
         found: Address | None = read_address(told)
         if found is not None:
             self._leaders[topic, 0] = found

@@ -111,6 +111,8 @@ class RustlogDriver(RoutedDriver):
             reason = Refusal.TOPIC_EXISTS  # the protocol document has no code for it, only this
         if said.details == m.RETRIABLE:
             reason = Refusal.BUSY  # no code says so of every request
+        if said.details == m.OUTCOME_UNKNOWN:
+            reason = Refusal.TIMED_OUT
         raise RefusedError(reason, self.name, _code(answer.form, said.code), said.message)
 
     # -- topics ----------------------------------------------------------------------------------------------

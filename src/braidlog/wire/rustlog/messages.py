@@ -293,6 +293,8 @@ class Pong(Message, frozen=True):
 
 RETRIABLE: Final[dict[str, Any]] = {"retriable": True}
 """The `details` of an Error that says: another node would have served it, nothing was done, and it may be asked again."""
+OUTCOME_UNKNOWN: Final[dict[str, Any]] = {"outcome": "unknown"}
+"""The `details` of one that says: it was not done in time, and may be done all the same; asked again it may be done twice."""
 
 
 class Error(Message, frozen=True):
