@@ -63,17 +63,24 @@ def _java() -> Client:
     return Client("java", snake, java_command)
 
 
+def is_built(target: Path, newest: float) -> bool:
+    """Whether all that Maven makes is there, and no older than its sources: the stamp alone may outlive it."""
+    stamp = target / "built"
+    found = (any((target / "classes").glob("*.class")), any((target / "lib").glob("*.jar")))
+    return all(found) and stamp.exists() and stamp.stat().st_mtime >= newest
+
+
 @cache
 def java_command() -> list[str]:
     """Compile what has changed: Maven brings the client's jars beside the classes. One worker at a time."""
     have("mvn", "maven")
     target = JAVA / "target"
-    built = target / "built"
     with alone("java"):
         newest = max(file.stat().st_mtime for file in (JAVA / "pom.xml", *JAVA.glob("src/**/*.java")))
-        if not built.exists() or built.stat().st_mtime < newest:
+        if not is_built(target, newest):
             run_quietly(["mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), "package"], BUILD_SECONDS_MAX)
-            built.touch()
+            (target / "built").touch()
+            assert is_built(target, newest), f"Maven has left no classes or no jars in {target}"
     return ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{target}/classes:{target}/lib/*", "Checks"]
 
 

@@ -5,9 +5,10 @@ A plain run asks each check of one client, the next client for the next check; `
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
-from tests.interop.kafka.clients import CLIENTS, DEVIATIONS
+from tests.interop.kafka.clients import CLIENTS, DEVIATIONS, is_built
 from tests.interop.kafka.judging import Judge
 from tests.interop.kafka.servers import IS_FULL, JUDGED
 
@@ -49,3 +50,14 @@ def test_a_sample_leaves_out_no_check_and_no_client() -> None:
 
 def test_no_deviation_is_of_an_unknown_check() -> None:
     assert set(DEVIATIONS) <= set(CHECKS)
+
+
+def test_a_stamp_without_jars_is_no_build(tmp_path: Path) -> None:
+    (tmp_path / "classes").mkdir()
+    (tmp_path / "classes/Checks.class").touch()
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "built").touch()
+    assert not is_built(tmp_path, 0)
+    (tmp_path / "lib/kafka-clients.jar").touch()
+    assert is_built(tmp_path, 0)
+    assert not is_built(tmp_path, 2**40), "the sources are newer"
