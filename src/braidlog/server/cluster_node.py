@@ -137,7 +137,8 @@ class ClusterNode:
         return self.gossip.clock_trouble()
 
     def reload_certificates(self) -> None:
-        """Those that this node shows to others, for the connections to come."""
+        """Those that this node shows to others and to etcd, for the connections to come."""
+        self._store.reload_certificate()
         if self._tls is None or self._gossip_tls is None:
             return
         self._tls.read_again()

@@ -491,7 +491,8 @@ def test_a_renewed_certificate_is_shown_to_other_nodes_without_a_restart(
     )
 
 
-def test_members_with_tls_and_client_certificates(tmp_path: Path) -> None:
+def test_members_with_tls_and_client_certificates(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is shown to them is read again with the others (`test_settings.py`)."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     for name in ("server", "client"):
@@ -509,4 +510,15 @@ def test_members_with_tls_and_client_certificates(tmp_path: Path) -> None:
     ]
     shown = {"ca": str(tmp_path / "ca.pem"), "cert": str(tmp_path / "client.pem")}
     with members(tmp_path, 1, *options, scheme="https") as (only,):
-        serve(config_for(tmp_path / "data", [only.url], "tls", **shown), nothing)
+        config = config_for(tmp_path / "data", [only.url], "tls", **shown)
+        spoil = Path(shown["cert"]).write_text
+
+        async def scene(server: Server) -> None:
+            caplog.set_level("INFO")
+            server.reload_certificates()
+            assert "the certificate for etcd was read again" in caplog.messages
+            spoil("no certificate")
+            server.reload_certificates()
+            assert "etcd is shown the certificate as before" in caplog.text
+
+        serve(config, scene)

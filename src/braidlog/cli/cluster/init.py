@@ -22,6 +22,9 @@ def init(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> 
     Takes the settings that the node runs with, and [cluster] etcd. Records stay where they are, on this node alone, until
     partitions are moved to others. From the first moment on the folder starts with that cluster only; if this command fails or
     is killed, run it again. A folder without topics needs none of this: started with [cluster] etcd it joins or begins one.
+
+    Embedded members of etcd on several machines need a majority: start the other nodes first, with cluster.join = true, so that
+    they wait for this one's cluster instead of beginning one.
     """
     settings = load_settings(config, data_dir, changes, {}).config
     folder = DataFolder(OsDisk(), settings.data_dir, SystemClock())

@@ -10,6 +10,7 @@ A new folder joins the cluster that it finds in etcd, or begins one.
 import asyncio
 import contextlib
 import logging
+import ssl
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from braidlog.broker.services import Services
+from braidlog.cluster.etcd import images
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.leases import LeaseMessage, Leases
 from braidlog.cluster.etcd.moving import is_moving
@@ -47,6 +49,8 @@ START_SECONDS_MAX: Final = 60.0
 """Members that are started at the same time as the node may take so long to elect one of them."""
 AGAIN_SECONDS: Final = 0.2
 SAY_SECONDS: Final = 10.0
+JOIN_SECONDS_MAX: Final = 600.0
+"""A node that begins no cluster waits so long for one."""
 RESERVE_SECONDS: Final = 1.0
 MEMBER_FOLDER: Final = "etcd"
 
@@ -112,6 +116,7 @@ class ClusterStore:
         self._member: Member | None = None
         self._keeping_member: asyncio.Task[None] | None = None
         self._gateway: Gateway | None = None
+        self._tls: ssl.SSLContext | None = None
         self._presence: Presence | None = None
         self._store: EtcdStore | None = None
         self._has_arrived = asyncio.Event()
@@ -124,7 +129,7 @@ class ClusterStore:
     async def open(self) -> None:
         config, world = self._config, self._world
         position, known = self._open_position()
-        tls = config.tls()
+        tls = self._tls = config.tls()
         if config.is_embedded:
             settings, folder = config.member(self._node), Path(self._folder.path) / MEMBER_FOLDER
             self._member = Member(settings, folder, find_program(), tls)
@@ -143,7 +148,8 @@ class ClusterStore:
         )
         store.tasks = self._tasks
         if known.seq == 0:  # else it was begun: one that is not there any more is not begun anew
-            known = self._joined(await until_answered(lambda: store.found_cluster(known.cluster)))
+            begin = partial(store.found_cluster, known.cluster)
+            known = self._joined(await (self._begun_by_others(gateway) if config.join else until_answered(begin)))
         life = Life(self._folder.identity.folder_id, uuid.uuid4().hex)
         self._presence = Presence(gateway, world, Keys(config.prefix), node=self._node, life=life)
         await until_answered(self._presence.take)
@@ -191,6 +197,24 @@ class ClusterStore:
         if not folder.identity.cluster:
             folder.join_cluster(found)
         return Position(found, 0, "")
+
+    async def _begun_by_others(self, gateway: Gateway) -> str:
+        """The cluster that some other node begins, or has begun."""
+        keys, loop = Keys(self._config.prefix), asyncio.get_running_loop()
+        until = loop.time() + JOIN_SECONDS_MAX
+        say_at = loop.time()
+        while (found := await until_answered(partial(images.read_head, gateway, keys))) is None:
+            if loop.time() >= until:
+                raise BrokerError(
+                    Reason.UNAVAILABLE,
+                    f"no cluster was begun at prefix {self._config.prefix!r}, and this node begins none (cluster.join): run "
+                    "`braid cluster init` on the one that has topics, or start one without cluster.join",
+                )
+            if loop.time() >= say_at:
+                log.warning("waiting for another node to begin a cluster at prefix %r", self._config.prefix)
+                say_at = loop.time() + SAY_SECONDS
+            await asyncio.sleep(AGAIN_SECONDS)
+        return found[0].cluster
 
     # -- while it runs -----------------------------------------------------------------------------------------
 
@@ -241,6 +265,17 @@ class ClusterStore:
     def member_trouble(self) -> str:
         """In words, for people; empty while the member beside this node runs, or if there is none."""
         return "" if self._member is None else self._member.trouble
+
+    def reload_certificate(self) -> None:
+        """The one that is shown to etcd; an embedded member reads its own for each connection."""
+        if self._tls is None:
+            return
+        try:
+            self._config.read_tls_again(self._tls)
+        except (BrokerError, OSError) as error:
+            log.error("etcd is shown the certificate as before: %s", error)  # noqa: TRY400
+        else:
+            log.info("the certificate for etcd was read again")
 
     def leave_member(self) -> None:
         """From now on it is not started again: the node stops."""

@@ -6,6 +6,7 @@ Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/mo
 import uuid
 from pathlib import Path
 
+from braidlog.cluster.etcd import images
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.moving import move_into_etcd
 from braidlog.cluster.etcd.port import EtcdError
@@ -39,6 +40,7 @@ async def move_folder(folder: DataFolder, node: str, config: ClusterConfig) -> P
             await member.start()
         await until_answered(gateway.check_versions)
         keys = Keys(config.prefix)
+        await until_answered(lambda: images.read_head(gateway, keys))  # a majority of the members is there
         return await move_into_etcd(gateway, keys, folder, image, node=node, new_cluster=uuid.uuid4().hex)
     except EtcdError as error:
         raise BrokerError(

@@ -43,6 +43,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     initial_cluster: str = ""
     """All embedded members of a new cluster and where they reach each other, `node=host,…` or `node=URL,…`.
     Empty: this one alone."""
+    join: bool = False
+    """A node with an empty folder waits for a cluster that another one begins, and begins none itself."""
     heartbeat_ms: int = 50
     election_ms: int = 500
     """How long embedded members wait for the one that leads them; five heartbeats at least."""
@@ -143,7 +145,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def tls(self) -> ssl.SSLContext:
         """For the members that want it. Without `ca`, those that the machine trusts are trusted."""
-        whose = self.peers if self._is_exposed else self
+        whose = self._shown
         try:
             context = ssl.create_default_context(cafile=whose.ca or None)
             if whose.cert:
@@ -154,6 +156,20 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 Reason.INVALID_SETTING, f"cluster: TLS with {files}: {error.strerror or error}"
             ) from error
         return context
+
+    def read_tls_again(self, context: ssl.SSLContext) -> None:
+        """For the connections to come. An authority that was replaced is trusted until the node's next start."""
+        self.tls()  # first a fresh one: half of a pair must not replace the whole one that is in use
+        whose = self._shown
+        if whose.ca:
+            context.load_verify_locations(whose.ca)
+        if whose.cert:
+            context.load_cert_chain(whose.cert, whose.key or None)
+
+    @property
+    def _shown(self) -> "PeersConfig | ClusterConfig":
+        """Whose files: embedded members have those of their nodes."""
+        return self.peers if self._is_exposed else self
 
 
 def _is_address(host: str) -> bool:

@@ -1,0 +1,61 @@
+"""What a node shows to members of etcd, and how that is renewed while it runs."""
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from braidlog.model.errors import BrokerError
+from braidlog.server.etcd.http import Connection, parse_endpoint
+from braidlog.server.etcd.settings import ClusterConfig
+
+SECONDS_MAX = 60.0
+
+
+def test_a_renewed_certificate_is_shown_to_etcd_without_a_restart(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(listening)
+    authority.configure_trust(listening)
+    listening.verify_mode = ssl.CERT_REQUIRED
+    shown: asyncio.Queue[str] = asyncio.Queue()
+    cert = tmp_path / "client.pem"
+
+    def renew(name: str) -> trustme.LeafCert:
+        issued = authority.issue_cert("127.0.0.1", common_name=name)
+        issued.private_key_and_cert_chain_pem.write_to_path(cert)
+        return issued
+
+    async def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        found: Any = writer.get_extra_info("peercert")
+        shown.put_nowait(dict(part for (part,) in found["subject"])["commonName"])
+        writer.close()
+
+    async def run() -> None:
+        first = renew("first")
+        server = await asyncio.start_server(note, "127.0.0.1", 0, ssl=listening)
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        config = ClusterConfig(etcd=url, ca=str(tmp_path / "ca.pem"), cert=str(cert))
+        tls = config.tls()
+
+        async def who() -> str:
+            connection = await Connection.open(parse_endpoint(url), tls)
+            connection.close()
+            return await shown.get()
+
+        async with server, asyncio.timeout(SECONDS_MAX):
+            assert await who() == "first"
+            second = renew("second")
+            assert await who() == "first"
+            config.read_tls_again(tls)
+            assert await who() == "second"
+            cert.write_bytes(first.private_key_pem.bytes() + second.cert_chain_pems[0].bytes())  # halves of two pairs
+            with pytest.raises(BrokerError, match=r"TLS with .*client\.pem"):
+                config.read_tls_again(tls)
+            assert await who() == "second"
+
+    asyncio.run(run())
