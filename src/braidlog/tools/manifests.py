@@ -5,7 +5,7 @@ Invariants: what is named here is there: flags, settings and ports are a node's 
 a network without tokens.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -21,12 +21,11 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     config: str = "/etc/braidlog/braid.toml"
     image: str = ""
     storage: str = "20Gi"
-    admin: str = f"127.0.0.1:{ADMIN_PORT}"
+    admin: Sequence[str] = (f"127.0.0.1:{ADMIN_PORT}",)
     token_file: str = ""
     ports: Mapping[str, int] = {}
     admin_port: int = ADMIN_PORT
     nodes: int = 1
-    etcd_image: str = ""
 
 
 def systemd(wanted: Deployment) -> str:
@@ -42,10 +41,10 @@ def systemd(wanted: Deployment) -> str:
 Description=braidlog, a commit log
 After=network-online.target
 Wants=network-online.target
-{"" if is_one else cluster.SYSTEMD_AFTER}
+
 [Service]
 Type=exec
-{"" if is_one else cluster.SYSTEMD_ENVIRONMENT}\
+{"" if is_one else cluster.SYSTEMD_SERVICE}\
 User={wanted.name}
 Group={wanted.name}
 ExecStart={wanted.program} serve --config {wanted.config} --data-dir /var/lib/{wanted.name}
@@ -107,22 +106,19 @@ def kubernetes(wanted: Deployment) -> str:
     # The key of a node has to be readable by the user that the pod runs as, and by nobody else.
     secret = f"{{secretName: {name}-certificates, defaultMode: 0440}}"
     volume = "" if is_one else f"        - name: certificates\n          secret: {secret}\n"
-    numbers = " ".join(map(str, range(wanted.nodes)))
+    numbered = " ".join(cluster.pod_addresses(name, wanted.nodes, "default"))
     steps = (
         ""
         if is_one
         else f"""\
-# {wanted.nodes} of them, and {wanted.nodes} members of etcd; Kubernetes 1.28 or newer, which numbers pods. Before it is applied:
-#   braid cluster certificates ./certificates {numbers}
+# {wanted.nodes} of them, each with a member of etcd: the image has etcd too. Kubernetes 1.28 or newer, which numbers pods.
+# Before it is applied, with your namespace in place of default:
+#   braid cluster certificates ./certificates {numbered}
 #   rm ./certificates/braidlog-ca.key      (keep a copy of it elsewhere: it is for nodes to come)
 #   kubectl create secret generic {name}-certificates --from-file ./certificates
 """
     )
-    more = (
-        ""
-        if is_one
-        else cluster.disruption_budget(name) + cluster.etcd_manifests(name, wanted.nodes, wanted.etcd_image)
-    )
+    more = "" if is_one else cluster.disruption_budget(name)
     return f"""\
 # A braidlog node on Kubernetes: one pod, one volume.
 {steps}\
@@ -237,12 +233,14 @@ def prometheus(wanted: Deployment) -> str:
     secret = ""
     if wanted.token_file:
         secret = f"    authorization:\n      credentials_file: {wanted.token_file}\n"
+    targets = ", ".join(f'"{target}"' for target in wanted.admin)
     return f"""\
-# For prometheus.yml: the figures of a braidlog node.
+# For prometheus.yml: the figures of braidlog's nodes, and the file that `braid generate prometheus --rules` prints.
+rule_files: [{wanted.name}-rules.yml]
 scrape_configs:
   - job_name: {wanted.name}
     scrape_interval: 15s
     metrics_path: /metrics
 {secret}    static_configs:
-      - targets: ["{wanted.admin}"]
+      - targets: [{targets}]
 """

@@ -371,10 +371,12 @@ def test_a_unit_of_several_nodes_says_what_differs_and_its_settings_are_settings
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read_string(text)
     assert unit["Service"]["EnvironmentFile"] == "/etc/braidlog/node.env"
-    assert unit["Unit"]["Wants"] == "etcd.service"
+    assert unit["Service"]["KillMode"] == "mixed"
     settings = dict(re.findall(r"^#   (BRAID_\w+)=(.*)$", text, re.MULTILINE))
     config = load_config(None, settings, {}).config
-    assert (config.node, len(config.cluster.endpoints), config.cluster.peers.host) == ("1", 3, "10.0.0.1")
+    assert (config.node, config.cluster.is_embedded, config.cluster.peers.host) == ("1", True, "10.0.0.1")
+    assert config.cluster.endpoints == [f"https://10.0.0.{number}:2379" for number in (1, 2, 3)]
+    assert config.cluster.member("1").ca == config.cluster.peers.ca, "members show certificates"
     assert {getattr(config.listeners, name).host for name in _listeners()} == {"10.0.0.1"}
     braid_words = re.search(r"braid (cluster certificates) (\S+) (.*)$", text, re.MULTILINE)
     assert braid_words is not None
@@ -390,25 +392,16 @@ def test_a_unit_of_several_nodes_says_what_differs_and_its_settings_are_settings
 def test_manifests_of_several_nodes(tmp_path: Path) -> None:
     text = Braid().ok("generate", "k8s", "--image", "i", "--name", "mylog", "--nodes", "3")
     found = {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
-    assert set(found) == {
-        ("Secret", "mylog"),
-        *(
-            (kind, name)
-            for name in ("mylog", "mylog-etcd")
-            for kind in ("Service", "StatefulSet", "PodDisruptionBudget")
-        ),
-    }
-    for name in ("mylog", "mylog-etcd"):
-        spec = found["StatefulSet", name]["spec"]
-        budget = found["PodDisruptionBudget", name]["spec"]
-        labels = spec["template"]["metadata"]["labels"]
-        assert (spec["replicas"], spec["podManagementPolicy"], spec["serviceName"]) == (3, "Parallel", name)
-        assert (budget["maxUnavailable"], budget["selector"]["matchLabels"]) == (1, labels)
-        (apart,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ]
-        assert (apart["labelSelector"]["matchLabels"], apart["topologyKey"]) == (labels, "kubernetes.io/hostname")
-        assert found["Service", name]["spec"]["publishNotReadyAddresses"] is True
+    kinds = ("Secret", "Service", "StatefulSet", "PodDisruptionBudget")
+    assert set(found) == {(kind, "mylog") for kind in kinds}
+    spec = found["StatefulSet", "mylog"]["spec"]
+    budget = found["PodDisruptionBudget", "mylog"]["spec"]
+    labels = spec["template"]["metadata"]["labels"]
+    assert (spec["replicas"], spec["podManagementPolicy"], spec["serviceName"]) == (3, "Parallel", "mylog")
+    assert (budget["maxUnavailable"], budget["selector"]["matchLabels"]) == (1, labels)
+    (apart,) = spec["template"]["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert (apart["labelSelector"]["matchLabels"], apart["topologyKey"]) == (labels, "kubernetes.io/hostname")
+    assert found["Service", "mylog"]["spec"]["publishNotReadyAddresses"] is True
     (container,) = found["StatefulSet", "mylog"]["spec"]["template"]["spec"]["containers"]
     pod = {"POD": "mylog-2", "NAMESPACE": "ns", "BRAID_NODE": "2"}
     environment = {
@@ -417,13 +410,19 @@ def test_manifests_of_several_nodes(tmp_path: Path) -> None:
         if each["name"].startswith("BRAID_") and "value" in each
     }
     config = load_config(None, environment | {"BRAID_NODE": "2"}, {}).config
-    assert config.cluster.endpoints[2] == "http://mylog-etcd-2.mylog-etcd.ns.svc:2379"
+    hosts = [f"mylog-{number}.mylog.ns.svc" for number in (2, 0, 1)]
+    assert config.cluster.endpoints == [f"https://{host}:2379" for host in hosts], "its own member first"
+    member = config.cluster.member("2")
+    assert (member.name, member.peer_url, member.ca) == ("2", f"https://{hosts[0]}:2380", config.cluster.peers.ca)
     assert config.cluster.peers.advertised == "mylog-2.mylog.ns.svc"
     assert {getattr(config.listeners, name).advertised_host for name in _listeners()} == {"mylog-2.mylog.ns.svc"}
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
     assert (ports["gossip"], ports["replicas"]) == (config.cluster.peers.gossip_port, config.cluster.peers.replica_port)
-    (numbers,) = re.findall(r"braid cluster certificates \S+ (.*)$", text, re.MULTILINE)
-    Braid().ok("cluster", "certificates", str(tmp_path / "made"), *numbers.split())
+    (numbered,) = re.findall(r"braid cluster certificates \S+ (.*)$", text, re.MULTILINE)
+    assert [each.partition("=")[2] for each in numbered.split()] == [
+        f"mylog-{number}.mylog.default.svc" for number in (0, 1, 2)
+    ]
+    Braid().ok("cluster", "certificates", str(tmp_path / "made"), *numbered.split())
     assert (tmp_path / "made" / Path(config.cluster.peers.cert).name).exists()
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
     assert str(Path(config.cluster.peers.cert).parent) in mounted
@@ -436,6 +435,18 @@ def test_prometheus_and_grafana() -> None:
     assert job["metrics_path"] == "/metrics"
     assert job["authorization"] == {"credentials_file": "/run/token"}
     assert "credentials" not in Braid().ok("generate", "prometheus")
+    several = yaml.safe_load(
+        Braid().ok("generate", "prometheus", "--target", "n1:1", "--target", "n2:1", "--name", "l")
+    )
+    assert several["scrape_configs"][0]["static_configs"] == [{"targets": ["n1:1", "n2:1"]}]
+    assert several["rule_files"] == ["l-rules.yml"]
+    for words, groups in (
+        ((), ["recordings", "alerts"]),
+        (("--nodes", "3"), ["recordings", "alerts", "cluster-alerts"]),
+        (("--target", "n1:1", "--target", "n2:1"), ["recordings", "alerts", "cluster-alerts"]),
+    ):
+        rules = yaml.safe_load(Braid().ok("generate", "prometheus", "--rules", "--name", "l", *words))
+        assert [each["name"] for each in rules["groups"]] == [f"l-{group}" for group in groups]
     result = Braid()("generate", "grafana")
     if result.exit_code == 0:
         assert json.loads(result.stdout)["title"]

@@ -15,9 +15,9 @@ from braidlog.cli import FAULT, end
 from braidlog.cli.terminal.output import QUIET, hint
 from braidlog.model.report import ADMIN_PORT
 from braidlog.server.config import ListenersConfig
+from braidlog.tools.alerts import rules
 from braidlog.tools.manifests import Deployment, kubernetes, prometheus, systemd
 
-ETCD_IMAGE = "gcr.io/etcd-development/etcd:v3.5.21"
 NODES = click.option(
     "--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="So many nodes that are one cluster."
 )
@@ -42,7 +42,7 @@ def _wanted(**fields: Any) -> Deployment:  # noqa: ANN401 - the fields of a depl
 def systemd_(name: str, program: str | None, config: str, nodes: int) -> None:
     """A systemd unit: its own user and folder, a clean stop, and no rights that it does not need.
 
-    With --nodes the unit is the same on each machine, and its comments say what differs: addresses, certificates, etcd.
+    With --nodes the unit is the same on each machine, and its comments say what differs: addresses and certificates.
     """
     found = str(Path(program or _this_program()).absolute())
     click.echo(systemd(_wanted(name=name, program=found, config=config, nodes=nodes)), nl=False)
@@ -63,27 +63,44 @@ def _this_program() -> str:
 @click.option("--image", required=True, help="A container image in which braidlog is installed.")
 @click.option("--storage", default="20Gi", show_default=True, help="How large its volume is.")
 @NODES
-@click.option("--etcd-image", default=ETCD_IMAGE, show_default=True, help="Of the members of etcd, of several nodes.")
 @QUIET
-def k8s(name: str, image: str, storage: str, nodes: int, etcd_image: str) -> None:
+def k8s(name: str, image: str, storage: str, nodes: int) -> None:
     """A StatefulSet with a volume and probes, a Service, and a Secret for the settings.
 
-    With --nodes pods are on machines apart and not two of them are away by plan; etcd comes with them.
+    With --nodes pods are on machines apart and not two of them are away by plan; each runs a member of etcd, so the image has
+    etcd too.
     """
-    wanted = _wanted(name=name, image=image, storage=storage, nodes=nodes, etcd_image=etcd_image)
-    click.echo(kubernetes(wanted), nl=False)
+    click.echo(kubernetes(_wanted(name=name, image=image, storage=storage, nodes=nodes)), nl=False)
     hint("kubectl apply -f -")
 
 
-@click.command("prometheus", epilog=f"Example: braid generate prometheus --target node1:{ADMIN_PORT}")
+@click.command(
+    "prometheus", epilog=f"Example: braid generate prometheus --target node1:{ADMIN_PORT} --target node2:{ADMIN_PORT}"
+)
 @NAME
-@click.option("--target", default=f"127.0.0.1:{ADMIN_PORT}", show_default=True, help="The node's admin port.")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    default=(f"127.0.0.1:{ADMIN_PORT}",),
+    show_default=True,
+    help="A node's admin port; once for each node.",
+)
 @click.option("--token-file", default="", help="Where Prometheus finds the admin token.")
+@click.option("--rules", "wants_rules", is_flag=True, help="Alerts and recordings instead: a file for rule_files.")
+@NODES
 @QUIET
-def prometheus_(name: str, target: str, token_file: str) -> None:
-    """What Prometheus needs to collect a node's figures."""
-    click.echo(prometheus(_wanted(name=name, admin=target, token_file=token_file)), nl=False)
-    hint("braid generate grafana")
+def prometheus_(name: str, targets: tuple[str, ...], token_file: str, nodes: int, *, wants_rules: bool) -> None:
+    """What Prometheus needs to collect nodes' figures, and with --rules what it is to alert of.
+
+    Alerts of a cluster are among the rules with --nodes, or several targets.
+    """
+    if wants_rules:
+        click.echo(rules(name, of_cluster=nodes > 1 or len(targets) > 1), nl=False)
+        hint(f"promtool check rules {name}-rules.yml")
+        return
+    click.echo(prometheus(_wanted(name=name, admin=targets, token_file=token_file)), nl=False)
+    hint("braid generate prometheus --rules")
 
 
 @click.command("grafana", epilog="Example: braid generate grafana > braidlog-dashboard.json")
