@@ -11,7 +11,7 @@ from tests.storage.building import IDENTITY, NOW, batch, make_partition, small
 
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.commit import Flusher, GroupCommit
+from braidlog.storage.commit import SHARED_FROM, Flusher, GroupCommit
 from braidlog.storage.files import OsDisk
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
@@ -145,6 +145,33 @@ def test_submitted_partitions_are_synced_and_told() -> None:
     with pytest.raises(BrokerError) as caught:
         flusher.submit(partition)
     assert caught.value.reason is Reason.LOG_CLOSED
+
+
+class MetWhileSyncing:
+    """A `Syncable` whose sync ends when another one's has begun."""
+
+    settings = small()
+    durable_offset = unsynced_bytes = 0
+
+    def __init__(self, together: threading.Barrier) -> None:
+        self._together = together
+
+    def sync(self, upto: int | None = None) -> int:
+        self._together.wait(DEADLINE)
+        return 0
+
+
+def test_many_partitions_are_synced_side_by_side() -> None:
+    flusher = Flusher(ManualClock())
+    together, told = threading.Barrier(2), threading.Semaphore(0)
+    with flusher._wake:  # it begins with all of them
+        for _ in range(2 * SHARED_FROM):
+            flusher.submit(MetWhileSyncing(together), lambda fault: told.release())
+    for _ in range(2 * SHARED_FROM):
+        assert told.acquire(timeout=DEADLINE)
+    flusher.stop()
+    assert sum(flusher.seconds.counts) == 2 * SHARED_FROM
+    assert not any(each.name.startswith("braidlog-syncer") for each in threading.enumerate())
 
 
 def test_requests_that_come_during_a_sync_share_the_next(monkeypatch: pytest.MonkeyPatch) -> None:

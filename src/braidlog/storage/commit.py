@@ -9,7 +9,8 @@ loop), and for syncs that nobody waits for: intervals and windows.
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -20,6 +21,9 @@ from braidlog.storage.partition import PartitionLog
 
 Done = Callable[[StorageFault | None], None]
 IDLE_SECONDS = 60.0
+SHARED_FROM = 16
+"""So many partitions at once are synced on several threads: a file system writes its journal once for all who wait for it."""
+SYNCERS = 8
 
 
 class _Waiter:
@@ -80,7 +84,8 @@ class GroupCommit:
 
 
 class Flusher:
-    """One thread that syncs partitions and their like: on request, at intervals, and when too much is un-synced."""
+    """One thread that syncs partitions and their like: on request, at intervals, and when too much is un-synced. Many that are
+    due together (a node that has taken over a thousand partitions) are shared out to more threads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -89,6 +94,7 @@ class Flusher:
         self._due: dict[Syncable, float] = {}
         self._windows: set[Syncable] = set()
         self._stopping = False
+        self._syncers: ThreadPoolExecutor | None = None
         self.seconds = Seconds()
         """What its syncs took."""
         self._thread = threading.Thread(target=self._run, name="braidlog-flusher", daemon=True)
@@ -126,6 +132,8 @@ class Flusher:
             self._stopping = True
             self._wake.notify()
         self._thread.join()
+        if self._syncers is not None:
+            self._syncers.shutdown()
 
     def _run(self) -> None:
         while True:
@@ -139,11 +147,8 @@ class Flusher:
                 for partition in [p for p, due in self._due.items() if due <= now]:
                     del self._due[partition]
                     batch.setdefault(partition, [])
-            for partition, waiting in batch.items():
-                fault = self._sync(partition)
-                self._windows.discard(partition)
-                for done in waiting:
-                    done(fault)
+            for seconds in self._sync_all(batch):
+                self.seconds.note(seconds)
 
     def _has_work(self) -> bool:
         return self._stopping or bool(self._requests) or self._time_left() <= 0
@@ -151,11 +156,22 @@ class Flusher:
     def _time_left(self) -> float:
         return min(self._due.values(), default=self._clock.monotonic() + IDLE_SECONDS) - self._clock.monotonic()
 
-    def _sync(self, partition: Syncable) -> StorageFault | None:
-        began = self._clock.monotonic()
+    def _sync_all(self, batch: dict[Syncable, list[Done]]) -> Iterable[float]:
+        """What each sync took."""
+        if len(batch) < SHARED_FROM:
+            return map(self._sync, batch, batch.values())
+        if self._syncers is None:
+            self._syncers = ThreadPoolExecutor(SYNCERS, "braidlog-syncer")
+        return self._syncers.map(self._sync, batch, batch.values())
+
+    def _sync(self, partition: Syncable, waiting: list[Done]) -> float:
+        began, fault = self._clock.monotonic(), None
         try:
             partition.sync()
-        except StorageFault as fault:
-            return fault  # the partition has stopped; every later append says why
-        self.seconds.note(self._clock.monotonic() - began)
-        return None
+        except StorageFault as error:
+            fault = error  # the partition has stopped; every later append says why
+        took = self._clock.monotonic() - began
+        self._windows.discard(partition)
+        for done in waiting:
+            done(fault)
+        return took
