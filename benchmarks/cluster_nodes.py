@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from braidlog.server.etcd.cluster_store import MEMBER_FOLDER
 from braidlog.server.etcd.member import stop_member
@@ -158,21 +158,48 @@ def processor_seconds(pid: int) -> float:
 # -- what a node says --------------------------------------------------------------------------------------------
 
 
+class Line:
+    """One connection to a node, ours or another's, with one question at a time."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._connection = ClientConnection("bench")
+        self._socket = socket.create_connection(address, ASK_SECONDS_MAX)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def ask(self, question: Message, version: int = METADATA_VERSION) -> Any:  # noqa: ANN401 - each has its own
+        """The answer; None if there is none."""
+        connection = self._connection
+        with contextlib.suppress(OSError):
+            self._socket.sendall(connection.request(question, version))
+            while data := self._socket.recv(RECEIVE_BYTES):
+                connection.receive(data)
+                said = connection.next_event()
+                if said is not NEED_DATA:
+                    return said.message
+        return None
+
+
 def ask(address: tuple[str, int], question: Message, version: int = METADATA_VERSION) -> Any:  # noqa: ANN401 - each has its own
-    """The answer of one node, ours or another's; None if there is none."""
-    connection = ClientConnection("bench")
-    with contextlib.suppress(OSError), socket.create_connection(address, ASK_SECONDS_MAX) as line:
-        line.sendall(connection.request(question, version))
-        while data := line.recv(RECEIVE_BYTES):
-            connection.receive(data)
-            said = connection.next_event()
-            if said is not NEED_DATA:
-                return said.message
+    """The answer of one node over a connection of its own; None if there is none."""
+    with contextlib.suppress(OSError), Line(address) as line:
+        return line.ask(question, version)
     return None
 
 
 def partitions_by(address: tuple[str, int], topic: str) -> list[PartitionState]:
-    said = ask(address, MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False))
+    return states_of(ask(address, about(topic)))
+
+
+def about(topic: str) -> MetadataRequest:
+    return MetadataRequest([MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+
+
+def states_of(said: Any) -> list[PartitionState]:  # noqa: ANN401 - the answer to `about`, or None
     found = () if said is None else said.topics[0].partitions
     ordered = sorted(found, key=lambda each: int(each.partition_index))
     return [PartitionState(each.leader_id, each.leader_epoch, tuple(sorted(each.isr_nodes))) for each in ordered]
