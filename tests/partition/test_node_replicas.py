@@ -308,6 +308,41 @@ def test_epochs_of_many_partitions_begin_with_one_save(monkeypatch: pytest.Monke
     assert len(synced) < 10, "less than one for each of ten"
 
 
+def test_what_changes_for_many_partitions_is_told_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(partitions=100)
+    node = cluster[2]
+    cluster.kill(1)
+    turned: list[int] = []
+
+    def slow_clock() -> float:
+        turned.append(0)
+        return len(turned) / 1_000
+
+    monkeypatch.setattr(cluster.world, "monotonic", slow_clock)
+    for each in node.replicas.partitions:
+        known = node.metadata.image.topics["a"].assignments[each.number]
+        leader = 3 if each.number % 4 == 0 else 2
+        event = e.AssignPartition(
+            topic="a",
+            partition=each.number,
+            leader_epoch=known.leader_epoch,
+            partition_epoch=known.partition_epoch,
+            after=known.led_by(leader),
+        )
+        node.metadata.image.apply(event)
+    node.replicas.follow()
+    epochs = {each.number: each.replicated.replica.epoch for each in node.replicas.partitions}
+    late = sorted(number for number, epoch in epochs.items() if epoch == 1)
+    assert 10 < len(late) < 90, "the loop turns in between"
+    assert {*range(0, 100, 4)} <= {*late}, "what it leads itself comes first"
+    asked = node.hosting.hosted("a", late[0])
+    assert isinstance(asked, ClusterPartition)
+    node.replicas.received(3, asked.key, Refused(Question(2, 0, 3, 1, 0, 0, 0), Refusal.UNKNOWN_EPOCH, 2))
+    assert asked.replicated.replica.epoch == 2, "whoever is asked about hears of it first"
+    cluster.world.settle()
+    assert {each.replicated.replica.epoch for each in node.replicas.partitions} == {2}
+
+
 def test_followers_save_the_epochs_of_what_they_copy_together() -> None:
     cluster = Cluster(partitions=20)
     disk = cluster[2].disk

@@ -5,8 +5,9 @@ dead, who leads. Invariants: nothing is acted on before the node is registered; 
 and not heard of is asked for again by the partition's own ticks, never by this.
 """
 
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
 from braidlog.cluster import proposals
@@ -33,6 +34,8 @@ from braidlog.storage.folder import DataFolder
 TICK_SECONDS: Final = 0.3
 GATHER_SECONDS: Final = 0.02
 """Changes of in-sync sets that come within this time are one entry of the metadata."""
+SLICE_SECONDS: Final = 0.005
+TOLD_AT_ONCE: Final = 20
 PROPOSED_MAX: Final = 1_000
 """Changes in one entry, which has a largest size."""
 
@@ -85,6 +88,9 @@ class NodeReplicas:
         self._changes: dict[Key, Wanted[SetChange]] = {}
         self._said: dict[Key, Wanted[Resign | TellEnd]] = {}
         self._is_proposing = False
+        self._behind: dict[ClusterPartition, None] = {}
+        """Partitions that have not been told yet what the metadata says."""
+        self._is_following = False
         self._beginning: Begun = []
         self._is_beginning = False
 
@@ -107,18 +113,46 @@ class NodeReplicas:
         self.follow()
 
     def follow(self) -> None:
-        """Tell every partition what the metadata says of it now, if it does not know."""
+        """Tell every partition what the metadata says of it now, if it does not know: those first that this node is to lead, and
+        of many the others later, in slices of the loop's time."""
         if self.incarnation is None:
             return
+        news = sorted(self._news(self.partitions), key=lambda each: each[1].assignment.leader != self.number)
+        self._behind = dict.fromkeys(partition for partition, _ in news)
+        self._follow_some()
+        if self._behind and not self._is_following:
+            self._is_following = True
+            self.spawn(self._follow_rest(), "follow")
+
+    async def _follow_rest(self) -> None:
+        while self._behind:
+            await breathe()
+            self._follow_some()
+        self._is_following = False
+
+    def _follow_some(self) -> None:
+        until = self.world.monotonic() + SLICE_SECONDS
+        while self._behind and self.world.monotonic() < until:
+            self._catch_up(list(islice(self._behind, TOLD_AT_ONCE)))
+
+    def _catch_up(self, partitions: Sequence[ClusterPartition]) -> None:
+        """By the metadata as it is now, which may be newer than what made them late."""
+        for each in partitions:
+            self._behind.pop(each, None)
+        if self.incarnation is not None:
+            for each, told in self._news(partitions):
+                each.tell(told)
+
+    def _news(self, partitions: Iterable[ClusterPartition]) -> Iterator[tuple[ClusterPartition, Assigned]]:
         image = self._metadata.image
         incarnations = image.cluster.incarnations()
-        for each in self.partitions:
+        for each in partitions:
             topic = image.topics.get(each.topic)
             if topic is None or topic.topic_id != each.topic_id:
                 continue
             told = Assigned(topic.assignments[each.number], incarnations, topic.min_in_sync)
             if told != each.replicated.replica.assigned:
-                each.tell(told)
+                yield each, told
 
     def received(self, node: int, key: Key, message: Between | CorruptAnswer) -> None:
         """A peer says something about a partition."""
@@ -127,6 +161,8 @@ class NodeReplicas:
         name = self._hosting.name_of(key[0].hex())
         found = None if name is None else self._hosting.hosted(name, key[1])
         if isinstance(found, ClusterPartition):
+            if found in self._behind:  # others know of an epoch that it has to hear of first
+                self._catch_up([found])
             found.tell(message)
         elif isinstance(message, Fetch):  # we have not heard of it yet, or it is gone: silence would be waited for
             self.send(node, key, Refused(message, Refusal.UNKNOWN_REPLICA, 0))
