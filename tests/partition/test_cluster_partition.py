@@ -425,6 +425,20 @@ def test_an_epoch_that_was_begun_for_records_that_never_came_is_known(monkeypatc
     assert replica.log.epochs == ((1, 0),)
 
 
+def test_what_comes_for_a_log_that_was_closed_meanwhile_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that stops closes its logs beside the loop."""
+    peers = Peers()
+    monkeypatch.setattr(peers[3], "is_slow_to_begin", True)
+    peers[1].append(b"x")
+    peers.carry()
+    log = peers[3].partition.log
+    peers[3].folder.begin_epochs([(log, 1)])
+    log.close()
+    peers[3].partition.epoch_begun(1, None)
+    assert log.end_offset == 0
+    assert peers[3].partition.replicated.replica.log.end == 0
+
+
 def test_records_of_several_epochs_are_taken_epoch_by_epoch() -> None:
     peers = Peers()
     peers.away = {3}

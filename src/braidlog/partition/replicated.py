@@ -269,7 +269,7 @@ class ReplicatedPartition:
             raise error
         if isinstance(error, ProtocolError) and isinstance(message, Fetched):
             self.tell(CorruptAnswer(message.question))
-        elif not isinstance(error, StorageFault):
+        elif not isinstance(error, StorageFault) and not self.log.is_closed:  # a closed one has nothing more to say
             raise error
 
     def append(self, token: int, data: bytes, *, needs_all: bool = True) -> None:

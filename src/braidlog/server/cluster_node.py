@@ -35,7 +35,7 @@ from braidlog.model.world import World
 from braidlog.partition.cluster_partition import ClusterPartition, Key
 from braidlog.partition.handing_over import HandingOver
 from braidlog.partition.hosted import Role
-from braidlog.partition.node_replicas import NodeReplicas
+from braidlog.partition.node_replicas import NodeReplicas, Nowhere
 from braidlog.replication.swim import Members
 from braidlog.server.budget import Budget
 from braidlog.server.connection_limits import ConnectionLimits
@@ -320,10 +320,11 @@ class ClusterNode:
         """Nobody is heard any more, and nobody is told anything."""
         if self._listener is not None:
             listener, self._listener = self._listener, None
+            self.replicas.transport = Nowhere()
+            await listener.stop(0)
             await self.gossip.stop()
             await self.calls.stop()
             await self.peers.stop()
-            await listener.stop(0)
 
     async def stopped_cleanly(self) -> None:
         """Everything is closed and on the disk."""

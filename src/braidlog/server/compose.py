@@ -14,8 +14,6 @@ from functools import partial
 from importlib import metadata
 from typing import Final
 
-import msgspec
-
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, open_services
@@ -47,7 +45,7 @@ from braidlog.server.rewriting import WorkerRewriting
 from braidlog.server.session import Session
 from braidlog.server.upkeep import IdlePartitions, keep_up, keep_up_partitions
 from braidlog.server.wirelog import WatchedSession, open_wire_log
-from braidlog.server.worker_process import WorkerProcess, WorkerSettings
+from braidlog.server.worker_process import WorkerProcess
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
@@ -64,8 +62,6 @@ VERSION: Final = metadata.version("braidlog")
 EXPIRE_SECONDS = 1.0
 TELL_SECONDS = 10.0
 RETAIN_SECONDS = 30.0
-UPKEEP_SECONDS_MAX: Final = 3600.0
-"""For one new segment of a compaction; and to wait behind others."""
 UPKEEP_NICENESS: Final = 10
 RETRY_SECONDS = 5.0
 """Between two attempts to open what could not be opened."""
@@ -134,7 +130,7 @@ class Server:
         self._worker = WorkerProcess(config.worker, self._budget)
         self._tasks.spawn(self._worker.run(), "worker")
         # A process of its own: no client waits behind a compaction.
-        upkeep = self._upkeep = WorkerProcess(_for_upkeep(config.worker), self._budget, niceness=UPKEEP_NICENESS)
+        upkeep = self._upkeep = WorkerProcess(config.worker.for_upkeep(), self._budget, niceness=UPKEEP_NICENESS)
         self._tasks.spawn(upkeep.run(), "upkeep worker")
         self._folder.rewriter = partial(WorkerRewriting, upkeep, asyncio.get_running_loop())
         around = Around(
@@ -432,8 +428,6 @@ class Server:
 
     async def _close(self, services: Services) -> list[StorageFault]:
         """Close all that is in the folder; returns why a partition could not be."""
-        if self._cluster is not None:
-            await self._cluster.disconnect()
         services.keyvalue.close()
         faults = await close_partitions(services.hosting, services.world)
         services.hosting.close()
@@ -454,17 +448,23 @@ class Server:
         if was_serving:
             log.info("stopped in %.1f s", self._clock.monotonic() - began)
 
+    async def _disconnect(self) -> None:
+        """Nobody is heard any more, clients nor nodes. Before tasks are stopped: what others say would begin new ones."""
+        for listener in self.listeners.values():
+            await listener.stop(self.config.drain_seconds)
+        self.listeners.clear()
+        if self.services is not None:
+            await _offline_by_fault(self.services.keyvalue.drain, "kv-feed")
+        if self._cluster is not None:
+            await self._cluster.disconnect()
+
     async def _stop(self) -> None:
         """Raises if something could not be made durable, when all else is closed."""
         close_all(self._bound)  # of a start that failed
         if self._console is not None:
             console, self._console = self._console, None
             await console.stop()
-        for listener in self.listeners.values():
-            await listener.stop(self.config.drain_seconds)
-        self.listeners.clear()
-        if self.services is not None:
-            await _offline_by_fault(self.services.keyvalue.drain, "kv-feed")
+        await self._disconnect()
         await self._tasks.stop()
         if self._scrubber is not None and not self._scrubber.progress.is_done:
             await _offline_by_fault(partial(asyncio.to_thread, self._scrubber.save), "scrub")
@@ -494,7 +494,3 @@ async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) ->
         await work()
     except StorageFault as fault:
         log.error("%s: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
-
-
-def _for_upkeep(settings: WorkerSettings) -> WorkerSettings:
-    return msgspec.structs.replace(settings, job_seconds_max=UPKEEP_SECONDS_MAX, wait_seconds_max=UPKEEP_SECONDS_MAX)

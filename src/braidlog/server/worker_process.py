@@ -35,6 +35,7 @@ AGAIN_SECONDS_MAX: Final = 10.0
 STREAM_BYTES: Final = 1024 * 1024
 ANSWERS_PART: Final = 8
 """Of the memory budget, one in so many bytes may be of answers that are still in use when the next job is begun."""
+UPKEEP_SECONDS_MAX: Final = 3600.0
 
 
 class WorkerSettings(msgspec.Struct, frozen=True):
@@ -50,6 +51,10 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     """That wait; more are refused."""
     queue_bytes_max: int = 64 * 1024 * 1024
     """Of the jobs that wait and the one that is done, together; more are refused."""
+
+    def for_upkeep(self) -> "WorkerSettings":
+        """A job is one new segment of a compaction, and waits behind others of that size."""
+        return msgspec.structs.replace(self, job_seconds_max=UPKEEP_SECONDS_MAX, wait_seconds_max=UPKEEP_SECONDS_MAX)
 
 
 class _Waiting:
