@@ -4,7 +4,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,13 +22,16 @@ from braidlog import connect
 from braidlog.broker.services import Services
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterPartition as ClusterInfoPartition
+from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.events import FenceNode
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.append import Acks
 from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.hosted import Role
 from braidlog.replication.assignment import Assignment
+from braidlog.server import cluster_node
 from braidlog.server.compose import Server
+from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.testing.cluster_process import ClusterProcess
 
 SECONDS_MAX = 60.0
@@ -188,6 +191,40 @@ def test_a_node_that_is_alone_in_its_cluster_leads_before_it_listens(tmp_path: P
         assert (cluster := nodes.servers[1]._cluster) is not None
         assert cluster.peers.adapter._throttle._rate is nodes.services(1).replication_rate
         await nodes.stop(1)
+
+    asyncio.run(scene())
+
+
+def test_a_node_is_ready_when_the_others_know_of_it(
+    tmp_path: Path, etcd: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or whoever waits for it, and then makes a topic with a replica on it, is told by another that there are too few."""
+    monkeypatch.setattr(cluster_node, "KNOWN_SECONDS_MAX", SECONDS_MAX)
+    asked: list[list[int]] = []
+    unaware = GossipThread.unaware
+
+    def noted(gossip: GossipThread, members: Sequence[tuple[int, int]]) -> list[int]:
+        asked.append(unaware(gossip, members))
+        return asked[-1]
+
+    monkeypatch.setattr(GossipThread, "unaware", noted)
+
+    async def scene() -> None:
+        nodes = ThreeNodes(tmp_path, etcd.url, "known")
+        await nodes.start(1)
+        store, known = nodes.services(1).metadata._store, nodes.services(1).metadata.image.cluster.nodes
+        assert isinstance(store, EtcdStore)
+        arrived, store.arrived = store.arrived, lambda: None
+        starting = asyncio.create_task(nodes.start(2))
+        await nodes.until(lambda: len(asked) > 3 and asked[-1] == [1])
+        assert not starting.done()
+        assert 2 not in known()
+        store.arrived = arrived
+        arrived()
+        await starting
+        assert 2 in known()
+        for number in (2, 1):
+            await nodes.stop(number)
 
     asyncio.run(scene())
 

@@ -60,6 +60,8 @@ DRAIN_SECONDS_MAX: Final = 10.0
 NAMED_MAX: Final = 100
 LEAD_SECONDS_MAX: Final = 5.0
 """How long a start waits for the leaderships that nobody else can have."""
+KNOWN_SECONDS_MAX: Final = 3.0
+"""How long it waits, then, for the others to know of this node; one that has just died, and is not fenced yet, never will."""
 LOOK_SECONDS: Final = 0.02
 PEER_CONNECTIONS_MAX: Final = 1_000
 
@@ -234,10 +236,21 @@ class ClusterNode:
         self._tasks.spawn(self.controller.run(), "controller")
         leases = self._store.leases(self._members, self.gossip.tell, self.controller.lost_lease)
         self._tasks.spawn(leases.run(), "leases")
-        until = self._world.monotonic() + LEAD_SECONDS_MAX
-        while self._is_to_lead() and self._world.monotonic() < until:
-            await self._world.wakeup().wait(LOOK_SECONDS)
+        await self._while(self._is_to_lead, LEAD_SECONDS_MAX)
+        await self._while(self._unaware, KNOWN_SECONDS_MAX)
+        if late := self._unaware():
+            log.warning("node %d is ready; nodes %s may not know of it yet", self.number, ", ".join(map(str, late)))
         self.has_joined = True
+
+    async def _while(self, is_so: Callable[[], object], seconds_max: float) -> None:
+        """Wait until it is so no more, or the time is over."""
+        until = self._world.monotonic() + seconds_max
+        while is_so() and self._world.monotonic() < until:
+            await self._world.wakeup().wait(LOOK_SECONDS)
+
+    def _unaware(self) -> list[int]:
+        """Who has not heard yet that this node is there: asked for a topic with a replica on it, they would say no."""
+        return self.gossip.unaware(self._living())
 
     def _is_to_lead(self) -> bool:
         """Whether a partition waits for this node to lead it: its clients would be told to come again."""

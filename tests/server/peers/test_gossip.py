@@ -93,9 +93,8 @@ def never_late(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_all_hear_of_each_other_and_agree() -> None:
     async with party(1, 2, 3) as nodes:
         await nodes.gather()
-        await until(lambda: all(not node.other_views() for node in nodes.nodes.values()))
-        nodes.nodes[1].tell(swim.Members(MEMBERS.nodes[:2]))
-        assert nodes.nodes[1].other_views() == [2]
+        await until(lambda: all(not node.unaware(MEMBERS.nodes) for node in nodes.nodes.values()))
+        assert nodes.nodes[1].unaware(MEMBERS.nodes[:2]) == [2], "it knows of a third"
         assert not any(nodes.verdicts.values())
         assert all(not node.clock_trouble() for node in nodes.nodes.values())
 

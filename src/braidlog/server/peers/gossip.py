@@ -201,9 +201,10 @@ class Gossip:
             "set it (NTP); until then nothing is let go here for its age"
         )
 
-    def other_views(self) -> list[int]:
-        """The nodes whose last word was of other members than ours: they or we have not heard the latest."""
-        return sorted(node for node, told in list(self._told_hashes.items()) if told != self._members_hash)
+    def unaware(self, members: Sequence[tuple[int, int]]) -> list[int]:
+        """Those of `members` that have not said yet that they know of exactly these."""
+        wanted, told = members_hash(members), dict(self._told_hashes)
+        return [node for node, _ in members if node != self.node and told.get(node) != wanted]
 
 
 def to_wire(message: swim.PingRequest | swim.WitnessReport) -> m.PingRequest | m.Ack:

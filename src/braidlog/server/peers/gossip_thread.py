@@ -125,8 +125,8 @@ class GossipThread:
     def clock_trouble(self) -> str:
         return "" if self._gossip is None else self._gossip.clock_trouble()
 
-    def other_views(self) -> list[int]:
-        return [] if self._gossip is None else self._gossip.other_views()
+    def unaware(self, members: Sequence[tuple[int, int]]) -> list[int]:
+        return [] if self._gossip is None else self._gossip.unaware(members)
 
     # -- whether the node's loop turns -------------------------------------------------------------------------
 
