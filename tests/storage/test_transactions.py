@@ -29,6 +29,21 @@ def test_the_stable_offset_waits_for_the_oldest_open_transaction() -> None:
     assert index.aborted_image() == [Aborted(2, 12, 15, 16)]
 
 
+def test_an_end_that_is_not_committed_may_be_taken_back() -> None:
+    index = TransactionIndex()
+    begin(index, 1, 10)
+    begin(index, 2, 11)
+    end(index, 2, 12, commit=True)
+    end(index, 1, 13, commit=False)
+    assert [index.last_stable_offset(end) for end in (12, 13, 14)] == [10, 10, 14]
+    index.settle(13)
+    assert index.ended_image() == [(13, 10)]
+    again = TransactionIndex(index.open_image(), index.aborted_image(), index.ended_image())
+    assert [again.last_stable_offset(end) for end in (13, 14)] == [10, 14]
+    again.settle(14)
+    assert again.ended_image() == []
+
+
 def test_plain_batches_and_stray_markers_change_nothing() -> None:
     index = TransactionIndex()
     index.apply(read_header(batch(b"v")), commit=None)

@@ -204,7 +204,7 @@ class HostedPartition:
     @property
     def last_stable_offset(self) -> int:
         held = self._held
-        return self.high_watermark if isinstance(held, Rest) else min(held.last_stable_offset, self.high_watermark)
+        return self.high_watermark if isinstance(held, Rest) else held.stable_below(self.high_watermark)
 
     @property
     def size_bytes(self) -> int:

@@ -147,7 +147,7 @@ class Compaction:
 
 def compaction_limit(partition: PartitionLog) -> int:
     """What is not committed may be truncated, and must not have taken the place of what is."""
-    return min(partition.durable_offset, partition.last_stable_offset, partition.watermark)
+    return partition.stable_below(min(partition.durable_offset, partition.watermark))
 
 
 def compactable(partition: PartitionLog, now_ms: int) -> list[Segment]:

@@ -189,7 +189,7 @@ class Topic:
 
     def _next_slice(self, source: PartitionLog, position: int, *, committed_only: bool) -> FileSlice | None:
         end = self._readable_end(source)
-        upto = min(end, source.last_stable_offset) if committed_only else end
+        upto = source.stable_below(end) if committed_only else end
         return source.slice_at(position, READ_BYTES, upto=upto)
 
     def follow(

@@ -138,8 +138,12 @@ class PartitionLog:
     @property
     def last_stable_offset(self) -> int:
         """Committed readers may go so far: no transaction is open below, except one that began before the start."""
+        return self.stable_below(self.end_offset)
+
+    def stable_below(self, committed: int) -> int:
+        """The same below `committed`: the end of a transaction that is not below it may be taken back, and does not count."""
         with self._lock:
-            stable = self._state.transactions.last_stable_offset(self._state.end_offset)
+            stable = self._state.transactions.last_stable_offset(min(self._state.end_offset, committed))
             return max(stable, self._state.start_offset)
 
     @property

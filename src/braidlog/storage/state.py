@@ -56,6 +56,8 @@ class StateImage(msgspec.Struct, kw_only=True):
     producers: list[Producer] = []
     open_transactions: list[tuple[int, int]] = []
     aborted_transactions: list[Aborted] = []
+    ended_transactions: list[tuple[int, int]] = []
+    """Marker and first offset of those whose marker was not known to be committed."""
 
     @property
     def is_intent(self) -> bool:
@@ -76,13 +78,16 @@ class PartitionState:
         self.epochs = EpochHistory(image.epochs)
         self.begun = image.begun
         self.producers = ProducerTable(image.producers)
-        self.transactions = TransactionIndex(image.open_transactions, image.aborted_transactions)
+        self.transactions = TransactionIndex(
+            image.open_transactions, image.aborted_transactions, image.ended_transactions
+        )
 
     def apply(self, header: BatchHeader, *, commit: bool | None, now_ms: int | None = None) -> None:
         """Take note of one more batch at the end of the log; `now_ms` if it is written now."""
         if header.producer_id != NO_PRODUCER:
             self.producers.apply(header, now_ms)
             self.transactions.apply(header, commit=commit)
+            self.transactions.settle(self.watermark)
         self.end_offset = header.next_offset
 
     def advance_start(self, start_offset: int) -> None:
@@ -108,6 +113,7 @@ class PartitionState:
             producers=self.producers.image(),
             open_transactions=self.transactions.open_image(),
             aborted_transactions=self.transactions.aborted_image(),
+            ended_transactions=self.transactions.ended_image(),
         )
 
 

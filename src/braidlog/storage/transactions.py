@@ -1,10 +1,12 @@
 """Transactions as one partition sees them: which are open, which were aborted where.
 
-Knows: first offset of each open transaction, ranges of the aborted ones. Refuses to know: coordinators and timeouts.
-Invariant: like the producer table, a fold over the batches of the log.
+Knows: first offset of each open transaction, ranges of the aborted ones, which ends may still be taken back. Refuses to know:
+coordinators and timeouts.
+Invariant: like the producer table, a fold over the batches of the log, and over what of them is known to be committed.
 """
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -34,15 +36,25 @@ def ranges(aborted: Iterable[Aborted]) -> list[AbortedRange]:
 class TransactionIndex:
     """What a reader of committed records needs to know."""
 
-    def __init__(self, opened: Iterable[tuple[int, int]] = (), aborted: Iterable[Aborted] = ()) -> None:
+    def __init__(
+        self,
+        opened: Iterable[tuple[int, int]] = (),
+        aborted: Iterable[Aborted] = (),
+        ended: Iterable[tuple[int, int]] = (),
+    ) -> None:
         self._open = dict(opened)
         self._aborted = list(aborted)
+        self._ended = deque(ended)
+        """Offset of the marker, first offset: of those whose marker was not known to be committed when it was last looked."""
 
     def open_image(self) -> list[tuple[int, int]]:
         return list(self._open.items())
 
     def aborted_image(self) -> list[Aborted]:
         return list(self._aborted)
+
+    def ended_image(self) -> list[tuple[int, int]]:
+        return list(self._ended)
 
     def apply(self, header: BatchHeader, *, commit: bool | None) -> None:
         """Take note of a batch that is in the log; `commit` is None for data and tells what a marker says."""
@@ -51,13 +63,23 @@ class TransactionIndex:
                 self._open.setdefault(header.producer_id, header.base_offset)
             return
         first = self._open.pop(header.producer_id, None)
-        if not commit and first is not None:
+        if first is None:
+            return
+        self._ended.append((header.last_offset, first))
+        if not commit:
             stable = self.last_stable_offset(header.next_offset)
             self._aborted.append(Aborted(header.producer_id, first, header.last_offset, stable))
 
+    def settle(self, committed: int) -> None:
+        """Markers below this offset stay."""
+        while self._ended and self._ended[0][0] < committed:
+            self._ended.popleft()
+
     def last_stable_offset(self, end_offset: int) -> int:
-        """No transaction is open below this offset: committed readers may go so far."""
-        return min(min(self._open.values(), default=end_offset), end_offset)
+        """No transaction is open below this offset: committed readers may go so far. One whose marker is not below `end_offset`
+        counts as open: a new leader may take that marker back."""
+        undecided = (first for at, first in self._ended if at >= end_offset)
+        return min((end_offset, *self._open.values(), *undecided))
 
     def open_producers(self) -> Iterable[int]:
         return self._open.keys()

@@ -158,7 +158,7 @@ class FolderLog:
         end = partition.end_offset
         if partition.settings.flush is Flush.ACK:
             end = min(end, _durable_end(partition))
-        return min(end, partition.last_stable_offset) if self._committed_only else end
+        return partition.stable_below(end) if self._committed_only else end
 
     def at_times(self, wanted: Mapping[Place, int]) -> dict[Place, int | None]:
         return {place: self._at_time(place, time_ms) for place, time_ms in wanted.items()}
