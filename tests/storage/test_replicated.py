@@ -10,6 +10,7 @@ from tests.storage.test_compaction import Setting, rows
 from braidlog.codec.batch import empty_batch, iter_batches, read_header
 from braidlog.codec.records import select_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.storage.head import DATA_START
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
 from braidlog.testing.disk import Crash, SimulatedDisk
@@ -154,11 +155,71 @@ def test_a_damaged_log_is_given_up_whole_and_takes_records_again() -> None:
         partition.check_again(1)
     with pytest.raises(StorageFault):
         partition.restart_at(0, now_ms=NOW)
-    partition.restart_at(0, now_ms=NOW, gives_up_damage=True)
+    partition.restart_at(0, now_ms=NOW, sets_aside=True)
     follow(partition, leaders(0, b"a", epoch=2))
     partition.sync()
     for each in (partition, open_partition(disk.after_kill())):
         assert (each.start_offset, each.end_offset, each.damages) == (0, 1, [])
+
+
+def damaged_copy(disk: SimulatedDisk) -> tuple[PartitionLog, set[bytes]]:
+    """A log of two segments, one of them damaged; and what is in its files."""
+    partition = replica(disk)
+    follow(partition, leaders(0, bytes(3000)), leaders(1, bytes(3000)))
+    partition.sync()
+    files = [segment.path for segment in partition.segments]
+    disk.flip_bit(files[0], 500 * 8)
+    with pytest.raises(StorageFault):
+        partition.check_again(0)
+    return partition, {records(disk, path) for path in files}
+
+
+def records(disk: SimulatedDisk, path: str) -> bytes:
+    """All of a segment but its head, where the mark of the last sync may not be durable."""
+    return disk.content(path)[DATA_START:]
+
+
+def kept(disk: SimulatedDisk) -> set[bytes]:
+    return {records(disk, path) for path in disk.files() if path.endswith(".damaged")}
+
+
+def test_of_damaged_copies_that_are_given_up_the_last_is_kept() -> None:
+    disk = SimulatedDisk()
+    partition, before = damaged_copy(disk)
+    assert len(before) == 2
+    partition.restart_at(0, now_ms=NOW, sets_aside=True)
+    assert kept(disk) == before
+    assert len(partition.report.set_aside) == 2
+    follow(partition, leaders(0, b"other"))
+    partition.sync()
+    (segment,) = partition.segments
+    second = records(disk, segment.path)
+    partition.restart_at(0, now_ms=NOW + 1, sets_aside=True)
+    again = open_partition(disk.after_kill())
+    assert kept(disk) == {second}
+    assert again.report.set_aside == partition.report.set_aside == [f"{0:020d}.log.{NOW + 1}.damaged"]
+    partition.restart_at(7, now_ms=NOW + 2)
+    assert kept(disk) == {second}, "a whole copy that is given up takes nothing with it, and is not kept"
+
+
+def test_no_crash_loses_a_damaged_copy_that_is_being_set_aside() -> None:
+    states = 0
+    for number in itertools.count(1):
+        disk = SimulatedDisk()
+        partition, before = damaged_copy(disk)
+        disk.stop_at = len(disk.operations) + number
+        try:
+            partition.restart_at(0, now_ms=NOW, sets_aside=True)
+        except Crash:
+            for label, left in disk.crash_states():
+                states += 1
+                open_partition(left)
+                found = {records(left, path) for path in left.files()}
+                assert before <= found, f"{label}, operation {number}"
+                assert kept(left) in (before, set())
+        else:
+            break
+    assert states > 50
 
 
 def test_a_log_begins_with_the_batch_that_holds_its_start() -> None:

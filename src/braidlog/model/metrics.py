@@ -124,8 +124,8 @@ def _nodes(snapshot: Snapshot) -> Iterator[Row]:
     return (((state,), states[state]) for state in ("alive", "draining", "fenced"))
 
 
-def _leader_changes(snapshot: Snapshot) -> Iterator[Row]:
-    return (((cause,), count) for cause, count in snapshot.cluster.leader_changes.items())
+def _counts(named: Callable[[Snapshot], dict[str, int]]) -> Callable[[Snapshot], Iterator[Row]]:
+    return lambda snapshot: (((name,), count) for name, count in named(snapshot).items())
 
 
 def _forwarded(snapshot: Snapshot) -> Iterator[Row]:
@@ -365,7 +365,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         COUNTER,
         "Leaders that changed, by cause: the old one was fenced, drained or restarted, resigned, or moved; or one returned.",
         ("cause",),
-        _leader_changes,
+        _counts(lambda s: s.cluster.leader_changes),
     ),
     MetricRow(
         "braidlog_cluster_forwarded_total",
@@ -456,6 +456,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         (),
         _of_node(lambda s: s.scrub.partitions_left),
     ),
+    MetricRow("braidlog_set_aside", GAUGE, "Copies and topics set aside.", ("why",), _counts(lambda s: s.set_aside)),
     # -- the process
     MetricRow(
         "braidlog_process_cpu_seconds_total",

@@ -293,6 +293,8 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     cluster: ClusterReport
     warnings: dict[str, str] = {}
     """What is wrong while clients are served all the same, by the name of its check: a cluster's metadata, the node's clock."""
+    set_aside: dict[str, int] = {}
+    """By the reason why: copies and topics in the data folder that are out of the way until a person removes them."""
 
 
 class ConnectionReport(msgspec.Struct, frozen=True):

@@ -82,6 +82,14 @@ class Hosting:
         """Folders of topics that could not be read when the node was started, and why."""
         return self._folder.broken_topics
 
+    def set_aside(self) -> dict[str, int]:
+        """What was put out of the way in this folder and is removed by a person alone: damaged copies, strange topics."""
+        logs = (each.open_log for each in self.opened())
+        return {
+            "damaged": sum(log is not None and bool(log.report.set_aside) for log in logs),
+            "stray": len(self._folder.strays),
+        }
+
     # -- topics ----------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:

@@ -313,7 +313,7 @@ class ReplicatedPartition:
             case Truncate(end):
                 self.log.truncate(end)
             case CopyAnew():
-                self.log.restart_at(0, now_ms=self._port.wall_ms(), gives_up_damage=True)
+                self.log.restart_at(0, now_ms=self._port.wall_ms(), sets_aside=True)
             case RestartAt(offset):
                 self.log.restart_at(offset, now_ms=self._port.wall_ms())
             case Trim(start):

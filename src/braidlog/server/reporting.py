@@ -100,6 +100,7 @@ class Reporter:
         partitions_there = sum(services.hosting.partition_count(name) for name in services.hosting.names())
         is_open = Counter(hosted.is_open for hosted in services.hosting.opened())
         syncs = added(self._syncs())
+        set_aside = services.hosting.set_aside()
         return r.Snapshot(
             taken_ms=self._clock.now_ms(),
             uptime_seconds=now - self._began,
@@ -134,7 +135,8 @@ class Reporter:
             cluster=await cluster_report(
                 services.metadata, services.routing, services.hosting, services.forwarding, self._etcd()
             ),
-            warnings=self._warnings(),
+            warnings=self._warnings() | _warn_of(set_aside),
+            set_aside=set_aside,
             state_bytes_max=services.holdings.bytes_max,
         )
 
@@ -259,6 +261,14 @@ class Reporter:
             if len(rows) == r.KEYS_MAX:
                 break
         return r.Keys(rows, at if at < len(keyspace) else None, len(keyspace))
+
+
+def _warn_of(set_aside: dict[str, int]) -> dict[str, str]:
+    """In words, as a warning."""
+    if not any(set_aside.values()):
+        return {}
+    counts = f"{set_aside['damaged']} damaged copies and {set_aside['stray']} topics that the metadata does not know"
+    return {"set aside": f"{counts} are kept in the data folder; `braid doctor` names them: look, and delete them"}
 
 
 def _connection(session: Session, now: float, *, is_watched: bool) -> r.ConnectionReport:

@@ -11,6 +11,7 @@ it is taken apart. A name never becomes a path; folders are numbered.
              epochs.a epochs.b            epochs begun since the partitions' own checkpoints (storage/begun.py), if there were any
              topics/00000001/topic.a .b   name, id, settings, partitions
                             /0000/        partition 0 (storage/partition.py), if it is held here
+                            /0000/*.damaged   of a copy that was given up for another node's (storage/restart.py): never removed
                             /0000.gone    one that is held no more: removed at the latest when the folder is opened
              topics/00000002.new          a creation that was never finished: removed when the folder is opened
              topics/00000003.gone         a deletion that was never finished: likewise
@@ -45,7 +46,7 @@ TOPIC_MAGIC = b"BRAIDTOP"
 FORMAT = 1
 _NEW = ".new"
 _GONE = ".gone"
-_STRAY = ".stray"
+STRAY = ".stray"
 
 
 class FolderIdentity(msgspec.Struct, frozen=True):
@@ -96,6 +97,8 @@ class DataFolder:
         self.rewriter: Rewriter = KeyRewriting
         """Who computes compactions."""
         self.notes: list[str] = []
+        self.strays: list[str] = []
+        """Folders that were set aside, for the metadata did not know them."""
         self.broken_topics: dict[str, str] = {}
         self._topics: dict[str, tuple[str, TopicMeta]] = {}
         self._fault: StorageFault | None = None
@@ -204,7 +207,8 @@ class DataFolder:
             # A process that was killed may have left names that are seen and not durable: what is built on them must be.
             self._disk.sync_folder(shelf)
         for name in self._disk.names(shelf) if self._disk.exists(shelf) else []:
-            if name.endswith(_STRAY):
+            if name.endswith(STRAY):
+                self.strays.append(name)
                 self.notes.append(f"topics/{name}: set aside, for the metadata of this folder does not know it")
             elif name.endswith((_NEW, _GONE)):
                 self.notes.append(f"topics/{name}: a change that was never finished was undone or finished")
@@ -394,10 +398,11 @@ class DataFolder:
         """Keep a topic's folder out of the way: it is not there any more for anyone, and nothing of it is lost."""
         folder, _ = self._find(name)
         del self._topics[name]
-        self.notes.append(f"topic {name!r} is not in the metadata of this node: its folder is kept as {folder}{_STRAY}")
+        self.notes.append(f"topic {name!r} is not in the metadata of this node: its folder is kept as {folder}{STRAY}")
         with self._no_way_back():
-            self._disk.rename(folder, folder + _STRAY)
+            self._disk.rename(folder, folder + STRAY)
             self._disk.sync_folder(join(self.path, "topics"))
+        self.strays.append(folder.rpartition("/")[2] + STRAY)
 
     def rest_of(self, name: str, partition: int) -> Rest | None:
         """What a partition that was closed cleanly says without being opened; None if it has to be opened."""

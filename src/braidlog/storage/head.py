@@ -44,6 +44,7 @@ INDEX = ".idx"
 STATE = ".state"
 CLEANED = ".cleaned"
 SWAP = ".swap"
+DAMAGED = ".damaged"
 
 
 class Identity(NamedTuple):

@@ -44,7 +44,7 @@ from braidlog.storage.recovery import Recovery
 from braidlog.storage.rest import Rest, rest_of
 from braidlog.storage.segment import FileSlice, Segment
 from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import PartitionState, StateImage, encode_image
+from braidlog.storage.state import PartitionState, Restart, StateImage, encode_image
 from braidlog.storage.transactions import Aborted
 from braidlog.storage.walk import BadBatch, Found
 from braidlog.storage.writing import Appended, Writer
@@ -233,7 +233,7 @@ class PartitionLog:
         with self.upkeep, self._gate.sync_lock, self._lock:
             start = self._state.start_offset
             fitted = fit(data, start, self._state.end_offset)
-            self._begin_anew(fitted.base_offset, now_ms)
+            self._carry_out(self._state.image(restart=Restart(fitted.base_offset, now_ms)))
             appended = self._writer.write([fitted.data], fitted.headers, fitted.data, self.settings, now_ms)
             self.advance_start(start)
             return appended
@@ -406,12 +406,7 @@ class PartitionLog:
             except BadBatch as bad:
                 raise self._reader.note_damage(segment, bad) from bad
             self.sync()
-            try:
-                self._checkpoints.save(lambda _: self._state.image(truncate_to=boundary), copies=2)
-                self._reload()
-            except StorageFault as fault:
-                self._gate.fail(fault)  # the intent may be durable: only an opening can tell
-                raise
+            self._carry_out(self._state.image(truncate_to=boundary))
             return self._state.end_offset
 
     def _forget_idle_epochs(self) -> None:
@@ -422,19 +417,19 @@ class PartitionLog:
             self._state.epochs = history
             self.checkpoint(copies=2)
 
-    def restart_at(self, offset: int, *, now_ms: int, gives_up_damage: bool = False) -> None:
-        """Give up the whole log, its damage too if so asked, and begin at `offset`; everything below counts as committed.
-
-        For replication only: a follower copies anew what its leader has. Durable, as `truncate` is."""
+    def restart_at(self, offset: int, *, now_ms: int, sets_aside: bool = False) -> None:
+        """Give up the whole log and begin at `offset`; everything below counts as committed. For replication only: a follower
+        copies anew what its leader has. With `sets_aside` also a damaged one, whose segments are kept. Durable, as `truncate` is.
+        """
         with self.upkeep, self._gate.sync_lock, self._lock:
-            if gives_up_damage:
+            if sets_aside:
                 self.report.damages.clear()
             self.check_writable()
-            self._begin_anew(offset, now_ms)
+            self._carry_out(self._state.image(restart=Restart(offset, now_ms, sets_aside)))
 
-    def _begin_anew(self, offset: int, now_ms: int) -> None:
+    def _carry_out(self, intent: StateImage) -> None:
         try:
-            self._checkpoints.save(lambda _: self._state.image(restart=(offset, now_ms)), copies=2)
+            self._checkpoints.save(lambda _: intent, copies=2)
             self._reload()
         except StorageFault as fault:
             self._gate.fail(fault)  # the intent may be durable: only an opening can tell
@@ -449,6 +444,7 @@ class PartitionLog:
         self._state.is_alone = is_alone
         self._reader.renew(self._chain, self._state)
         self.report.damages.extend(recovered.report.damages)
+        self.report.set_aside = recovered.report.set_aside
 
     def advance_start(self, offset: int) -> int:
         """Delete the records below `offset`; return the new start. The start is durable before any file goes."""

@@ -42,7 +42,7 @@ from braidlog.storage.head import (
 from braidlog.storage.index import vouched_end
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovered import Auditor, Recovered
-from braidlog.storage.restart import begin_anew, begun_anew
+from braidlog.storage.restart import Place, begin_anew, set_aside_names
 from braidlog.storage.rewrite import check_swap, finish_swap
 from braidlog.storage.segment import Segment, headers_from, remove_segment
 from braidlog.storage.slots import SlotPair
@@ -98,6 +98,7 @@ class Recovery:
     def run(self) -> Recovered:
         """Open the partition; a folder without a segment is refused."""
         found = self.look()
+        self.report.set_aside = set_aside_names(self._disk.names(self._folder))
         if not found.segments:
             raise StorageFault("no segment could be opened; the partition's data is gone", self._folder)
         if not self._read_only:
@@ -109,7 +110,10 @@ class Recovery:
         images = self.images = self._load_images()
         newest = images[0] if images else None
         if newest is not None and newest.restart is not None:
-            return self._begin_anew(*newest.restart)
+            place = Place(self._disk, self._folder, self._identity, self._pool, self._settings)
+            anew = begin_anew(place, newest.restart, newest.begun, read_only=self._read_only)
+            self.report.changes += anew.changes
+            return Recovered([anew.segment], PartitionState(anew.image), self._slots, self.report)
         self._finish_swaps(EpochHistory(newest.epochs) if newest else None)
         segments = self._open_heads(newest)
         image = self._choose_image(images, segments)
@@ -121,14 +125,6 @@ class Recovery:
         if self._read_only:
             self._remove_strays()
         return Recovered(segments, state, self._slots, self.report)
-
-    def _begin_anew(self, base: int, created_ms: int) -> Recovered:
-        """Finish what `PartitionLog.restart_at` began."""
-        for old in bases_of(self._disk.names(self._folder), LOG):
-            self._change(ChangeKind.REMOVE_BEHIND, log_name(old), f"the log was begun anew at {base}; removed")
-        head, interval = SegmentHead(self._identity, base, created_ms, 0), self._settings.index_interval_bytes
-        segment = begin_anew(self._disk, self._folder, head, self._pool, interval, read_only=self._read_only)
-        return Recovered([segment], PartitionState(begun_anew(base, self.images[0].begun)), self._slots, self.report)
 
     # -- before the batches ----------------------------------------------------------------------------------
 

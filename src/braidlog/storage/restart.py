@@ -1,51 +1,101 @@
-"""Begin a log anew at another offset: for a replica whose leader's log begins where this one does not reach.
+"""Begin a log anew at another offset: for a replica whose leader's log begins where this one does not reach, or that is damaged.
 
 Knows: which files of a partition's folder are its segments'. Refuses to know: why, and which batches will follow.
-Invariant: called only while the intent is in both checkpoints, so that whatever a crash leaves is done again from the beginning.
+Invariants: called only while the intent is in both checkpoints, so that whatever a crash leaves is done again from the beginning;
+a damaged copy is kept until another one is, or a person removes it.
+
+    00000000000000000042.log.1763298720000.damaged      a segment of a damaged copy that was set aside at that time (ms)
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from braidlog.model.settings import TopicSettings
+from braidlog.storage.damage import Change, ChangeKind
 from braidlog.storage.files import Disk, join
 from braidlog.storage.head import (
     CLEANED,
+    DAMAGED,
     DATA_START,
     INDEX,
     LOG,
     STATE,
     SWAP,
+    Identity,
     Mark,
     SegmentHead,
     bases_of,
+    log_name,
 )
 from braidlog.storage.pool import FilePool
 from braidlog.storage.segment import Segment
-from braidlog.storage.state import StateImage
+from braidlog.storage.state import Restart, StateImage
 
-_SUFFIXES = (STATE, INDEX + CLEANED, INDEX, CLEANED, SWAP, LOG)
+_DERIVED = (STATE, INDEX + CLEANED, INDEX, CLEANED)
+_RECORDS = (SWAP, LOG)
 
 
-def begin_anew(
-    disk: Disk, folder: str, head: SegmentHead, pool: FilePool, interval_bytes: int, *, read_only: bool
-) -> Segment:
-    """The only segment of a log that begins at the head's base offset, and is empty. All others are gone, or would be."""
+class Place(NamedTuple):
+    """Where a partition is kept, and how."""
+
+    disk: Disk
+    folder: str
+    identity: Identity
+    pool: FilePool
+    settings: TopicSettings
+
+
+class Anew(NamedTuple):
+    segment: Segment
+    """The only one, and empty."""
+    image: StateImage
+    """What the leader has deleted was committed, so that is the watermark; epochs, producers and transactions come with its
+    batches."""
+    changes: list[Change]
+
+
+def begin_anew(place: Place, restart: Restart, begun: int, *, read_only: bool) -> Anew:
+    """All segments are gone or set aside, or would be. `begun`: the last save of begun epochs that the log knows of."""
+    base = restart.offset
+    why = f"the log was begun anew at {base}; {'set aside' if restart.sets_aside else 'removed'}"
+    given_up = bases_of(place.disk.names(place.folder), LOG)
+    changes = [Change(ChangeKind.REMOVE_BEHIND, log_name(each), why) for each in given_up]
+    head, interval_bytes = SegmentHead(place.identity, base, restart.created_ms, 0), place.settings.index_interval_bytes
     if read_only:
-        segment = Segment(disk, folder, head, Mark(DATA_START, head.base_offset), DATA_START, pool)
+        segment = Segment(place.disk, place.folder, head, Mark(DATA_START, base), DATA_START, place.pool)
         segment.use_index(interval_bytes, read_only=True)
         segment.load_index_below(None)  # none: a file of that name is of the log that is given up
-        return segment
-    names = disk.names(folder)
-    for suffix in _SUFFIXES:
+    else:
+        _give_up(place, restart)
+        segment = Segment.create(place.disk, place.folder, head, place.pool, interval_bytes)
+        segment.use_index(interval_bytes, read_only=False)
+    image = StateImage(start_offset=base, end_offset=base, cleaned_offset=base, watermark=base, begun=begun)
+    return Anew(segment, image, changes)
+
+
+def set_aside_names(names: Sequence[str]) -> list[str]:
+    """The files of damaged copies."""
+    return [name for name in names if name.endswith(DAMAGED)]
+
+
+def _give_up(place: Place, restart: Restart) -> None:
+    disk, names = place.disk, place.disk.names(place.folder)
+    for suffix in _DERIVED + _RECORDS:
         for base in reversed(bases_of(names, suffix)):
-            path = join(folder, f"{base:020d}{suffix}")
-            pool.drop(path)
-            disk.remove(path)
-    segment = Segment.create(disk, folder, head, pool, interval_bytes)
-    segment.use_index(interval_bytes, read_only=False)
-    return segment
+            path = join(place.folder, f"{base:020d}{suffix}")
+            kept = f"{path}.{restart.created_ms}{DAMAGED}"
+            place.pool.drop(path)
+            if restart.sets_aside and suffix in _RECORDS and not disk.exists(kept):
+                disk.rename(path, kept)
+            else:  # what was set aside before a crash has that name: this one was made in its place
+                disk.remove(path)
+    if restart.sets_aside:
+        _keep_newest(place, restart.created_ms)
 
 
-def begun_anew(base_offset: int, begun: int) -> StateImage:
-    """The state of such a log. What the leader has deleted was committed, so that is the watermark; epochs, producers and
-    transactions come with its batches."""
-    return StateImage(
-        start_offset=base_offset, end_offset=base_offset, cleaned_offset=base_offset, watermark=base_offset, begun=begun
-    )
+def _keep_newest(place: Place, created_ms: int) -> None:
+    """One copy for each partition: the one before goes when this one is durable, or damage upon damage would fill the disk."""
+    place.disk.sync_folder(place.folder)
+    for name in set_aside_names(place.disk.names(place.folder)):
+        if not name.endswith(f".{created_ms}{DAMAGED}"):
+            place.disk.remove(join(place.folder, name))

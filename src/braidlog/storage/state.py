@@ -5,6 +5,8 @@ Invariant: `image` at offset n plus the batches from n on gives the same state a
 exactly that, so a checkpoint may be late but never wrong.
 """
 
+from typing import NamedTuple
+
 import msgspec
 
 from braidlog.codec.batch import NO_PRODUCER, BatchHeader
@@ -35,6 +37,15 @@ class Shape(msgspec.Struct, frozen=True, array_like=True):
     """When the next one was begun; -1 if there is none."""
 
 
+class Restart(NamedTuple):
+    """A log that is being begun anew."""
+
+    offset: int
+    created_ms: int
+    sets_aside: bool = False
+    """What was in it is damaged, and kept out of the way."""
+
+
 class StateImage(msgspec.Struct, kw_only=True):
     """The state at `end_offset`, as kept in a slot and beside each segment."""
 
@@ -43,8 +54,8 @@ class StateImage(msgspec.Struct, kw_only=True):
     cleaned_offset: int = 0
     truncate_to: int = NOTHING_TO_CUT
     """A truncation that was begun: recovery finishes it before it believes any batch beyond."""
-    restart: tuple[int, int] | None = None
-    """The log is being begun anew at this offset, at this time (ms): recovery finishes it and believes nothing else."""
+    restart: Restart | None = None
+    """Recovery finishes it and believes nothing else."""
     watermark: int = 0
     """Everything below is committed, as far as was known then: it may be late, and is never the log's end by itself."""
     begun: int = 0
@@ -98,7 +109,7 @@ class PartitionState:
         self.watermark = max(self.watermark, start_offset)  # only what is committed is deleted
 
     def image(
-        self, *, truncate_to: int = NOTHING_TO_CUT, restart: tuple[int, int] | None = None, clean_stop: bool = False
+        self, *, truncate_to: int = NOTHING_TO_CUT, restart: Restart | None = None, clean_stop: bool = False
     ) -> StateImage:
         return StateImage(
             start_offset=self.start_offset,

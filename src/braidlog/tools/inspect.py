@@ -16,7 +16,7 @@ from braidlog.storage.checkpoints import read_snapshot
 from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, join
-from braidlog.storage.head import LOG, STATE, bases_of, index_name, log_name, state_name
+from braidlog.storage.head import DAMAGED, LOG, STATE, bases_of, index_name, log_name, state_name
 from braidlog.storage.index import NO_TIMESTAMP, SparseIndex
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovered import Recovered
@@ -119,7 +119,11 @@ class Inspector:
         names = [name for name in self._disk.names(self._folder) if not self._disk.is_folder(join(self._folder, name))]
         for name in names:
             if not _OURS.fullmatch(name):
-                self._find(Severity.NOTE, Kind.STRANGER, name, "not a file of braidlog's", "it is left alone")
+                is_aside = name.endswith(DAMAGED)
+                why = (
+                    "set aside: a damaged copy, replaced by another node's" if is_aside else "not a file of braidlog's"
+                )
+                self._find(Severity.NOTE, Kind.STRANGER, name, why, "it is left alone")
         for change in opened.report.changes:
             self._find_change(change)
         for damage in sorted(opened.report.damages, key=lambda damage: (damage.file, damage.position)):

@@ -12,7 +12,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.begun import BegunEpochs
 from braidlog.storage.files import Disk, join
-from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGIC, FolderIdentity, TopicMeta
+from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, STRAY, TOPIC_MAGIC, FolderIdentity, TopicMeta
 from braidlog.storage.head import Identity
 from braidlog.storage.slots import SlotPair
 from braidlog.tools.findings import Finding, Kind, Severity, empty_report
@@ -63,6 +63,8 @@ class Layout:
         self.cluster = ""
         """The cluster to which the folder belongs; empty: to none."""
         self.leftovers: list[str] = []
+        self.strays: list[str] = []
+        """Folders of topics that the node's metadata does not know."""
         topics = join(path, "topics")
         if not disk.exists(path):
             raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} does not exist")
@@ -127,7 +129,9 @@ class Layout:
                 why = "a creation was not finished" if name.endswith(".new") else "a deletion was not finished"
                 self._find(Severity.NOTE, Kind.LEFTOVER, f"topics/{name}", why, "opening removes it")
             else:
-                why = "set aside: not in the node's metadata" if name.endswith(".stray") else "not a topic's folder"
+                is_stray = name.endswith(STRAY)
+                self.strays += [f"topics/{name}"] * is_stray
+                why = "set aside: not in the node's metadata" if is_stray else "not a topic's folder"
                 self._find(Severity.NOTE, Kind.STRANGER, f"topics/{name}", why, "it is left alone")
         return sorted(places, key=lambda place: place.meta.name)
 

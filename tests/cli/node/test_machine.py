@@ -132,6 +132,19 @@ def test_doctor_names_what_is_damaged_in_a_folder(tmp_path: Path, monkeypatch: p
     assert {each.status for each in (*named, more)} == {"fail"}
 
 
+def test_doctor_names_what_was_set_aside(tmp_path: Path) -> None:
+    with Log(str(tmp_path)) as log:
+        for name in ("strange", "whole"):
+            log.create_topic(name, partitions=2)
+    (tmp_path / "topics/00000001").rename(tmp_path / "topics/00000001.stray")
+    (tmp_path / "topics/00000002/0001" / f"{0:020d}.log.1763298720000.damaged").write_bytes(b"x")
+    damaged, stray, rest = tool._partitions(str(tmp_path))
+    assert (damaged.status, damaged.detail) == ("warn", "1 damaged copies: whole/1")
+    assert damaged.remedy.endswith(f"(find {tmp_path} -name '*.damaged')")
+    assert (stray.status, stray.detail) == ("warn", "1 topics that are not in the metadata: topics/00000001.stray")
+    assert (rest.status, rest.detail) == ("ok", "2, all whole")
+
+
 def test_doctor_looks_twice_at_what_a_running_node_may_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that retention removes between two reads is no damage; nor is a topic that is deleted."""
     with Log(str(tmp_path)) as log:
