@@ -69,6 +69,14 @@ ALERTS: Final = (
         CRITICAL,
     ),
     Alert(
+        "BraidlogSetAside",
+        "something was set aside",
+        "braidlog_set_aside > 0",
+        "",
+        "a damaged copy was replaced by another node's, or a topic is not in the metadata: `braid doctor` names it; look at it "
+        "and at the disk, then delete the files",
+    ),
+    Alert(
         "BraidlogDiskFills",
         "disk fills (of node_exporter)",
         "predict_linear(node_filesystem_avail_bytes[6h], 86400) < 0",
