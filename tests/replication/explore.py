@@ -30,12 +30,16 @@ SMALL = {
         records=2, epochs=3, faults=1, slow=(2,), flush_on_ack=False, allows_unclean=True
     ),
     "one fault, two of three in sync": Bounds(records=1, epochs=3, faults=1, slow=(2,), first_in_sync=(1, 2)),
+    "one fault, somebody reads": Bounds(records=1, epochs=2, faults=1, slow=(2,), reads=1),
 }
 """What CI explores."""
 WHOLE = {
     **SMALL,
     "three records, one fault, syncs take their time": Bounds(faults=1, slow=(2,), lazy_syncs=True),
     "three records, two deaths or wrong accusations": Bounds(faults=2, slow=(2,), kinds=("kill", "accuse")),
+    "two readers, two faults": Bounds(
+        records=1, epochs=3, faults=2, slow=(2,), reads=2, kinds=("kill", "accuse", "late", "deaf")
+    ),
     "one record, one fault, all answers take their time": Bounds(records=1, faults=1),
 }
 """What `make model` explores."""

@@ -28,6 +28,7 @@ from braidlog.replication.messages import (
     Fetch,
     Fetched,
     Message,
+    ReadIndex,
     Refused,
     StartAnew,
     Synced,
@@ -52,6 +53,8 @@ Record = tuple[int, int]
 FAULTS = frozenset(("kill", "power", "wipe", "accuse", "lag", "late", "twice"))
 WEAK = 100
 """Tokens from here on are of writers who asked for their leader's promise only."""
+READ = 200
+"""Tokens from here on are of readers."""
 LATE = ((1,), (2,), (3,), (1, 2), (1, 3), (2, 3))
 Label = tuple[object, ...]
 Sent = Fetch | Fetched | Diverging | StartAnew | Refused | ProposeChange
@@ -75,6 +78,8 @@ class Bounds(NamedTuple):
     """Whether a sync is an event of its own; else it comes with the write."""
     acks_one: bool = False
     """Whether there are also records that only their leader promises."""
+    reads: int = 0
+    """How many times somebody reads the latest."""
     slow: tuple[int, ...] = NODES
     """Followers that may wait for any answer as long as it takes; the others are answered at once."""
 
@@ -117,6 +122,8 @@ class World(NamedTuple):
     """(epoch, node, incarnation) of everyone who led."""
     emptied: tuple[int, ...] = ()
     """Who has lost records with its power or its disk."""
+    reads: tuple[int, ...] = ()
+    """Of each reader: how much was promised when he asked."""
 
     @property
     def now(self) -> Entry:
@@ -208,6 +215,8 @@ def _of_living(world: World, node: int, bounds: Bounds) -> Iterator[Label]:
         yield ("append", node)
         if bounds.acks_one:
             yield ("write", node)
+    if isinstance(role, Leader) and role.has_begun and len(world.reads) < bounds.reads:
+        yield ("read", node)
 
 
 def _may_be_fenced(world: World, node: int, bounds: Bounds) -> bool:
@@ -315,9 +324,15 @@ def _happen_to(world: World, kind: str, node: int, label: Label, bounds: Bounds)
         needs_all = kind == "append"
         message = Append(value if needs_all else value + WEAK, 1, value, needs_all=needs_all)
         return _told(world._replace(written=value + 1), node, message)
-    if kind in ("sync", "poll"):
-        is_sync = kind == "sync"
-        return _told(world, node, Synced(host.replica.log.end, 0) if is_sync else Tick(), FETCH_WAIT_MS_MAX)
+    if kind in ("sync", "poll", "read"):
+        messages: dict[str, Message] = {
+            "sync": Synced(host.replica.log.end, 0),
+            "poll": Tick(),
+            "read": ReadIndex(READ + len(world.reads)),
+        }
+        if kind == "read":
+            world = world._replace(reads=(*world.reads, len(world.promised)))
+        return _told(world, node, messages[kind], FETCH_WAIT_MS_MAX)
     if kind == "lag":
         return _lag(world, node, label[2])
     assert kind in ("apply", "late")
@@ -383,7 +398,8 @@ def _sent(ready: Ready, records: tuple[Record, ...]) -> list[Sent]:
             batches = tuple(
                 Batch(at, at + 1, records[at][0], (records[at],)) for at in range(base, min(message.end, len(records)))
             )
-            found.append(Fetched(message.question, batches, message.watermark, message.start))
+            answer = Fetched(message.question, batches, message.watermark, message.start, round=message.round)
+            found.append(answer)
         elif isinstance(message, Fetch | Diverging | StartAnew | Refused | ProposeChange):
             found.append(message)
     return found
@@ -439,6 +455,7 @@ def _with_host(world: World, node: int, host: Host) -> World:
 
 def _with_promises(world: World, node: int, ready: Ready) -> World:
     host = world.hosts[node - 1]
+    _check_reads(world, node, ready)
     world = _promise(world, node, max([replica.readable_end(host.replica), *_acknowledged(ready)]))
     role = host.replica.role
     if isinstance(role, Leader) and role.has_begun:
@@ -452,8 +469,19 @@ def _with_promises(world: World, node: int, ready: Ready) -> World:
 
 
 def _acknowledged(ready: Ready) -> list[int]:
-    """Up to where writers were told that all have it. What needs its leader only is no promise of the cluster."""
-    return [outcome.end for outcome in ready.apply if isinstance(outcome, Done) and outcome.token < WEAK]
+    """Up to where writers were told that all have it, and readers were shown. What needs its leader only is no promise."""
+    told = [outcome for outcome in ready.apply if isinstance(outcome, Done)]
+    return [outcome.end for outcome in told if outcome.token < WEAK or outcome.token >= READ]
+
+
+def _check_reads(world: World, node: int, ready: Ready) -> None:
+    """A reader sees all that was promised before he asked."""
+    for outcome in ready.apply:
+        if isinstance(outcome, Done) and outcome.token >= READ and outcome.end < world.reads[outcome.token - READ]:
+            raise Broken(
+                f"node {node} answers a reader with {outcome.end} records, though {world.reads[outcome.token - READ]} "
+                "were promised when he asked"
+            )
 
 
 def _promise(world: World, node: int, end: int) -> World:

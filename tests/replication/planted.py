@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from unittest import mock
 
 import msgspec
-from tests.replication import test_controller, test_replica
+from tests.replication import test_controller, test_read_index, test_replica
 from tests.replication.model import Bounds
 
 from braidlog.replication import (
@@ -19,12 +19,13 @@ from braidlog.replication import (
     follower,
     in_sync,
     leader,
+    read_index,
     registration,
     replica,
     replica_state,
 )
 from braidlog.replication.assignment import Assignment, Nodes, Registered
-from braidlog.replication.messages import Answer, Assigned, Await, Batch, Diverging, Fetched
+from braidlog.replication.messages import Answer, Assigned, Await, Batch, Diverging, Fetch, Fetched
 from braidlog.replication.ready import Done, Ready, Truncate
 from braidlog.replication.replica_state import Follower, Leader, Replica, Stepped
 
@@ -45,6 +46,7 @@ CRASHES = Bounds(faults=4, kinds=("kill", "power", "accuse", "lag", "deaf"))
 JOINING = Bounds(faults=4, first_in_sync=(1, 2))
 WIPES = Bounds(faults=4, kinds=("wipe", "kill", "accuse", "lag", "late"))
 WEAK = Bounds(faults=5, epochs=5, acks_one=True, first_in_sync=(1, 2), kinds=("kill", "accuse", "deaf"))
+READS = Bounds(records=2, epochs=4, faults=5, reads=8, kinds=("kill", "accuse", "lag", "late", "deaf"))
 _was = election.registered
 
 
@@ -159,6 +161,14 @@ def _whole_in_its_folder(before: registration.Registration, now: registration.Li
     return registration.is_same_folder(before, now)
 
 
+def _fetched_counts(of: Replica, role: Leader, fetch: Fetch, now_ms: int) -> Stepped:
+    """Whatever it names: it came after the read."""
+    return _fetched(of, role, msgspec.structs.replace(fetch, round=role.round), now_ms)
+
+
+_fetched = leader.fetched
+
+
 def _never(*_: object) -> bool:
     return False
 
@@ -232,6 +242,7 @@ BUGS: dict[int, Bug] = {
     22: Bug("boot id ignored", ((registration, "is_same_boot", _always),), CACHED),
     23: Bug("new folder keeps eligibility", ((registration, "is_same_folder", _always),), WIPES),
     24: Bug("unclean election by default", ((election, "elect", _elect_anybody),), CRASHES),
+    46: Bug("strong read without asking the set", ((read_index, "has_confirmed", _always),), READS),
     50: Bug("follower serves above its watermark", ((replica, "readable_end", _readable_on(Follower)),), PLAIN),
     51: Bug("eligible replicas not emptied", ((assignment, "_still_eligible", lambda eligible, *_: eligible),), PLAIN),
     52: Bug(
@@ -246,6 +257,16 @@ BUGS: dict[int, Bug] = {
     ),
     54: Bug("leader registers again in its epoch", ((election, "registered", _registered_in_epoch),), CACHED),
     55: Bug("second restart makes whole", ((election, "registered", _registered_whole_again),), WIPES),
+    61: Bug(
+        "read answered by a Fetch that was under way",
+        ((leader, "fetched", _fetched_counts),),
+        READS,
+    ),
+    63: Bug(
+        "QUORUM read by a set of one beside eligible replicas",
+        ((read_index, "may_answer", _always),),
+        READS._replace(kinds=("kill", "accuse", "lag", "deaf"), faults=6),
+    ),
     66: Bug("epoch that wrote nothing kept at the end", ((follower, "has_idle_epoch", _never),), CRASHES),
     70: Bug("records of an old fetcher", ((follower, "is_for_my_question", _takes_late(Fetched)),), PLAIN),
     71: Bug("unclean election stops its followers", ((follower, "is_after_unclean", _never),), UNCLEAN),
@@ -309,6 +330,11 @@ RULE_BUGS: dict[int, RuleBug] = {
         "a controller that lost the race acts all the same",
         ((controller, "_is_open", _always),),
         test_controller.test_whoever_sees_the_entry_drops_his,
+    ),
+    62: RuleBug(
+        "QUORUM read of an uncommitted value",
+        ((read_index, "is_committed", _always),),
+        test_read_index.test_what_a_reader_is_shown_is_committed,
     ),
     68: RuleBug(
         "waiter of an old epoch",

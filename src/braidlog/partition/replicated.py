@@ -394,7 +394,7 @@ class ReplicatedPartition:
         except (StorageFault, ProtocolError):
             self.tell(Damaged())
             return
-        answer = Fetched(asked.question, batches, asked.watermark, asked.start, asked.common_end)
+        answer = Fetched(asked.question, batches, asked.watermark, asked.start, asked.common_end, asked.round)
         self._port.send(asked.question.node, answer)
 
 

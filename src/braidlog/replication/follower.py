@@ -59,6 +59,7 @@ def ask(replica: Replica, follower: Follower) -> Stepped:
         offset=replica.log.end,
         last_epoch=replica.log.last_record_epoch,
         start=replica.log.start,
+        round=follower.round,
     )
     return replica.now(role=msgspec.structs.replace(follower, asked=question)), Ready(send=(question,))
 
@@ -79,7 +80,9 @@ def answered(replica: Replica, follower: Follower, answer: Answer) -> Stepped:
     follower = msgspec.structs.replace(follower, asked=None)
     match answer:
         case Fetched():
-            return _fetched(replica, msgspec.structs.replace(follower, agrees=True, corrupt_answers=0), answer)
+            heard = max(follower.round, answer.round)
+            agreed = msgspec.structs.replace(follower, agrees=True, corrupt_answers=0, round=heard)
+            return _fetched(replica, agreed, answer)
         case Diverging():
             return _cut(replica, follower, truncation_point(replica, answer))
         case StartAnew(start=start):

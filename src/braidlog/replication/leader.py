@@ -7,6 +7,7 @@ the watermark waits for everyone in the set and for whoever is about to join it,
 import msgspec
 
 from braidlog.model.errors import Reason
+from braidlog.replication import read_index
 from braidlog.replication.assignment import SetChange
 from braidlog.replication.in_sync import InSyncSet, waited_for
 from braidlog.replication.log_summary import NO_EPOCH, LogSummary
@@ -21,6 +22,8 @@ from braidlog.replication.messages import (
     Diverging,
     EpochBegun,
     Fetch,
+    Reach,
+    ReadIndex,
     Refusal,
     Refused,
     StartAnew,
@@ -48,6 +51,7 @@ from braidlog.replication.replica_state import (
     WAITING_MAX,
     Leader,
     Progress,
+    Read,
     Replica,
     Stepped,
     Waiter,
@@ -79,7 +83,8 @@ def epoch_begun(replica: Replica, leader: Leader, message: EpochBegun) -> Steppe
 
 def ended(replica: Replica, leader: Leader) -> Stepped:
     """Whoever waits began to wait in this epoch: no later one answers him."""
-    failed = tuple(Failed(waiter.token, Reason.NOT_LEADER) for waiter in leader.waiting + leader.deleting)
+    waiting: tuple[Waiter | Read, ...] = (*leader.waiting, *leader.deleting, *leader.reads)
+    failed = tuple(Failed(each.token, Reason.NOT_LEADER) for each in waiting)
     refused = tuple(
         Refused(each.parked, Refusal.FENCED_EPOCH, replica.epoch)
         for each in leader.followers
@@ -184,6 +189,8 @@ def noted(progress: Progress, fetch: Fetch, log_end: int, now_ms: int) -> Progre
         asked_ms=now_ms,
         leader_end=log_end,
         watermark_sent=progress.watermark_sent,
+        round_sent=progress.round_sent,
+        round=read_index.echoed(progress, fetch),
         parked=fetch,
         parked_ms=progress.parked_ms if progress.parked == fetch else now_ms,
     )
@@ -274,7 +281,7 @@ def advanced(replica: Replica, leader: Leader) -> Stepped:
     watermark = committed_end(replica, leader)
     told: tuple[Watermark, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
     replica = replica.now(watermark=watermark)
-    done = tuple(each for each in leader.waiting if is_done(replica, each))
+    done = tuple(each for each in leader.waiting if is_done(replica, each) and has_reached(replica, leader, each))
     deleted = tuple(each for each in leader.deleting if is_deleted(replica, leader, each))
     if done or deleted:
         leader = msgspec.structs.replace(
@@ -282,9 +289,11 @@ def advanced(replica: Replica, leader: Leader) -> Stepped:
             waiting=tuple(each for each in leader.waiting if each not in done),
             deleting=tuple(each for each in leader.deleting if each not in deleted),
         )
-    ready = Ready(apply=told + tuple(Done(each.token, each.end) for each in done + deleted))
+    leader, answered = read_index.settled(replica, leader) if leader.reads else (leader, ())
+    reached: tuple[Waiter | Read, ...] = (*done, *deleted, *answered)
+    ready = Ready(apply=(*told, *(Done(each.token, each.end) for each in reached)))
     for each in leader.followers:
-        if each.parked is not None and (each.end < replica.log.end or each.watermark_sent != watermark):
+        if each.parked is not None and has_news(replica, leader, each):
             leader, answer = _responded(replica, leader, each)
             ready = ready.then(answer)
     return replica.now(role=leader), ready
@@ -292,6 +301,25 @@ def advanced(replica: Replica, leader: Leader) -> Stepped:
 
 def is_done(replica: Replica, waiter: Waiter) -> bool:
     return waiter.end <= (replica.watermark if waiter.needs_all else counted_end(replica))
+
+
+def has_reached(replica: Replica, leader: Leader, waiter: Waiter) -> bool:
+    """Whether those have it, too, whom the writer asks for beside the set."""
+    match waiter.reach:
+        case Reach.MAJORITY:
+            return read_index.has_majority(replica, leader)
+        case Reach.EVERY:
+            return all(each.end >= waiter.end for each in leader.followers)
+    return True
+
+
+def has_news(replica: Replica, leader: Leader, follower: Progress) -> bool:
+    """Records, another watermark, or a round that readers wait for."""
+    return (
+        follower.end < replica.log.end
+        or follower.watermark_sent != replica.watermark
+        or follower.round_sent < leader.round
+    )
 
 
 def is_deleted(replica: Replica, leader: Leader, waiter: Waiter) -> bool:
@@ -309,8 +337,8 @@ def common_end(replica: Replica, leader: Leader) -> int:
 def _responded(replica: Replica, leader: Leader, follower: Progress) -> tuple[Leader, Ready]:
     assert follower.parked is not None
     end = common_end(replica, leader)
-    answer = Respond(follower.parked, replica.log.end, replica.watermark, replica.log.start, end)
-    sent = msgspec.structs.replace(follower, parked=None, watermark_sent=replica.watermark)
+    answer = Respond(follower.parked, replica.log.end, replica.watermark, replica.log.start, end, leader.round)
+    sent = msgspec.structs.replace(follower, parked=None, watermark_sent=replica.watermark, round_sent=leader.round)
     return leader.with_progress(sent), Ready(send=(answer,))
 
 
@@ -319,13 +347,14 @@ def _responded(replica: Replica, leader: Leader, follower: Progress) -> tuple[Le
 
 def append(replica: Replica, leader: Leader, message: Append) -> Stepped:
     """Refused before anything is written, if it could not be acknowledged as things stand."""
-    refused = refusal(replica, leader, needs_all=message.needs_all)
+    refused = refusal(replica, leader, needs_all=message.needs_all, reach=message.reach)
     if refused is not None:
         return replica, Ready(apply=(Failed(message.token, refused),))
     end = replica.log.end + message.count
     batch = Batch(replica.log.end, end, replica.epoch, message.records)
     replica = replica.now(log=replica.log.appended(end, replica.epoch))
-    leader = msgspec.structs.replace(leader, waiting=(*leader.waiting, Waiter(message.token, end, message.needs_all)))
+    waiter = Waiter(message.token, end, message.needs_all, message.reach)
+    leader = msgspec.structs.replace(leader, waiting=(*leader.waiting, waiter))
     persist: tuple[Effect, ...] = (Write(batch),)
     after, ready = advanced(replica, leader)
     return after, Ready(persist + wanted_sync(replica)).then(ready)
@@ -335,8 +364,27 @@ def await_commit(replica: Replica, leader: Leader, message: Await) -> Stepped:
     refused = refusal(replica, leader, needs_all=False)
     if refused is not None:
         return replica, Ready(apply=(Failed(message.token, refused),))
-    waiter = Waiter(message.token, message.end)
+    waiter = Waiter(message.token, message.end, message.needs_all, message.reach)
     return advanced(replica, msgspec.structs.replace(leader, waiting=(*leader.waiting, waiter)))
+
+
+def read(replica: Replica, leader: Leader, message: ReadIndex) -> Stepped:
+    """Of what we have up to our end now, once that is committed. While the set is too small he waits, until he withdraws."""
+    refused = refusal(replica, leader, needs_all=False)
+    if refused is not None:
+        return replica, Ready(apply=(Failed(message.token, refused),))
+    leader = read_index.in_new_round(leader)
+    one = Read(message.token, replica.log.end, leader.round, message.reach)
+    return advanced(replica, msgspec.structs.replace(leader, reads=(*leader.reads, one)))
+
+
+def withdrawn(replica: Replica, leader: Leader, token: int) -> Stepped:
+    leader = msgspec.structs.replace(
+        leader,
+        waiting=tuple(each for each in leader.waiting if each.token != token),
+        reads=tuple(each for each in leader.reads if each.token != token),
+    )
+    return replica.now(role=leader), NOTHING
 
 
 def delete_below(replica: Replica, leader: Leader, message: DeleteBelow) -> Stepped:
@@ -362,13 +410,15 @@ def may_delete(replica: Replica, offset: int) -> bool:
     return offset <= replica.watermark
 
 
-def refusal(replica: Replica, leader: Leader, *, needs_all: bool) -> Reason | None:
+def refusal(replica: Replica, leader: Leader, *, needs_all: bool, reach: Reach = Reach.IN_SYNC) -> Reason | None:
     """Why nothing is written now."""
     if not leader.has_begun:
         return Reason.NOT_LEADER
-    if replica.is_damaged or len(leader.waiting) + len(leader.deleting) >= WAITING_MAX:
+    if replica.is_damaged or len(leader.waiting) + len(leader.deleting) + len(leader.reads) >= WAITING_MAX:
         return Reason.UNAVAILABLE
     if needs_all and not leader.members.has_enough(replica.min_in_sync):
+        return Reason.NOT_ENOUGH_REPLICAS
+    if reach is not Reach.IN_SYNC and not read_index.has_majority(replica, leader):
         return Reason.NOT_ENOUGH_REPLICAS
     return None
 

@@ -22,6 +22,17 @@ class Refusal(Enum):
     """It holds no replica, or is not the incarnation that is registered (KIP-903)."""
 
 
+class Reach(Enum):
+    """Whom a write, or a read, asks for beside the in-sync set."""
+
+    IN_SYNC = auto()
+    """Nobody."""
+    MAJORITY = auto()
+    """That the set is more than half of the assigned replicas."""
+    EVERY = auto()
+    """Every assigned replica, in sync or not."""
+
+
 class Batch(msgspec.Struct, frozen=True):
     """Records of one epoch, opaque."""
 
@@ -47,6 +58,8 @@ class Fetch(msgspec.Struct, frozen=True):
     last_epoch: int
     """The epoch of its last record; -1 if it has none."""
     start: int
+    round: int = 0
+    """Of the last answer that it had from its leader in this epoch (`ReadIndex`)."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -58,6 +71,8 @@ class Fetched(msgspec.Struct, frozen=True):
     start: int
     common_end: int = 0
     """No assigned replica ends below: tombstones below it may go."""
+    round: int = 0
+    """The leader's, when it sent this."""
 
 
 class Diverging(msgspec.Struct, frozen=True):
@@ -150,6 +165,7 @@ class Append(msgspec.Struct, frozen=True):
     records: object = None
     needs_all: bool = True
     """acks=all; else what this log promises by itself is enough."""
+    reach: Reach = Reach.IN_SYNC
 
 
 class Await(msgspec.Struct, frozen=True):
@@ -157,6 +173,22 @@ class Await(msgspec.Struct, frozen=True):
 
     token: int
     end: int
+    needs_all: bool = True
+    reach: Reach = Reach.IN_SYNC
+
+
+class ReadIndex(msgspec.Struct, frozen=True):
+    """Tell `token` an end of the log by which a reader may be answered who asks now: all that was acknowledged before this is
+    below it, and all below it is committed. The set is asked whether it still follows us; with `EVERY`, all replicas have it."""
+
+    token: int
+    reach: Reach = Reach.MAJORITY
+
+
+class Withdraw(msgspec.Struct, frozen=True):
+    """Nobody waits for `token` any more: nothing is told to it. What was written stays."""
+
+    token: int
 
 
 class DeleteBelow(msgspec.Struct, frozen=True):
@@ -185,6 +217,8 @@ Message = (
     | Refused
     | Append
     | Await
+    | ReadIndex
+    | Withdraw
     | DeleteBelow
     | Tick
 )

@@ -66,6 +66,7 @@ class Respond(msgspec.Struct, frozen=True):
     watermark: int
     start: int
     common_end: int
+    round: int = 0
 
 
 class ProposeChange(msgspec.Struct, frozen=True):

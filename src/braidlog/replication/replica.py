@@ -24,11 +24,13 @@ from braidlog.replication.messages import (
     Fetch,
     Fetched,
     Message,
+    ReadIndex,
     Refusal,
     Refused,
     StartAnew,
     Synced,
     Tick,
+    Withdraw,
 )
 from braidlog.replication.ready import NOTHING, CopyAnew, Failed, Ready, Resign, Stopped, TellEnd
 from braidlog.replication.replica_state import Follower, Leader, Replica, Stepped
@@ -163,6 +165,10 @@ def _serve(replica: Replica, leader: Leader, message: Message) -> Stepped:
             return leading.append(replica, leader, message)
         case Await():
             return leading.await_commit(replica, leader, message)
+        case ReadIndex():
+            return leading.read(replica, leader, message)
+        case Withdraw(token):
+            return leading.withdrawn(replica, leader, token)
         case DeleteBelow():
             return leading.delete_below(replica, leader, message)
     return replica, NOTHING
@@ -187,6 +193,6 @@ def _turned_away(replica: Replica, message: Message) -> Ready:
             return Ready(send=(Refused(message, refusal, replica.epoch),))
         case Tick():
             return _resigned(replica) if replica.is_damaged else _end_told(replica)
-        case Append(token) | Await(token) | DeleteBelow(token):
+        case Append(token) | Await(token) | ReadIndex(token) | DeleteBelow(token):
             return Ready(apply=(Failed(token, Reason.NOT_LEADER),))
     return NOTHING

@@ -5,7 +5,7 @@ import msgspec
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.in_sync import InSyncSet
 from braidlog.replication.log_summary import LogSummary
-from braidlog.replication.messages import Assigned, Fetch
+from braidlog.replication.messages import Assigned, Fetch, Reach
 from braidlog.replication.ready import Ready
 
 UNKNOWN_END = -1
@@ -31,6 +31,9 @@ class Progress(msgspec.Struct, frozen=True):
     leader_end: int = 0
     """Where our log ended when it last asked."""
     watermark_sent: int = UNKNOWN_END
+    round_sent: int = 0
+    round: int = 0
+    """The latest round that it has answered: it followed us after we had begun it."""
     parked: Fetch | None = None
     """A question that has no answer yet: nothing was written since."""
     parked_ms: int = 0
@@ -43,6 +46,19 @@ class Waiter(msgspec.Struct, frozen=True):
     token: int
     end: int
     needs_all: bool = True
+    reach: Reach = Reach.IN_SYNC
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Who is told `end` once it is certain that we led when he asked."""
+
+    token: int
+    end: int
+    round: int
+    """Begun when he asked or later: whoever has answered it had not applied another leader's election by then."""
+    reach: Reach
+    is_settled: bool = False
+    """The set has answered; what is missing are the other replicas."""
 
 
 class Leader(msgspec.Struct, frozen=True):
@@ -54,6 +70,9 @@ class Leader(msgspec.Struct, frozen=True):
     """Whether the epoch is durable: before that nothing is written and nobody is served."""
     waiting: tuple[Waiter, ...] = ()
     deleting: tuple[Waiter, ...] = ()
+    reads: tuple[Read, ...] = ()
+    round: int = 0
+    """Grows when somebody reads and the present one is on its way already: readers share one."""
 
     def progress(self, node: int) -> Progress | None:
         return next((each for each in self.followers if each.node == node), None)
@@ -70,6 +89,8 @@ class Follower(msgspec.Struct, frozen=True):
     asked: Fetch | None = None
     """The question that is under way; its answer counts, and no other."""
     corrupt_answers: int = 0
+    round: int = 0
+    """The leader's, by its last answer in this epoch."""
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):

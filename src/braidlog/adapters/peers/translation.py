@@ -74,6 +74,7 @@ def write_question(partition: int, number: int, question: Fetch) -> ReplicaFetch
         last_fetched_epoch=question.last_epoch,
         log_start_offset=question.start,
         question=number,
+        round=question.round,
     )
 
 
@@ -92,6 +93,7 @@ def read_question(asked: ReplicaFetchRequestPartition, who: FetchRequestReplicaS
         offset=asked.fetch_offset,
         last_epoch=asked.last_fetched_epoch,
         start=asked.log_start_offset,
+        round=asked.round,
     )
 
 
@@ -121,6 +123,7 @@ def write_answer(partition: int, number: int, answer: Answer) -> ReplicaFetchRes
                 records=Joined(answer.batches) if answer.batches else b"",
                 question=number,
                 common_end=answer.common_end,
+                round=answer.round,
             )
         case Diverging(_, epoch, end):
             return ReplicaFetchResponsePartition(
@@ -146,7 +149,14 @@ def read_answer(told: ReplicaFetchResponsePartition, question: Fetch) -> Answer:
         return Refused(question, refusal, told.current_leader.leader_epoch)
     if told.diverging_epoch.end_offset >= 0:
         return Diverging(question, told.diverging_epoch.epoch, told.diverging_epoch.end_offset)
-    return Fetched(question, _batches(told.records or b""), told.high_watermark, told.log_start_offset, told.common_end)
+    return Fetched(
+        question,
+        _batches(told.records or b""),
+        told.high_watermark,
+        told.log_start_offset,
+        told.common_end,
+        told.round,
+    )
 
 
 def _batches(records: object) -> tuple[Batch, ...]:

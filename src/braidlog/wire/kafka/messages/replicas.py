@@ -19,6 +19,8 @@ class ReplicaFetchRequestPartition(FetchRequestPartition, frozen=True):
     """Named again in the answer. 0: nothing is asked."""
     complaint: Annotated[I64, "tag 25203"] = -1
     """Records from this offset on came with a wrong checksum, more than once."""
+    round: Annotated[I64, "tag 25204"] = 0
+    """Of the last answer from this leader in this epoch."""
 
 
 class ReplicaFetchRequestTopic(Message, frozen=True):
@@ -34,6 +36,8 @@ class ReplicaFetchResponsePartition(FetchResponsePartition, frozen=True):
     question: Annotated[I64, "tag 25202"] = 0
     common_end: Annotated[I64, "tag 25203"] = 0
     """No assigned replica ends below."""
+    round: Annotated[I64, "tag 25204"] = 0
+    """Named again in the next question: whoever names it has had this answer."""
 
 
 class ReplicaFetchResponseTopic(Message, frozen=True):
