@@ -67,6 +67,10 @@ class HybridClock:
         """The last stamp given."""
         return Stamp(self.wall_ms, self.counter, self.node)
 
+    def follow(self, other: Stamp) -> None:
+        """A stamp is in our own log: the next one is greater, however far ahead it is."""
+        self.wall_ms, self.counter = max((self.wall_ms, self.counter), (other.wall_ms, other.counter))
+
     def observe(self, other: Stamp, now_ms: int) -> Stamp:
         """A stamp of another node was seen: give one that is greater than it and than all of ours.
 
@@ -76,6 +80,6 @@ class HybridClock:
             raise BrokerError(
                 Reason.UNAVAILABLE, f"a peer's clock is {other.wall_ms - now_ms} ms ahead, more than {DRIFT_MS_MAX}"
             )
-        self.wall_ms, self.counter = max((self.wall_ms, self.counter), (other.wall_ms, other.counter))
+        self.follow(other)
         self.tick(now_ms)
         return self.stamp

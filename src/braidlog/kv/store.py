@@ -142,6 +142,15 @@ class Store:
             now_ms = self.clock.wall_ms
         return cast("R", self._handlers[type(operation)](operation, now_ms))
 
+    def look(self, operation: o.Operation[R], now_ms: int) -> R:
+        """What a read gives at `now_ms`, also if that is before the last stamp. It changes nothing."""
+        return cast("R", self._handlers[type(operation)](operation, now_ms))
+
+    def let_go_if_due(self, key: bytes, now_ms: int) -> None:
+        """A key whose time has come goes now, by a mutation."""
+        if self.keyspace.deadlines:
+            self._current(key, max(now_ms, self.clock.wall_ms))
+
     # -- any key ---------------------------------------------------------------------------------------------
 
     def _find(self, key: bytes, now_ms: int) -> Value:

@@ -140,6 +140,8 @@ class ReplicatedPartition:
         if log.damages:
             self.replica = self.replica.now(is_damaged=True)
         self._port = port
+        self.before_cut: Callable[[int], None] | None = None
+        """Called where the log is to be cut, with the offset from which on it goes. A `StorageFault` stops the cut."""
         self._told_common_end = 0
 
     @property
@@ -311,10 +313,12 @@ class ReplicatedPartition:
             case Write(batch):
                 self._write(batch)
             case Truncate(end):
+                self._about_to_cut(end)
                 self.log.truncate(end)
             case CopyAnew():
                 self.log.restart_at(0, now_ms=self._port.wall_ms(), sets_aside=True)
             case RestartAt(offset):
+                self._about_to_cut(self.log.watermark)
                 self.log.restart_at(offset, now_ms=self._port.wall_ms())
             case Trim(start):
                 self.log.advance_start(start)
@@ -324,6 +328,10 @@ class ReplicatedPartition:
                 self._port.begin_epoch(epoch)
             case CheckFile(offset):
                 self._port.beside(lambda: self._checked(offset))
+
+    def _about_to_cut(self, end: int) -> None:
+        if self.before_cut is not None and end < self.log.end_offset:
+            self.before_cut(end)
 
     def _write(self, batch: Batch) -> None:
         match batch.records:

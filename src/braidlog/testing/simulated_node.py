@@ -67,6 +67,8 @@ class FolderMemory(NamedTuple):
 class SimulatedNode:
     """`start`, then everything by `receive` and by its own ticks, until `end`."""
 
+    replica_type: type[SimulatedReplica] = SimulatedReplica
+
     def __init__(self, universe: "Universe", number: int) -> None:
         self.universe = universe
         self.number = number
@@ -180,7 +182,7 @@ class SimulatedNode:
         return PartitionLog(self.disk, folder, identity, settings, self._pool)
 
     def _host(self, name: str) -> SimulatedReplica:
-        replica = SimulatedReplica(self, name, self.open_log(name), self._pool)
+        replica = self.replica_type(self, name, self.open_log(name), self._pool)
         self.universe.opened(replica)
         if self.incarnation:
             replica.replica = replica.replica.registered_as(self.incarnation)

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from random import Random
+from typing import Protocol
 
 from braidlog.cluster import events as e
 from braidlog.cluster.etcd.entries import Keys
@@ -41,8 +42,21 @@ HEAL_US = 10 * US_PER_SECOND
 ETCD = 0
 
 
+class Client(Protocol):
+    """Somebody outside of the cluster, with a number of his own on the network."""
+
+    @property
+    def number(self) -> int: ...
+
+    def start(self) -> None: ...
+
+    def receive(self, sender: int, message: object, /) -> None: ...
+
+
 class Universe:
     """Make one from a seed, `run` it once."""
+
+    node_type: type[SimulatedNode] = SimulatedNode
 
     def __init__(
         self,
@@ -71,7 +85,7 @@ class Universe:
         self.network = Network(self.time, self.stream("network"), self.mix.conditions, self._deliver, codec)
         self.names = [name_of(TOPIC, number) for number in range(self.mix.partitions)]
         self.promises = Promises(self, self.names)
-        self.nodes = {number: SimulatedNode(self, number) for number in range(1, 1 + self.mix.nodes)}
+        self.nodes = {number: self.node_type(self, number) for number in range(1, 1 + self.mix.nodes)}
         self._crash_power = False
         self._lost: set[int] = set()
         self._flipped: tuple[int, str] | None = None
@@ -79,9 +93,9 @@ class Universe:
         self.is_flip_out_of_reach = False
         """It is below the log's start: only an opening may come across it."""
         self._copying: list[tuple[int, str, int]] = []
-        self.clients = {client.number: client for client in self._clients()}
+        self.clients: dict[int, Client] = {client.number: client for client in self._clients()}
 
-    def _clients(self) -> Iterator[Producer | Reader | Deleter]:
+    def _clients(self) -> Iterator[Client]:
         """Each partition has a producer, a reader and, if the mix says so, somebody who deletes."""
         mix, names = self.mix, self.names
         strong = max(mix.producers, len(names))

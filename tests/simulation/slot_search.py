@@ -1,0 +1,138 @@
+"""Seeds of simulated slots, bugs planted in them, and the seeds that find these.
+
+python -m tests.simulation.slot_search 1000 [first]     that many seeds; prints what happened how often
+python -m tests.simulation.slot_search story 17         one seed, and its story
+python -m tests.simulation.slot_search planted [300]    for each planted bug the first seed that finds it
+"""
+
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+
+from tests.kv import test_slot
+from tests.replication.planted import Patch, RuleBug, planted
+from tests.simulation.search import FAILURES, Batch
+from tests.simulation.slots import SlotUniverse
+
+from braidlog.kv import salvage
+from braidlog.kv.hlc import Stamp
+from braidlog.kv.slot import Slot
+from braidlog.kv.slot_records import Origin, SlotRecord
+from braidlog.partition.replicated_slot import ReplicatedSlot
+
+SEARCHED_MAX = 300
+_take = Slot.take
+
+
+def _taken_unobserved(self: Slot, record: SlotRecord) -> None:
+    before = self.clock.wall_ms, self.clock.counter
+    _take(self, record)
+    self.clock.wall_ms, self.clock.counter = before
+
+
+def _newest_of_what_is_there(slot: Slot, record: SlotRecord) -> bool:
+    known = slot.stamps.get(record.key)
+    return known is None or record.key not in slot.keyspace.data or record.stamp > known.changed
+
+
+def _unobserved(self: Slot, stamp: Stamp) -> None:
+    """Whatever the log holds."""
+
+
+def _thrown_away(self: ReplicatedSlot, end: int) -> None:
+    """As a log of acks=1."""
+
+
+def _new_origin(here: Origin, record: SlotRecord) -> Origin:
+    return here
+
+
+def _found_by_seed() -> None:
+    """By no test of its own."""
+
+
+def _bug(what: str, *patches: Patch) -> RuleBug:
+    return RuleBug(what, patches, _found_by_seed)
+
+
+SLOT_BUGS: dict[int, RuleBug] = {
+    44: _bug("ONE tail dropped at truncation", (ReplicatedSlot, "_keep_tail", _thrown_away)),
+    45: _bug("stamps of salvaged writes not observed", (Slot, "take", _taken_unobserved)),
+    47: _bug("tombstone resurrected by salvage", (salvage, "is_newest", _newest_of_what_is_there)),
+    64: _bug(
+        "salvage twice, from the same node and by way of a third",
+        (salvage, "is_known", lambda slot, origin: False),
+    ),
+    65: _bug("stamps of the log not observed", (Slot, "observe", _unobserved)),
+}
+BY_A_THIRD = RuleBug(
+    "salvage twice, by way of a third",
+    ((salvage, "origin_of", _new_origin),),
+    test_slot.test_a_mutation_counts_once_from_whomever_it_comes,
+)
+"""The other half of 64."""
+
+
+def failure(seed: int) -> str:
+    try:
+        SlotUniverse(seed).run()
+    except FAILURES as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def run_all(seeds: Iterable[int]) -> Batch:
+    counts: Counter[str] = Counter()
+    failed = []
+    began = time.process_time()
+    for seed in seeds:
+        universe = SlotUniverse(seed)
+        try:
+            universe.run()
+        except FAILURES as error:
+            failed.append((seed, f"{type(error).__name__}: {error}"))
+        counts.update(universe.counts)
+    return Batch(counts, failed, time.process_time() - began)
+
+
+def story(seed: int) -> str:
+    universe = SlotUniverse(seed, tells=True)
+    try:
+        universe.run()
+        end = "all promises kept"
+    except FAILURES as error:
+        end = f"{type(error).__name__}: {error}"
+    return "\n".join([f"seed {seed}: {universe.mix}", *(universe.story or ()), end])
+
+
+def first_seed(number: int, seeds: Iterable[int]) -> tuple[int, str] | None:
+    with planted(SLOT_BUGS[number]):
+        return next(((seed, why) for seed in seeds if (why := failure(seed))), None)
+
+
+def main(arguments: list[str]) -> int:
+    logging.disable(logging.CRITICAL)
+    if arguments[:1] == ["story"]:
+        print(story(int(arguments[1])))
+        return 0
+    if arguments[:1] == ["planted"]:
+        for number, bug in SLOT_BUGS.items():
+            count = int(arguments[1]) if len(arguments) > 1 else SEARCHED_MAX
+            found = first_seed(number, range(1, 1 + count))
+            print(f"| {number} | {bug.what} | {found and (found[0], found[1][:160])} |", flush=True)
+        return 0
+    first = int(arguments[1]) if len(arguments) > 1 else 1
+    done = run_all(range(first, first + int(arguments[0])))
+    for seed, why in done.failed:
+        print(f"seed {seed}: {why[:400]}")
+    print(", ".join(f"{what}: {times:,}" for what, times in sorted(done.counts.items())))
+    print(
+        f"{arguments[0]} seeds, {len(done.failed)} failed, {int(arguments[0]) / done.cpu_seconds:.1f} seeds per CPU-s"
+    )
+    return 1 if done.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,576 @@
+"""Slots of the key-value cluster in a simulated cluster: the product's slots over its replicas, and clients that use them.
+
+Keys of level QUORUM are registers and counters whose calls must have an order that explains all answers. Lists, counters and keys
+of level ONE must in the end hold all that was acknowledged, once, wherever it was written: nodes send what they cut from their
+logs to whoever leads. No node loses its disk here: what one node alone has is promised by that node's disk.
+"""
+
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+from braidlog.codec.batch import read_headers
+from braidlog.kv import operations as o
+from braidlog.kv.hlc import Stamp
+from braidlog.kv.levels import Level
+from braidlog.kv.salvage import Verdict
+from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.slot_records import SlotRecord
+from braidlog.kv.tail_files import Tail, forget_tail, kept_tails
+from braidlog.kv.values import ListValue
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.settings import UNLIMITED, Flush
+from braidlog.partition.replicated import Produced
+from braidlog.partition.replicated_slot import REACHES, Performed, ReplicatedSlot, TailFolder, records_in
+from braidlog.replication.leader import refusal
+from braidlog.replication.messages import Append, Await, Message, Withdraw
+from braidlog.replication.ready import Apply, Done, Failed
+from braidlog.replication.replica_state import Leader
+from braidlog.storage.partition import PartitionLog
+from braidlog.storage.pool import FilePool
+from braidlog.testing.checker import check
+from braidlog.testing.fault_mix import Mix, drawn
+from braidlog.testing.history import Action, Call, Outcome, Value
+from braidlog.testing.network import Codec
+from braidlog.testing.promises import BrokenPromise
+from braidlog.testing.sent_records import SentRecords
+from braidlog.testing.simulated_clients import FIRST_CLIENT
+from braidlog.testing.simulated_messages import Delete, Produce, Read, assignments, key_of
+from braidlog.testing.simulated_node import SimulatedNode
+from braidlog.testing.simulated_replica import SimulatedReplica
+from braidlog.testing.universe import Client, Universe
+from braidlog.testing.virtual_time import US_PER_MS, US_PER_SECOND, stream
+
+SETTINGS = KeyValueSettings(memory_bytes_max=0, feed=False)
+TAILS = "/tails"
+NOBODY = -1
+TIMEOUT_US = 700 * US_PER_MS
+WINDOW_US = 400 * US_PER_MS
+"""For so long one register is used; then another: each unknown outcome makes the search for an order longer."""
+LOSES_A_DISK = ("wipe", "flip")
+LEASE_RATE = 0.1
+EXPIRE_KEYS = 10
+STRONG, WEAK = 4, 3
+
+
+class Ask(NamedTuple):
+    name: str
+    client: int
+    number: int
+    operation: o.Operation[Any]
+    level: Level
+    is_forwarded: bool = False
+
+
+class Answer(NamedTuple):
+    """`result` is a `BrokerError` if the operation was refused."""
+
+    number: int
+    result: Any
+    stamp: Stamp | None = None
+
+
+class Salvage(NamedTuple):
+    """What a node has cut from its log, to whoever leads."""
+
+    name: str
+    path: str
+    at: int
+    record: SlotRecord
+
+
+class Salvaged(NamedTuple):
+    path: str
+    at: int
+    verdict: Verdict
+
+
+class SlotReplica(SimulatedReplica):
+    """A replica with the slot that its log makes."""
+
+    def __init__(self, node: SimulatedNode, name: str, log: PartitionLog, pool: FilePool) -> None:
+        super().__init__(node, name, log, pool)
+        self._asks: dict[int, tuple[Ask, Performed, Stamp | None]] = {}
+        self._salvages: dict[int, tuple[int, Salvaged]] = {}
+        self._waiting = self._kept = 0
+        tails = TailFolder(node.disk, TAILS)
+        identity = b"simulated node %d" % node.number
+        self.kv = ReplicatedSlot(key_of(name)[1], identity, self, self._write_record, tails, SETTINGS)
+
+    def tell(self, message: Message) -> None:
+        super().tell(message)
+        if self._is_here:
+            self.kv.follow()
+            if self.kv.kept > self._kept:
+                self._kept = self.kv.kept
+                self.universe.count("tail kept")
+
+    def _write_record(self, data: bytes, level: Level) -> None:
+        role = self.replica.role
+        if not self.is_leader or not isinstance(role, Leader):
+            raise BrokerError(Reason.NOT_LEADER, "it does not lead")
+        needs_all, reach = level is not Level.ONE, REACHES[level]
+        reason = refusal(self.replica, role, needs_all=needs_all, reach=reach)
+        if reason is not None:
+            raise BrokerError(reason, "nothing is written now")
+        produced = Produced(data, list(read_headers(data)), self.wall_ms())
+        self.tell(Append(NOBODY, 1, produced, needs_all=needs_all, reach=reach))
+
+    def request(self, message: Produce | Delete | Read | Ask | Salvage) -> None:
+        match message:
+            case Ask():
+                self._asked(message)
+            case Salvage():
+                self._take(message)
+            case _:
+                super().request(message)
+
+    # -- operations --------------------------------------------------------------------------------------------
+
+    def _asked(self, ask: Ask) -> None:
+        if not self.kv.is_leader:
+            self._hand_on(ask)
+            return
+        performed = self.kv.perform(ask.operation, ask.level, self.wall_ms())
+        stamp = None if performed.end is None else self.kv.slot.stamp_of(ask.operation.key)
+        self._waiting += 1
+        token = self._waiting
+        wanted = performed.waits_for(token, ask.level)
+        if wanted is None:
+            self._reply(ask, performed.result, stamp)
+            return
+        self._asks[token] = ask, performed, stamp
+        self.tell(wanted)
+        self.universe.time.after(TIMEOUT_US, lambda: self.node.world_enter(partial(self._give_up, token)))
+
+    def expire(self) -> None:
+        if self.kv.is_leader:
+            with contextlib.suppress(BrokerError):
+                for _ in range(self.kv.slot.expire(self.wall_ms(), EXPIRE_KEYS)):
+                    self.universe.count("expired")
+
+    def _hand_on(self, ask: Ask) -> None:
+        leader = None if self.replica.assigned is None else self.replica.assignment.leader
+        if ask.level is Level.ONE and isinstance(ask.operation, o.Get) and self.replica.role is not None:
+            try:
+                self._reply(ask, self.kv.slot.look(ask.operation, self.wall_ms()), None)
+            except BrokerError as error:
+                self._reply(ask, error, None)
+        elif ask.is_forwarded or leader is None or leader == self.node.number:
+            self._reply(ask, BrokerError(Reason.NOT_LEADER, "it does not lead"), None)
+        else:
+            self.universe.count("forwarded")
+            self.universe.network.send(self.node.number, leader, ask._replace(is_forwarded=True))
+
+    def _give_up(self, token: int) -> None:
+        if self._asks.pop(token, None) is not None and self._is_here:
+            self.universe.count("withdrawn")
+            self.tell(Withdraw(token))
+
+    def _reply(self, ask: Ask, result: object, stamp: Stamp | None) -> None:
+        self.universe.network.send(self.node.number, ask.client, Answer(ask.number, result, stamp))
+
+    # -- what others have cut ----------------------------------------------------------------------------------
+
+    def _take(self, message: Salvage) -> None:
+        if not self.kv.is_leader:
+            return
+        try:
+            verdict, end = self.kv.salvage(message.record, self.wall_ms())
+        except BrokerError:
+            return
+        self.universe.count(f"salvage {verdict.name.lower()}")
+        self._waiting += 1
+        token = self._waiting
+        self._salvages[token] = self._sender, Salvaged(message.path, message.at, verdict)
+        self.tell(Await(token, end))
+
+    _sender = 0
+
+    def taken_from(self, sender: int, message: Salvage) -> None:
+        self._sender = sender
+        self.request(message)
+
+    def outcome(self, outcome: Apply) -> None:
+        match outcome:
+            case Done(token) | Failed(token) if token in self._asks:
+                ask, performed, stamp = self._asks.pop(token)
+                if isinstance(outcome, Done):
+                    self._reply(ask, performed.result, stamp)
+                    self.universe.happened(self.node, "acknowledgement")
+                elif performed.end is None:
+                    self._reply(ask, BrokerError(Reason.NOT_LEADER, "it does not lead any more"), None)
+            case Done(token) | Failed(token) if token in self._salvages:
+                sender, answer = self._salvages.pop(token)
+                if isinstance(outcome, Done):
+                    self.universe.network.send(self.node.number, sender, answer)
+            case Done(token=token) | Failed(token=token):
+                assert token == NOBODY or token <= self._waiting
+            case _:
+                super().outcome(outcome)
+
+
+class SlotNode(SimulatedNode):
+    """Sends what it has cut until it is told that it is committed."""
+
+    replica_type = SlotReplica
+    universe: "SlotUniverse"
+
+    def start(self) -> None:
+        self._sent: dict[str, int] = {}
+        super().start()
+
+    def receive(self, sender: int, message: object) -> None:
+        match message:
+            case Ask():
+                replica = self.replicas.get(message.name)
+                if isinstance(replica, SlotReplica) and self.universe.is_first(message):
+                    replica.request(message)
+            case Salvage():
+                replica = self.replicas.get(message.name)
+                if isinstance(replica, SlotReplica):
+                    replica.taken_from(sender, message)
+            case Salvaged(path, at, verdict):
+                if self._sent.get(path, 0) == at and verdict.is_final:
+                    self._sent[path] = at + 1
+                    self._send_tails()
+            case _:
+                super().receive(sender, message)
+
+    def tails(self) -> list[Tail]:
+        return kept_tails(self.disk, TAILS)
+
+    def _let_go(self, name: str) -> None:
+        replica = self.replicas[name]
+        assert isinstance(replica, SlotReplica)
+        replica.kv.let_go()
+        super()._let_go(name)
+
+    def _tick(self) -> None:
+        super()._tick()
+        if not self.incarnation or not self.is_alive:
+            return
+        for replica in list(self.replicas.values()):
+            if isinstance(replica, SlotReplica):
+                replica.expire()
+        self._send_tails()
+
+    def _send_tails(self) -> None:
+        """The next of each: they are taken in their order."""
+        for tail in self.tails():
+            at = self._sent.get(tail.path, 0)
+            if at == len(tail.records):
+                forget_tail(self.disk, tail)
+                continue
+            name = self.universe.names[tail.slot]
+            assert self.metadata is not None
+            leader = assignments(self.metadata.image)[name].leader
+            if leader is not None:
+                self.universe.network.send(self.number, leader, Salvage(name, tail.path, at, tail.records[at]))
+
+
+class KeyClient:
+    """One operation at a time, never twice."""
+
+    def __init__(self, universe: "SlotUniverse", number: int, name: str) -> None:
+        self.universe = universe
+        self.number = number
+        self.name = name
+        self.draw: Random = universe.stream(f"keys {number}")
+        self._asked = 0
+        self._believed = 1 + self.draw.randrange(len(universe.nodes))
+        self.is_done = False
+
+    def start(self) -> None:
+        self.universe.time.after(self.draw.randrange(200 * US_PER_MS), self._next)
+
+    def _next(self) -> None:
+        if self.universe.is_healing:
+            self.is_done = True
+            return
+        self._asked += 1
+        number = self._asked
+        operation, level = self.choose(number)
+        self.universe.network.send(self.number, self._believed, Ask(self.name, self.number, number, operation, level))
+        self.universe.time.after(TIMEOUT_US, lambda: self._timed_out(number))
+
+    def _timed_out(self, number: int) -> None:
+        if number == self._asked:
+            self._go_on(elsewhere=True)
+
+    def _go_on(self, *, elsewhere: bool) -> None:
+        self._asked += 1  # an answer that comes later is not waited for
+        if elsewhere:
+            self._believed = self.universe.leader_as_seen(self.draw, self.name)
+        self.universe.time.after(int(self.draw.expovariate(1 / self.universe.mix.think_us)), self._next)
+
+    def receive(self, _: int, message: object) -> None:
+        if not isinstance(message, Answer) or message.number != self._asked:
+            return
+        result = message.result
+        is_elsewhere = isinstance(result, BrokerError) and result.reason is not Reason.KEY_NOT_FOUND
+        if is_elsewhere:
+            self.refused()
+        else:
+            self.answered(None if isinstance(result, BrokerError) else result, message.stamp)
+            self.universe.count("answered")
+        self._go_on(elsewhere=is_elsewhere)
+
+    def choose(self, number: int) -> tuple[o.Operation[Any], Level]:
+        raise NotImplementedError
+
+    def answered(self, result: object, stamp: Stamp | None) -> None:
+        """None: there is no such key."""
+        raise NotImplementedError
+
+    def refused(self) -> None:
+        """Certainly not done."""
+        raise NotImplementedError
+
+
+class StrongClient(KeyClient):
+    """QUORUM, now and then ALL: registers and counters that many use."""
+
+    def choose(self, number: int) -> tuple[o.Operation[Any], Level]:
+        draw = self.draw
+        if draw.random() < LEASE_RATE:
+            self._call = Call("nobody", "lease", Action.GET)
+            key = b"lease-%d" % draw.randrange(3)
+            return (o.Set(key, b"held", 1) if draw.random() < 0.5 else o.Get(key)), Level.QUORUM
+        window = self.universe.time.now_us // WINDOW_US
+        is_counter = draw.random() < 0.5
+        text = f"{'counter' if is_counter else 'register'}-{window}"
+        key, kind = text.encode(), draw.random()
+        operation: o.Operation[Any]
+        action, argument = Action.GET, None
+        if kind < 0.5:
+            operation = o.Get(key)
+        elif is_counter:
+            operation, action, argument = o.Increment(key), Action.INCREMENT, 1
+        elif kind < 0.9:
+            value = f"{self.number}.{number}"
+            operation, action, argument = o.Set(key, value.encode()), Action.SET, value  # type: ignore[assignment]
+        else:
+            operation, action = o.Delete(key), Action.DELETE
+        self._call = Call(f"client {self.number}", text, action, argument, start=self.universe.seconds)
+        self.universe.history.add(self._call)
+        return operation, Level.ALL if draw.random() < 0.1 else Level.QUORUM
+
+    def answered(self, result: object, stamp: Stamp | None) -> None:
+        call = self._call
+        answer: Value = None
+        match call.action:
+            case Action.GET if isinstance(result, bytes):
+                answer = int(result) if call.key.startswith("counter") else result.decode()
+            case Action.INCREMENT:
+                assert isinstance(result, int)
+                answer = result
+            case Action.DELETE:
+                answer = stamp is not None
+        call.end, call.outcome, call.answer = self.universe.seconds, Outcome.ACKNOWLEDGED, answer
+
+    def refused(self) -> None:
+        self._call.outcome = Outcome.REFUSED
+
+
+class WeakClient(KeyClient):
+    """ONE: a list and a counter of its own, and registers that it shares."""
+
+    _operation: o.Operation[Any]
+
+    def __init__(self, universe: "SlotUniverse", number: int, name: str) -> None:
+        super().__init__(universe, number, name)
+        self.list_key, self.counter_key = b"list-%d" % number, b"sum-%d" % number
+
+    def choose(self, number: int) -> tuple[o.Operation[Any], Level]:
+        shared = b"%s-shared-%d" % (self.name.encode(), self.draw.randrange(3))
+        unique = b"%d.%d" % (self.number, number)
+        match self.draw.randrange(6):
+            case 0 | 1:
+                self._operation = o.Push(self.list_key, o.End.RIGHT, (unique,))
+                self.universe.pushed[self.list_key][unique] = Outcome.UNKNOWN
+            case 2:
+                self._operation = o.Increment(self.counter_key)
+                self.universe.counted[self.counter_key][unique] = Outcome.UNKNOWN
+            case 3 | 4:
+                self._operation = o.Set(shared, unique)
+                self.universe.shared[shared].append(self._note(unique))
+            case _:
+                self._operation = o.Delete(shared)
+                self.universe.shared[shared].append(self._note(None))
+        self._unique = unique
+        return self._operation, Level.ONE
+
+    def _note(self, value: bytes | None) -> "SharedWrite":
+        self._write = SharedWrite(value)
+        return self._write
+
+    def _told(self, outcome: Outcome, stamp: Stamp | None) -> None:
+        match self._operation:
+            case o.Push(key):
+                self.universe.pushed[key][self._unique] = outcome
+            case o.Increment(key):
+                self.universe.counted[key][self._unique] = outcome
+            case _:
+                self._write.outcome, self._write.stamp = outcome, stamp
+
+    def answered(self, result: object, stamp: Stamp | None) -> None:
+        nothing_to_delete = isinstance(self._operation, o.Delete) and stamp is None
+        self._told(Outcome.REFUSED if nothing_to_delete else Outcome.ACKNOWLEDGED, stamp)
+
+    def refused(self) -> None:
+        self._told(Outcome.REFUSED, None)
+
+
+class SharedWrite:
+    """Of a key that several set and delete at level ONE; None: deleted."""
+
+    def __init__(self, value: bytes | None) -> None:
+        self.value = value
+        self.outcome = Outcome.UNKNOWN
+        self.stamp: Stamp | None = None
+
+
+class _AnyRecords(SentRecords):
+    """Nobody knows here what was sent: it is made by the leader."""
+
+    def latest(self, held: Any) -> dict[bytes, int]:
+        return {}
+
+
+def slot_mix(seed: int) -> Mix:
+    mix = drawn(seed, stream(seed, "mix"))
+    settings = msgspec.structs.replace(
+        mix.settings, flush=Flush.ACK, retention_ms=UNLIMITED, compact=False, delete=True
+    )
+    faults = {name: weight for name, weight in mix.faults.items() if name not in LOSES_A_DISK}
+    faults = {"isolate": 1.0, "accuse": 0.5, **faults}
+    return msgspec.structs.replace(
+        mix,
+        settings=settings,
+        flush_on_ack=True,
+        faults=faults,
+        partitions=min(mix.partitions, 2),
+        delete_every_us=0,
+        think_us=min(mix.think_us, 30 * US_PER_MS),
+        duration_us=3 * US_PER_SECOND,
+    )
+
+
+class SlotUniverse(Universe):
+    """Make one from a seed, `run` it once."""
+
+    node_type = SlotNode
+
+    def __init__(self, seed: int, *, codec: Codec | None = None, tells: bool = False) -> None:
+        self.pushed: dict[bytes, dict[bytes, Outcome]] = defaultdict(dict)
+        self.counted: dict[bytes, dict[bytes, Outcome]] = defaultdict(dict)
+        self.shared: dict[bytes, list[SharedWrite]] = defaultdict(list)
+        self._heard: set[tuple[int, int, bool]] = set()
+        super().__init__(seed, mix=slot_mix(seed), codec=codec, tells=tells)
+        self.records = _AnyRecords()
+
+    def is_first(self, ask: Ask) -> bool:
+        """A connection does not double what a client sends, whatever happens between nodes."""
+        one = ask.client, ask.number, ask.is_forwarded
+        is_first = one not in self._heard
+        self._heard.add(one)
+        return is_first
+
+    def _clients(self) -> Iterator[Client]:
+        for at in range(STRONG):
+            yield StrongClient(self, FIRST_CLIENT + at, self.names[0])
+        for at in range(WEAK):
+            yield WeakClient(self, FIRST_CLIENT + 50 + at, self.names[at % len(self.names)])
+
+    def _slots(self, name: str) -> list[SlotReplica]:
+        return [each for each in self._replicas_of(name) if isinstance(each, SlotReplica)]
+
+    def _missing(self) -> str:
+        for client in self.clients.values():
+            if isinstance(client, KeyClient) and not client.is_done:
+                return f"client {client.number} goes on"
+        for node in self.nodes.values():
+            assert isinstance(node, SlotNode)
+            if tails := node.tails():
+                return f"node {node.number} has not sent all of {[tail.path for tail in tails]}"
+        return super()._missing()
+
+    def _check_whole(self) -> None:
+        missing = self._missing()
+        if missing:
+            raise BrokenPromise(f"10 s after the last fault: {missing}")
+        for name in self.names:
+            self.promises[name].same_records(self._replicas_of(name))
+            self._same_state(name)
+            self._stamps_ascend(name)
+        for wrong in check(self.history):
+            raise BrokenPromise(wrong)
+        for key, pushes in self.pushed.items():
+            self._check_list(key, pushes)
+        for key, counts in self.counted.items():
+            self._check_counter(key, counts)
+        for key, writes in self.shared.items():
+            self._check_shared(key, writes)
+
+    def _same_state(self, name: str) -> None:
+        slots = [each.kv.slot for each in self._slots(name)]
+        states = [
+            ({key: self._plain(value) for key, value in slot.keyspace.data.items()}, slot.stamps, slot.origins)
+            for slot in slots
+        ]
+        if any(each != states[0] for each in states) or len({slot.applied for slot in slots}) > 1:
+            raise BrokenPromise(f"the replicas of {name} make different keys of the same log: {states}")
+
+    def _plain(self, value: object) -> object:
+        return list(value.items) if isinstance(value, ListValue) else value
+
+    def _stamps_ascend(self, name: str) -> None:
+        log = self._leader_of(name).log
+        latest = Stamp(0, 0, b"")
+        for origin, record in records_in(log, log.start_offset, log.end_offset):
+            if record.origin is None and record.stamp <= latest:
+                raise BrokenPromise(f"{name}: {record} at {origin.offset} has a stamp that is not after {latest}")
+            latest = max(latest, record.stamp)
+
+    def _held(self, key: bytes) -> object:
+        held = [
+            value for name in self.names if (value := self._slots(name)[0].kv.slot.keyspace.data.get(key)) is not None
+        ]
+        assert len(held) <= 1
+        return self._plain(held[0]) if held else None
+
+    def _check_list(self, key: bytes, pushes: dict[bytes, Outcome]) -> None:
+        held = self._held(key)
+        elements = held if isinstance(held, list) else []
+        for element, outcome in pushes.items():
+            times = elements.count(element)
+            if times > 1 or (outcome is Outcome.ACKNOWLEDGED and not times) or (outcome is Outcome.REFUSED and times):
+                raise BrokenPromise(f"{key!r}: {element!r} was {outcome.value}, and is there {times} times")
+        if any(element not in pushes for element in elements):
+            raise BrokenPromise(f"{key!r} holds what nobody pushed: {elements}")
+
+    def _check_counter(self, key: bytes, counts: dict[bytes, Outcome]) -> None:
+        held = self._held(key) or 0
+        acknowledged = sum(each is Outcome.ACKNOWLEDGED for each in counts.values())
+        unknown = sum(each is Outcome.UNKNOWN for each in counts.values())
+        assert isinstance(held, int)
+        if not acknowledged <= held <= acknowledged + unknown:
+            raise BrokenPromise(f"{key!r} is {held}, {acknowledged} were acknowledged and {unknown} are unknown")
+
+    def _check_shared(self, key: bytes, writes: list[SharedWrite]) -> None:
+        """The last write wins, by its stamp; one whose outcome is unknown may be it."""
+        held = self._held(key)
+        stamped = [each for each in writes if each.stamp is not None]
+        latest = max(stamped, key=lambda each: each.stamp or Stamp(0, 0, b""), default=None)
+        possible = {each.value for each in writes if each.outcome is Outcome.UNKNOWN}
+        possible.add(latest.value if latest is not None else None)
+        if held not in possible:
+            raise BrokenPromise(
+                f"{key!r} holds {held!r}; the last acknowledged write is {latest and (latest.value, latest.stamp)}"
+            )
