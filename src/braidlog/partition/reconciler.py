@@ -60,6 +60,7 @@ class Reconciler:
         self._world = world
         self._turns = Turns(world)
         self._listeners: list[TopicChanged] = []
+        self._made_listeners: list[TopicChanged] = []
         self._behind: set[str] = set()
         self._unnoted = self._start()
         if self._unnoted and metadata.is_alone:
@@ -86,6 +87,10 @@ class Reconciler:
     def when_changed(self, listener: TopicChanged) -> None:
         """Tell `listener` of every topic that was deleted or has grown, before the change is acknowledged."""
         self._listeners.append(listener)
+
+    def when_made(self, listener: TopicChanged) -> None:
+        """The same of every new topic."""
+        self._made_listeners.append(listener)
 
     async def change(self, name: str, decide: Decide) -> None:
         """Change the topic `name`; raises the `StorageFault` if the metadata has changed and the folder cannot follow."""
@@ -174,9 +179,11 @@ class Reconciler:
             await self._world.blocking(lambda: self._on_disk(action, closing))
         self._in_memory(action)
         grown = isinstance(action, Open) and action.before and action.before.partitions < action.topic.partitions
-        if grown or isinstance(action, Close):
-            for listener in self._listeners:
-                await listener(_name(action))
+        listeners = self._listeners if grown or isinstance(action, Close) else []
+        if isinstance(action, Open) and action.before is None:
+            listeners = self._made_listeners
+        for listener in listeners:
+            await listener(_name(action))
 
     async def _open(self, action: Open) -> None:
         """Open a topic's new partitions beside the loop, before anyone finds them; a new topic has all of them or is refused."""
