@@ -6,11 +6,12 @@ transactions that had been decided are ended before anyone is served.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.access.authorize import Authorize, Operation
 from braidlog.broker.access.owners import Owner, Owners
 from braidlog.broker.access.rule import Kind
 from braidlog.broker.access.rules import Rules
@@ -28,10 +29,12 @@ from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata, MetadataStore
+from braidlog.coordinator.consumer_groups.messages import ConsumerGroupImage, ConsumerMember
+from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import GroupImage
 from braidlog.coordinator.groups.messages import ClassicGroupImage
-from braidlog.coordinator.groups.registry import GroupRegistry
+from braidlog.coordinator.groups.registry import GroupRegistry, GroupTables
 from braidlog.coordinator.groups.service import Groups, Reads
 from braidlog.coordinator.holdings import COMMIT_BYTES, PLACE_BYTES, Account, Holdings, StateKind
 from braidlog.coordinator.journal import Journal, Key, Table, load_tables
@@ -125,6 +128,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     kv: KeyValueSettings | None = None,
     resident: Callable[[], int] = lambda: 0,
     reads: Reads = lambda _, __: (),
+    consumer_groups: ConsumerGroupSettings | None = None,
     worker: Worker | None = None,
     decompression: DecompressionLimits | None = None,
     holdings: Holdings | None = None,
@@ -147,6 +151,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         "offset": Committed,
         "group": GroupImage,
         "classic-group": ClassicGroupImage,
+        "consumer-group": ConsumerGroupImage,
+        "consumer-member": ConsumerMember,
         "named-producer": NamedProducer,
         "transaction": Transaction,
         "sink": Sink,
@@ -169,13 +175,19 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     producers = ProducerLimit(hosting, world, holdings.limits.producers_max)
     append = Append(hosting, world, transactions.check_append, producers)
     registry = GroupRegistry(
-        tables["group"], tables["classic-group"], hosting.partition_count, world, holdings, rebalance_delay_ms
+        GroupTables(tables["group"], tables["classic-group"], tables["consumer-group"], tables["consumer-member"]),
+        hosting.partition_count,
+        world,
+        holdings,
+        rebalance_delay_ms,
     )
-    groups = Groups(registry, offsets, hosting, world, reads)
+    may_see = partial(_may_see, authorize)
+    groups = Groups(registry, offsets, hosting, world, reads, consumer_groups, may_see)
     fetch = Fetch(hosting, world, worker)
     streams = EventStreams(hosting, append, fetch, tables["snapshot"], world, holdings)
     for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
         reconciler.when_changed(listener)
+    reconciler.when_made(groups.consumer.topic_changed)
     named_producers = NamedProducers(tables["named-producer"], producer_ids, world, holdings)
     forwarding = Forwarding(routing, world)
     topics = Topics(reconciler, hosting, world, defaults, holdings)
@@ -214,6 +226,10 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         holdings=holdings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),
     )
+
+
+def _may_see(authorize: Authorize, principal: str, topic: str) -> bool:
+    return authorize.is_allowed(principal, Operation.DESCRIBE, topic)
 
 
 def _size_of(found: Transaction) -> int:

@@ -146,15 +146,14 @@ class Server:
             authorize=authorize,
             users=config.auth.users,
             rebalance_delay_ms=config.groups.rebalance_delay_ms,
+            consumer_groups=config.groups.consumer,
             kv=config.kv,
             resident=resident_bytes,
             reads=topics_read,
             worker=self._worker,
             decompression=config.limits.decompression(),
             holdings=Holdings(
-                config.state,
-                is_shared=config.knows_principals,
-                bytes_max=config.limits.memory_bytes_max // STATE_SHARE,
+                config.state, is_shared=config.knows_principals, bytes_max=config.limits.memory_bytes_max // STATE_SHARE
             ),
             quotas=self._quotas,
         )

@@ -10,6 +10,7 @@ from tests.model.manual_world import Job
 
 from braidlog.coordinator.groups.classic_service import ClassicGroups
 from braidlog.coordinator.groups.messages import Joined, Joining, MemberIdRequired, State, Synced
+from braidlog.coordinator.groups.service import GroupKind
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.testing.disk import SimulatedDisk
@@ -186,11 +187,11 @@ def test_a_group_with_members_is_not_used_in_the_other_way(node: Node) -> None:
     with pytest.raises(BrokerError) as caught:
         groups.heartbeat("g", "m", 3)
     assert caught.value.reason is Reason.WRONG_GROUP_KIND
-    assert node.restarted().services.groups.describe("g").is_classic
+    assert node.restarted().services.groups.describe("g").kind is GroupKind.CLASSIC
     node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.join("g", "m", ["a"])).generation == 5
     for each in (node, node.restarted()):
-        assert not each.services.groups.describe("g").is_classic
+        assert each.services.groups.describe("g").kind is GroupKind.ASSIGNED
         assert each.services.groups.heartbeat("g", "m", 5).assignment == {"a": [0, 1, 2, 3]}
 
 
@@ -201,8 +202,8 @@ def test_a_change_of_kind_that_does_not_come_about_leaves_the_group_as_it_was(no
         node.run(classic(node).join("g", asking(id_required=True)))
     node.world.advance(SESSION_MS + 1)
     node.run(groups.expire())
-    assert not groups.describe("g").is_classic
-    assert not node.restarted().services.groups.describe("g").is_classic
+    assert groups.describe("g").kind is GroupKind.ASSIGNED
+    assert node.restarted().services.groups.describe("g").kind is GroupKind.ASSIGNED
 
 
 def test_list_describe_lag_delete(node: Node) -> None:

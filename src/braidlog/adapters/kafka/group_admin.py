@@ -15,7 +15,7 @@ from braidlog.adapters.kafka.topics import operations
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.groups.messages import State
-from braidlog.coordinator.groups.service import GroupView, MemberView
+from braidlog.coordinator.groups.service import GroupKind, GroupView, MemberView
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.wire.kafka import consumer
 from braidlog.wire.kafka.apis import Key
@@ -26,13 +26,20 @@ from braidlog.wire.kafka.rows import UNASKED
 
 NOT_FOUND_SINCE = 6
 """The first version of DescribeGroups that says so of a group that is not there; before, it is "Dead"."""
-GROUP_TYPE = "classic"
 STATES: dict[State, str] = {
     State.EMPTY: "Empty",
     State.JOINING: "PreparingRebalance",
     State.SYNCING: "CompletingRebalance",
     State.STABLE: "Stable",
+    State.ASSIGNING: "Assigning",
+    State.RECONCILING: "Reconciling",
 }
+CLASSIC_STATES: dict[State, str] = {
+    **STATES,
+    State.ASSIGNING: STATES[State.JOINING],
+    State.RECONCILING: STATES[State.SYNCING],
+}
+"""The same in the words of DescribeGroups, whose clients know no others."""
 DEAD = "Dead"
 
 
@@ -63,7 +70,7 @@ def _described(
         return g.DescribeGroupsResponseGroup(code, text, name, DEAD, authorized_operations=allowed(name))
     return g.DescribeGroupsResponseGroup(
         group_id=name,
-        group_state=STATES[view.state],
+        group_state=CLASSIC_STATES[view.state],
         protocol_type=_protocol_type(view),
         protocol_data=view.protocol,
         members=[_member(view, member) for member in view.members],
@@ -73,12 +80,17 @@ def _described(
 
 def _protocol_type(view: GroupView) -> str:
     """Members of groups in which the broker assigns are consumers, whatever door they came through."""
-    return view.protocol_type if view.is_classic else consumer.PROTOCOL_TYPE
+    return view.protocol_type if view.kind is GroupKind.CLASSIC else consumer.PROTOCOL_TYPE
+
+
+def group_type(view: GroupView) -> GroupKind:
+    """Kafka knows two."""
+    return view.kind if view.kind is GroupKind.CONSUMER else GroupKind.CLASSIC
 
 
 def _member(view: GroupView, member: MemberView) -> g.DescribeGroupsResponseMember:
     metadata, assignment = member.metadata, member.assignment
-    if not view.is_classic:
+    if view.kind is not GroupKind.CLASSIC:
         metadata, assignment = consumer.subscription(member.topics), consumer.assignment(member.shares)
     return g.DescribeGroupsResponseMember(
         member.member, member.instance, member.client, member.host, metadata, assignment
@@ -95,9 +107,9 @@ async def list_groups(request: Request, services: Services, conversation: Conver
     visible = services.authorize.visible(conversation.principal, services.groups.names(), Kind.GROUP)
     views = map(services.groups.describe, visible)
     shown = [
-        g.ListGroupsResponseGroup(view.name, _protocol_type(view), STATES[view.state], GROUP_TYPE)
+        g.ListGroupsResponseGroup(view.name, _protocol_type(view), STATES[view.state], group_type(view))
         for view in views
-        if _is_wanted(STATES[view.state], message.states_filter) and _is_wanted(GROUP_TYPE, message.types_filter)
+        if _is_wanted(STATES[view.state], message.states_filter) and _is_wanted(group_type(view), message.types_filter)
     ]
     return g.ListGroupsResponse(groups=shown)
 

@@ -182,7 +182,7 @@ async def commit(
     good = [found for found in checked if isinstance(found, Commit)]
     failed = E.NONE
     try:
-        await services.groups.classic.commit(
+        await services.groups.by_members(message.group_id).commit(
             message.group_id,
             message.member_id,
             message.generation_id_or_member_epoch,
@@ -252,6 +252,8 @@ async def fetch(
 
     def committed(each: g.OffsetFetchRequest | g.OffsetFetchRequestGroup) -> list[g.OffsetFetchResponseTopic]:
         denied.check((Kind.GROUP, each.group_id))
+        if isinstance(each, g.OffsetFetchRequestGroup):
+            services.groups.consumer.check_fetch(each.group_id, each.member_id, each.member_epoch)
         asked = each.topics
         if asked is None:
             asked = _all_of(services.offsets.of_group(each.group_id), services, conversation)

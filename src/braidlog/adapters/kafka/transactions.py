@@ -164,7 +164,7 @@ async def commit_offsets(
             message.producer_epoch,
             message.group_id,
             [found for found in checked.values() if isinstance(found, Commit)],
-            guard=lambda: services.groups.classic.check_transactional(
+            guard=lambda: services.groups.by_members(message.group_id).check_transactional(
                 message.group_id, message.member_id, message.generation_id, message.group_instance_id
             ),
             by=conversation.principal,

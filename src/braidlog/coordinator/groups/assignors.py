@@ -7,6 +7,7 @@ whatever the order it came in.
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from types import MappingProxyType
 
 Assignment = dict[str, dict[str, list[int]]]
 """member → topic → partitions, ascending."""
@@ -34,7 +35,9 @@ def assign(
     return result
 
 
-def _range(members: list[str], count: int, _: Mapping[str, list[int]]) -> dict[str, list[int]]:
+def range_shares(
+    members: list[str], count: int, _: Mapping[str, list[int]] = MappingProxyType({})
+) -> dict[str, list[int]]:
     """Contiguous runs; the first members get one more where it does not divide evenly."""
     each, extra = divmod(count, len(members))
     shares, start = {}, 0
@@ -67,7 +70,7 @@ def _sticky(members: list[str], count: int, before: Mapping[str, list[int]]) -> 
 
 
 _WAYS: dict[Assignor, Callable[[list[str], int, Mapping[str, list[int]]], dict[str, list[int]]]] = {
-    Assignor.RANGE: _range,
+    Assignor.RANGE: range_shares,
     Assignor.ROUND_ROBIN: _round_robin,
     Assignor.STICKY: _sticky,
 }

@@ -21,6 +21,9 @@ class State(StrEnum):
     JOINING = "joining"
     SYNCING = "syncing"
     STABLE = "stable"
+    ASSIGNING = "assigning"
+    """Of consumer groups: targets are to be made; the next is: not everyone reads what it is to, yet."""
+    RECONCILING = "reconciling"
 
 
 class ClassicMember(msgspec.Struct, frozen=True):

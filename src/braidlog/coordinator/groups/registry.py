@@ -1,40 +1,61 @@
-"""The groups of this node by name, of both kinds, as the journal keeps them.
+"""The groups of this node by name, of all three kinds, as the journal keeps them.
 
 Knows: which name is a group of which kind, and what must be settled for it to be told. Refuses to know: what groups do.
 Invariants: a name is one group, of one kind; only a group without members changes its kind, in one batch of the journal, and its
 generation goes on from where it was.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
 
+import msgspec
+
+from braidlog.coordinator.consumer_groups.group import ConsumerGroup
+from braidlog.coordinator.consumer_groups.messages import Change, ConsumerGroupImage, ConsumerMember
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS, ClassicGroup
 from braidlog.coordinator.groups.group import Group, GroupImage
 from braidlog.coordinator.holdings import Holdings, StateKind
-from braidlog.coordinator.journal import NOTHING, Mark, Table, put_together
+from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
 
-AnyGroup = Group | ClassicGroup
+AnyGroup = Group | ClassicGroup | ConsumerGroup
+K = TypeVar("K", Group, ClassicGroup, ConsumerGroup)
 _WHO: dict[type[AnyGroup], str] = {
     Group: "the broker divides the work",
     ClassicGroup: "a leader they elect divides the work",
+    ConsumerGroup: "the coordinator divides the work (group.protocol=consumer)",
 }
 
 
+class GroupTables(NamedTuple):
+    """Of the three kinds, and of the members of the last one."""
+
+    assigned: Table
+    classic: Table
+    consumer: Table
+    members: Table
+
+
 class GroupRegistry:
-    """`assigned` and `classic` are the tables of the two kinds."""
+    """The groups of one journal."""
 
     def __init__(
         self,
-        assigned: Table,
-        classic: Table,
+        tables: GroupTables,
         partitions_of: Callable[[str], int],
         world: World,
         holdings: Holdings,
         initial_delay_ms: int = INITIAL_DELAY_MS,
     ) -> None:
-        self._tables: dict[type[AnyGroup], Table] = {Group: assigned, ClassicGroup: classic}
+        assigned, classic, consumer, members = tables
+        self._tables: dict[type[AnyGroup], Table] = {
+            Group: assigned,
+            ClassicGroup: classic,
+            ConsumerGroup: consumer,
+        }
+        self._members = members
         self._world = world
         self.holdings = holdings
         self.steady = SteadyClock(world)
@@ -50,6 +71,11 @@ class GroupRegistry:
         for (name,), image in classic.items():
             self._groups[str(name)] = restored = self.new_classic(str(name))
             restored.restore(image, self.session_ms())
+        of_group: dict[str, list[ConsumerMember]] = {}
+        for (name, _), member in members.items():
+            of_group.setdefault(str(name), []).append(member)
+        for (name,), image in consumer.items():
+            self._groups[str(name)] = self._restored_consumer(str(name), image, of_group.get(str(name), []))
         for found in self._groups.values():
             # Kept by a version that did not note it: count from now, or the group would be gone at once.
             found.changed_ms = found.changed_ms or world.now_ms()
@@ -71,20 +97,23 @@ class GroupRegistry:
         return set(self._groups)
 
     def assigned(self, name: str) -> Group | None:
-        """The group, if the broker assigns in it; an empty one of the other kind is as good as none. Else refuse."""
-        found = self._groups.get(name)
-        if isinstance(found, ClassicGroup):
-            _refuse_kind(found)
-            return None
-        return found
+        """The group, if the broker assigns in it; an empty one of another kind is as good as none. Else refuse."""
+        return self._of_kind(name, Group)
 
     def classic(self, name: str) -> ClassicGroup | None:
         """The same for groups that elect a leader."""
+        return self._of_kind(name, ClassicGroup)
+
+    def consumer(self, name: str) -> ConsumerGroup | None:
+        """The same for groups whose members report to the coordinator."""
+        return self._of_kind(name, ConsumerGroup)
+
+    def _of_kind(self, name: str, kind: type[K]) -> K | None:
         found = self._groups.get(name)
-        if isinstance(found, Group):
-            _refuse_kind(found)
-            return None
-        return found
+        if found is None or isinstance(found, kind):
+            return found
+        _refuse_kind(found)
+        return None
 
     def new_assigned(self, name: str) -> Group:
         """A group to be put: it goes on from the generation of an empty one of the other kind."""
@@ -97,6 +126,14 @@ class GroupRegistry:
             initial_delay_ms=self._initial_delay_ms,
             members_max=self._members_max,
         )
+
+    def new_consumer(self, name: str) -> ConsumerGroup:
+        return ConsumerGroup(name, epoch=self._generation(name), members_max=self._members_max)
+
+    def _restored_consumer(self, name: str, image: ConsumerGroupImage, members: list[ConsumerMember]) -> ConsumerGroup:
+        found = self.new_consumer(name)
+        found.restore(image, members, self.session_ms())
+        return found
 
     def _restored(self, name: str, image: GroupImage) -> Group:
         return Group(name, self.partitions_of, image, members_max=self._members_max)
@@ -113,14 +150,36 @@ class GroupRegistry:
 
     def put(self, group: AnyGroup) -> None:
         """Journal a group as it is now; from then on it is the one of that name."""
+        self._journal(group, group.image, ())
+
+    def put_change(self, group: ConsumerGroup, change: Change) -> None:
+        """Journal what a step makes of a group, then let the group be so; from then on it is the one of that name."""
+
+        def image() -> ConsumerGroupImage:
+            if change.epoch is None:
+                return group.image()
+            return msgspec.structs.replace(group.image(), epoch=change.epoch, assignor=change.assignor)
+
+        self._journal(
+            group, image, [(self._members, (group.name, name), member) for name, member in change.members.items()]
+        )
+        group.apply(change, self.session_ms())
+        self._count(group)
+
+    def _journal(
+        self,
+        group: AnyGroup,
+        image: Callable[[], msgspec.Struct],
+        more: Iterable[tuple[Table, Key, msgspec.Struct | None]],
+    ) -> None:
         before, group.changed_ms = group.changed_ms, self._world.now_ms()
-        entries: list[tuple[Table, tuple[str], object]] = [
-            (table, (group.name,), group.image() if kind is type(group) else None)
+        entries: list[tuple[Table, Key, msgspec.Struct | None]] = [
+            (table, (group.name,), image() if kind is type(group) else None)
             for kind, table in self._tables.items()
             if kind is type(group) or table.get(group.name) is not None
         ]
         try:
-            self._marks[group.name] = put_together(entries)  # type: ignore[arg-type]
+            self._marks[group.name] = put_together([*entries, *more])
         except BaseException:
             group.changed_ms = before
             raise
@@ -159,6 +218,9 @@ class GroupRegistry:
         image = self._tables[Group].get(group.name)
         if image is not None:
             self._put_in_place(self._restored(group.name, image))
+        image = self._tables[ConsumerGroup].get(group.name)
+        if image is not None:  # a group that another took the place of had no members
+            self._put_in_place(self._restored_consumer(group.name, image, []))
 
     def _remove(self, name: str) -> None:
         gone = self._groups.pop(name, None)

@@ -6,11 +6,14 @@ if it cannot be; a commit of a member is fenced by its generation and assignment
 step.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from enum import StrEnum
 
 import msgspec
 
+from braidlog.coordinator.consumer_groups.group import ConsumerGroup
+from braidlog.coordinator.consumer_groups.service import ConsumerGroups, ConsumerGroupSettings, MaySee
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.classic_group import ClassicGroup
 from braidlog.coordinator.groups.classic_service import ClassicGroups
@@ -59,10 +62,24 @@ class MemberView(msgspec.Struct, frozen=True):
     assignment: bytes = b""
     topics: list[str] = []
     shares: dict[str, list[int]] = {}
+    epoch: int = 0
+    rack: str | None = None
+    pattern: str = ""
+    target: dict[str, list[int]] = {}
+    """What a member of a consumer group will read when others have given it up."""
+
+
+class GroupKind(StrEnum):
+    CLASSIC = "classic"
+    """Its members elect a leader, which divides the work."""
+    ASSIGNED = "assigned"
+    """The broker divides the work anew for each generation."""
+    CONSUMER = "consumer"
+    """The coordinator divides the work and moves partitions one by one."""
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """A group of either kind; one that only ever committed is empty and of no kind yet."""
+    """A group of any kind; one that only ever committed is empty and of no kind yet, which counts as classic."""
 
     name: str
     state: State
@@ -70,7 +87,7 @@ class GroupView(msgspec.Struct, frozen=True):
     protocol_type: str
     protocol: str
     members: list[MemberView]
-    is_classic: bool = True
+    kind: GroupKind = GroupKind.CLASSIC
 
 
 Reads = Callable[[str, bytes], Collection[str]]
@@ -81,7 +98,14 @@ class Groups:
     """The use case."""
 
     def __init__(
-        self, registry: GroupRegistry, offsets: Offsets, hosting: Hosting, world: World, reads: Reads = lambda _, __: ()
+        self,
+        registry: GroupRegistry,
+        offsets: Offsets,
+        hosting: Hosting,
+        world: World,
+        reads: Reads = lambda _, __: (),
+        consumer: ConsumerGroupSettings | None = None,
+        may_see: MaySee = lambda _, __: True,
     ) -> None:
         self._reads = reads
         self._registry = registry
@@ -89,6 +113,7 @@ class Groups:
         self._hosting = hosting
         self._world = world
         self.classic = ClassicGroups(registry, offsets, world)
+        self.consumer = ConsumerGroups(registry, offsets, hosting, world, consumer or ConsumerGroupSettings(), may_see)
 
     # -- membership ------------------------------------------------------------------------------------------
 
@@ -184,7 +209,10 @@ class Groups:
             if self._registry.get(group.name) is not group:
                 continue
             now_ms = self._registry.steady.now_ms()
-            members = self.classic.tick(group) if isinstance(group, ClassicGroup) else group.expire(now_ms)
+            if isinstance(group, Group):
+                members = group.expire(now_ms)
+            else:
+                members = self.classic.tick(group) if isinstance(group, ClassicGroup) else self.consumer.tick(group)
             if members:
                 gone[group.name] = members
                 if isinstance(group, Group):
@@ -202,6 +230,7 @@ class Groups:
             group.rebalance()
             self._put(group)
         await self._settle_all([group.name for group in readers])
+        await self.consumer.topic_changed(topic)
 
     def _assigned(self) -> Iterable[Group]:
         return (group for group in self._registry.all() if isinstance(group, Group))
@@ -211,6 +240,10 @@ class Groups:
         await self._registry.journal.settled(*map(self._registry.mark_of, names))
 
     # -- commits ---------------------------------------------------------------------------------------------
+
+    def by_members(self, group: str) -> ClassicGroups | ConsumerGroups:
+        """Who checks a commit of somebody who says which generation, or epoch, it is in."""
+        return self.consumer if isinstance(self._registry.get(group), ConsumerGroup) else self.classic
 
     async def commit(
         self,
@@ -250,6 +283,8 @@ class Groups:
         found = self._registry.get(group)
         if isinstance(found, ClassicGroup):
             return _view_classic(found)
+        if isinstance(found, ConsumerGroup):
+            return _view_consumer(found, self._named)
         if found is not None:
             return _view_assigned(found)
         if not self._offsets.has_group(group):
@@ -264,8 +299,8 @@ class Groups:
             raise _not_there(group)
         owners: dict[Place, str] = {}
         # What a leader assigned is known to the members alone: there, partitions have no owner.
-        for member, topics in (found.assignment if isinstance(found, Group) else {}).items():
-            owners.update({(topic, p): member for topic, shares in topics.items() for p in shares})
+        for member in self.describe(group).members:
+            owners.update({(topic, p): member.member for topic, shares in member.shares.items() for p in shares})
         wanted = self._topics_read(found)
         subscribed = {(topic, number) for topic in wanted for number in range(self._partitions_of(topic))}
         rows = []
@@ -279,8 +314,15 @@ class Groups:
             return {topic for member in found.members for topic in member.topics}
         if found is None:
             return set()
+        if isinstance(found, ConsumerGroup):
+            return found.topics_read()
         metadata = (data for member in found.members for _, data in member.protocols)
         return {topic for data in metadata for topic in self._reads(found.protocol_type, data)}
+
+    def _named(self, shares: Mapping[str, Iterable[int]]) -> dict[str, list[int]]:
+        """By the topics' names what is by their ids; those that are gone are left out."""
+        names = ((self._hosting.name_of(topic), numbers) for topic, numbers in shares.items())
+        return {name: sorted(numbers) for name, numbers in names if name is not None}
 
     def _partitions_of(self, topic: str) -> int:
         return self._registry.partitions_of(topic)
@@ -357,4 +399,25 @@ def _view_classic(group: ClassicGroup) -> GroupView:
 def _view_assigned(group: Group) -> GroupView:
     members = [MemberView(m.member, topics=m.topics, shares=group.assignment.get(m.member, {})) for m in group.members]
     state = State.STABLE if members else State.EMPTY
-    return GroupView(group.name, state, group.generation, "", str(group.assignor), members, is_classic=False)
+    return GroupView(group.name, state, group.generation, "", str(group.assignor), members, GroupKind.ASSIGNED)
+
+
+def _view_consumer(
+    group: ConsumerGroup, named: Callable[[Mapping[str, Iterable[int]]], dict[str, list[int]]]
+) -> GroupView:
+    members = [
+        MemberView(
+            each.member,
+            each.instance,
+            each.client,
+            each.host,
+            topics=each.topics,
+            shares=named(each.held),
+            epoch=each.epoch,
+            rack=each.rack,
+            pattern=each.pattern,
+            target=named(each.target),
+        )
+        for each in group.members
+    ]
+    return GroupView(group.name, group.state, group.epoch, "consumer", group.assignor, members, GroupKind.CONSUMER)

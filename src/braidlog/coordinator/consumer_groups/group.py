@@ -1,0 +1,386 @@
+"""One consumer group whose members report what they read and are told what to read: a state machine.
+
+Knows: members, epochs, who owns which partition, what each is to read. Refuses to know: clocks (time is an argument), journals,
+dialects, topics (they are ids, and names that members want).
+
+    wishes change ──▶ targets are made anew, the group's epoch grows
+    a member reports:  it owns what it must give up ──▶ it stays in its epoch, and is told to give that up
+                       it owns nothing of it        ──▶ it is in the group's epoch, with all of its target that nobody owns
+
+Invariants: a partition has one owner at most, who keeps it until it has reported without it, has left or was taken out; epochs
+never go back; nobody is waited for beyond its session or rebalance timeout. A step returns a `Change` and alters nothing: whoever
+calls it keeps the change first, and applies it then.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+
+from msgspec.structs import replace
+
+from braidlog.coordinator.consumer_groups.assignors import UNIFORM, Target, Work, assign
+from braidlog.coordinator.consumer_groups.messages import (
+    JOIN,
+    LEAVE,
+    PAUSE,
+    Change,
+    ConsumerGroupImage,
+    ConsumerMember,
+    Heartbeat,
+    HeartbeatAnswer,
+    Held,
+)
+from braidlog.coordinator.consumer_groups.subscriptions import Pattern
+from braidlog.coordinator.groups.group import GROUP_BYTES, MEMBERS_MAX, check_size
+from braidlog.coordinator.groups.messages import State
+from braidlog.model.errors import BrokerError, Reason
+
+MEMBERS_AT_ONCE = 50
+"""How many members' wishes are looked at between two turns of the loop."""
+NO_CHANGE = Change({})
+
+TopicOf = Callable[[str], tuple[str, int] | None]
+"""A topic's id and how many partitions it has, by its name; None if it is not there."""
+
+
+class ConsumerGroup:
+    """Heartbeats, leaving, time."""
+
+    def __init__(self, name: str, *, epoch: int = 0, members_max: int = MEMBERS_MAX) -> None:
+        self.name = name
+        self.counted_bytes = 0
+        self.changed_ms = 0
+        self.epoch = epoch
+        self.assignor = UNIFORM
+        self.held_bytes = GROUP_BYTES
+        self.patterns: dict[tuple[str, str], Pattern] = {}
+        """By principal and text, those that were looked at."""
+        self._members_max = members_max
+        self._members: dict[str, ConsumerMember] = {}
+        self._statics: dict[str, str] = {}
+        self._owners: dict[tuple[str, int], str] = {}
+        self._seen: dict[str, int] = {}
+        self._revoke_by: dict[str, int] = {}
+        self._unreconciled: set[str] = set()
+        self._wanted: Counter[str] = Counter()
+        self.version = 0
+        """Grows with all that a target is made of."""
+        self._wishes_version = 0
+        self.assigned_version = 0
+        """That of which the present targets were made."""
+
+    # -- what is kept ----------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        return self.epoch
+
+    @property
+    def members(self) -> list[ConsumerMember]:
+        return [self._members[name] for name in sorted(self._members)]
+
+    @property
+    def has_members(self) -> bool:
+        return bool(self._members)
+
+    def has_member(self, member: str) -> bool:
+        return member in self._members
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the targets have to be made anew, or at least be looked at."""
+        return self.version != self.assigned_version and self.has_members
+
+    @property
+    def state(self) -> State:
+        if not self._members:
+            return State.EMPTY
+        if self._wishes_version > self.assigned_version:
+            return State.ASSIGNING
+        return State.RECONCILING if self._unreconciled else State.STABLE
+
+    def image(self) -> ConsumerGroupImage:
+        return ConsumerGroupImage(self.epoch, self.assignor, self.changed_ms)
+
+    def restore(self, image: ConsumerGroupImage, members: Iterable[ConsumerMember], now_ms: int) -> None:
+        """Be again as it was kept. Every member has its whole timeouts; topics may have changed meanwhile."""
+        self.epoch, self.assignor, self.changed_ms = image.epoch, image.assignor, image.changed_ms
+        self.apply(Change({each.member: each for each in members}), now_ms)
+        self._wishes_version, self.assigned_version = 0, 0
+
+    def apply(self, change: Change, now_ms: int) -> None:
+        """Be as a change says that was kept."""
+        old = [self._members[name] for name in change.members if name in self._members]
+        new = [member for member in change.members.values() if member is not None]
+        if Counter(each.wish for each in old) != Counter(each.wish for each in new):
+            self.version += 1
+            self._wishes_version = self.version
+        left = {each.member: each for each in old}
+        for member in new:
+            self._put(left.pop(member.member, None), member, now_ms)
+        for member in left.values():
+            self._remove(member)
+        if change.epoch is not None:
+            self.epoch, self.assignor = change.epoch, change.assignor
+            self._unreconciled = set(self._members)
+
+    def _put(self, old: ConsumerMember | None, new: ConsumerMember, now_ms: int) -> None:
+        name = new.member
+        self._members[name] = new
+        self._seen.setdefault(name, now_ms)
+        if new.instance is not None:
+            self._statics[new.instance] = name
+        if old is None or (old.held is not new.held or old.revoking is not new.revoking):
+            if old is not None:
+                self._disown(old)
+            self._owners.update(dict.fromkeys(_places(new), name))
+            self._revoke_by.pop(name, None)
+            if new.revoking:
+                self._revoke_by[name] = now_ms + new.rebalance_timeout_ms
+        if old is None or old.topics is not new.topics:
+            self._want([] if old is None else old.topics, -1)
+            self._want(new.topics, 1)
+        self.held_bytes += new.held_bytes - (0 if old is None else old.held_bytes)
+        if new.epoch == self.epoch and new.is_reconciled:
+            self._unreconciled.discard(name)
+        else:
+            self._unreconciled.add(name)
+
+    def _remove(self, member: ConsumerMember) -> None:
+        name = member.member
+        del self._members[name], self._seen[name]
+        self._revoke_by.pop(name, None)
+        self._unreconciled.discard(name)
+        if member.instance is not None and self._statics.get(member.instance) == name:
+            del self._statics[member.instance]
+        self._disown(member)
+        self._want(member.topics, -1)
+        self.held_bytes -= member.held_bytes
+
+    def _disown(self, member: ConsumerMember) -> None:
+        for place in _places(member):
+            if self._owners.get(place) == member.member:
+                del self._owners[place]
+
+    def _want(self, topics: Iterable[str], count: int) -> None:
+        for topic in topics:
+            self._wanted[topic] += count
+            if not self._wanted[topic]:
+                del self._wanted[topic]
+
+    # -- coming, reporting, going ----------------------------------------------------------------------------
+
+    def enter(self, asked: Heartbeat) -> Change:
+        """Who reports is a member, with the wishes that it has now; refused if it is not, or not any more."""
+        known = self._asking(asked)
+        before = known or ConsumerMember(asked.member)
+        after = replace(
+            before,
+            member=asked.member,
+            instance=before.instance if asked.instance is None else asked.instance,
+            rack=before.rack if asked.rack is None else asked.rack,
+            client=asked.client,
+            host=asked.host,
+            by=asked.by,
+            rebalance_timeout_ms=before.rebalance_timeout_ms
+            if asked.rebalance_timeout_ms is None
+            else asked.rebalance_timeout_ms,
+            topics=before.topics if asked.topics is None else sorted(set(asked.topics)),
+            pattern=before.pattern if asked.pattern is None else asked.pattern,
+            assignor=before.assignor if asked.assignor is None else asked.assignor,
+        )
+        if after == known:
+            return NO_CHANGE
+        gone: dict[str, ConsumerMember | None] = {} if before.member == asked.member else {before.member: None}
+        return Change({**gone, asked.member: after})
+
+    def _asking(self, asked: Heartbeat) -> ConsumerMember | None:
+        """The member that reports; the one whose place it takes; None for a new one."""
+        if asked.epoch != JOIN:
+            reporting = self._find(asked)
+            self._check_epoch(reporting, asked)
+            return reporting
+        holder = None if asked.instance is None else self._statics.get(asked.instance)
+        if holder is not None and holder != asked.member:
+            if self._members[holder].epoch != PAUSE:
+                raise BrokerError(
+                    Reason.UNRELEASED_INSTANCE,
+                    f"static member {asked.instance!r} of group {self.name!r} is still {holder!r}; stop that one first",
+                )
+            return self._members[holder]
+        known = self._members.get(asked.member)
+        if known is None:
+            check_size(self.name, len(self._members), self._members_max)
+        return known
+
+    def _find(self, asked: Heartbeat) -> ConsumerMember:
+        if asked.instance is not None and self._statics.get(asked.instance, asked.member) != asked.member:
+            raise BrokerError(
+                Reason.FENCED_INSTANCE, f"static member {asked.instance!r} of group {self.name!r} is another one by now"
+            )
+        return self.find(asked.member)
+
+    def find(self, member: str) -> ConsumerMember:
+        found = self._members.get(member)
+        if found is None:
+            raise unknown_member(self.name, member)
+        return found
+
+    def _check_epoch(self, known: ConsumerMember, asked: Heartbeat) -> None:
+        if asked.epoch == known.epoch:
+            return
+        # The answer with the new epoch may have been lost: then it owns nothing that is not its own still.
+        owned = asked.owned
+        if asked.epoch == known.previous_epoch and owned is not None and _owns_only(owned, known.held):
+            return
+        raise stale_epoch(self.name, asked.member, known.epoch, asked.epoch)
+
+    def leave(self, asked: Heartbeat) -> Change:
+        """Go for good, or (a static member) until it joins again."""
+        known = self._find(asked)
+        if asked.epoch == LEAVE:
+            return Change({known.member: None})
+        return Change({known.member: replace(known, epoch=PAUSE, previous_epoch=PAUSE, revoking={})})
+
+    def note_heartbeat(self, member: str, now_ms: int) -> None:
+        self._seen[member] = now_ms
+
+    def reconcile(self, asked: Heartbeat) -> tuple[Change, HeartbeatAnswer]:
+        """Bring a member nearer to its target, and what it is told."""
+        known = self.find(asked.member)
+        after = known
+        if known.member in self._unreconciled:
+            after = self._reconciled(known, asked.owned)
+        tells = asked.epoch == JOIN or asked.is_whole or after.held is not known.held
+        told = HeartbeatAnswer(after.member, after.epoch, after.shares if tells else None)
+        return (NO_CHANGE if after is known else Change({after.member: after})), told
+
+    def _reconciled(self, member: ConsumerMember, owned: Mapping[str, set[int]] | None) -> ConsumerMember:
+        if _owns_some(owned, member.revoking):
+            return member
+        target = {topic: set(numbers) for topic, numbers in member.target.items()}
+        kept = _only(member.held, lambda topic, number: number in target.get(topic, ()))
+        given_up = _only(member.held, lambda topic, number: number not in target.get(topic, ()))
+        if _owns_some(owned, given_up):
+            return replace(member, held=kept, revoking=given_up)
+        held = {topic: dict(numbers) for topic, numbers in kept.items()}
+        for topic, numbers in target.items():
+            for number in numbers - kept.get(topic, {}).keys():
+                if self._owners.get((topic, number), member.member) == member.member:
+                    held.setdefault(topic, {})[number] = self.epoch
+        if held == member.held:
+            held = member.held
+            if not member.revoking and member.epoch == self.epoch:
+                return member
+        previous = member.previous_epoch if member.epoch == self.epoch else member.epoch
+        return replace(member, held=held, revoking={}, epoch=self.epoch, previous_epoch=previous)
+
+    def expire(self, now_ms: int, session_timeout_ms: int) -> Change:
+        """Take out who was not heard of for its session, or did not give up what it was told to in its rebalance timeout."""
+        silent = [name for name, seen in self._seen.items() if now_ms - seen > session_timeout_ms]
+        slow = [name for name, due in self._revoke_by.items() if now_ms > due]
+        return Change(dict.fromkeys((*silent, *slow)))
+
+    # -- targets ---------------------------------------------------------------------------------------------
+
+    def topic_changed(self, topic: str, *, exists: bool, may_see: Callable[[str, str], bool]) -> None:
+        """A topic came, has grown or is gone: the targets have to be looked at if somebody wants it."""
+        wanted = topic in self._wanted
+        for (by, _), pattern in self.patterns.items():
+            if exists and pattern.matches(topic) and may_see(by, topic):
+                pattern.topics.add(topic)
+            elif topic not in pattern.topics:
+                continue
+            else:
+                pattern.topics.discard(topic)
+            wanted = True
+        self.version += wanted
+
+    def patterns_used(self) -> set[tuple[str, str]]:
+        return {(member.by, member.pattern) for member in self._members.values() if member.pattern}
+
+    def topics_read(self) -> set[str]:
+        return {*self._wanted, *(topic for pattern in self.patterns.values() for topic in pattern.topics)}
+
+    def assigning(self, topic_of: TopicOf) -> Work:
+        """Make the targets of all who are members now; in slices, and what comes meanwhile is for the next time."""
+        members = list(self._members.values())
+        previous = {each.member: each.target for each in members}
+        counts: dict[str, int] = {}
+        known: dict[tuple[object, ...], frozenset[str]] = {}
+        wishes = {}
+        for number, member in enumerate(members, 1):
+            ids = known.get(member.wish)
+            if ids is None:
+                found = self.patterns.get((member.by, member.pattern))
+                names = {*member.topics, *(() if found is None else found.topics)}
+                there = [topic for name in sorted(names) if (topic := topic_of(name)) is not None]
+                counts.update(there)
+                ids = known[member.wish] = frozenset(topic for topic, _ in there)
+            wishes[member.member] = ids
+            if number % MEMBERS_AT_ONCE == 0:
+                yield
+        return (yield from assign(self.chosen_assignor(), wishes, counts, previous))
+
+    def chosen_assignor(self) -> str:
+        """The one that most members ask for."""
+        votes = Counter(member.assignor for member in self._members.values() if member.assignor)
+        return max(sorted(votes), key=lambda name: votes[name], default=UNIFORM)
+
+    def retargeted(self, target: Target) -> dict[str, ConsumerMember | None]:
+        """The members whose target is another now."""
+        there = ((self._members[name], shares) for name, shares in target.items() if name in self._members)
+        return {each.member: replace(each, target=shares) for each, shares in there if each.target != shares}
+
+    def needs_epoch(self, *, is_changed: bool) -> bool:
+        """Whether targets that were made anew are those of a new epoch; if nothing is other than it was, they are not."""
+        return is_changed or self._wishes_version > self.assigned_version or not self.epoch
+
+    # -- fences ----------------------------------------------------------------------------------------------
+
+    def check_commit(self, member: str, epoch: int, places: Iterable[tuple[str, int]]) -> None:
+        """Refuse a commit by who is not in; of an older epoch, of what was not its own ever since. Places are by topic id."""
+        if epoch < 0 and not member and not self._members:
+            return
+        known = self.find(member)
+        if epoch == known.epoch:
+            return
+        got = [_epoch_of(known, *place) for place in places]
+        if epoch > known.epoch or not got or any(each is None or each > epoch for each in got):
+            raise stale_epoch(self.name, member, known.epoch, epoch)
+
+
+def _places(member: ConsumerMember) -> list[tuple[str, int]]:
+    return [(topic, n) for held in (member.held, member.revoking) for topic, numbers in held.items() for n in numbers]
+
+
+def _epoch_of(member: ConsumerMember, topic: str, number: int) -> int | None:
+    got = member.held.get(topic, {}).get(number)
+    return member.revoking.get(topic, {}).get(number) if got is None else got
+
+
+def _only(held: Held, fits: Callable[[str, int], bool]) -> Held:
+    found = {topic: {n: got for n, got in numbers.items() if fits(topic, n)} for topic, numbers in held.items()}
+    return {topic: numbers for topic, numbers in found.items() if numbers}
+
+
+def _owns_some(owned: Mapping[str, set[int]] | None, held: Held) -> bool:
+    """Whether a member still reads something of these; who does not say may."""
+    if owned is None:
+        return bool(held)
+    return any(not owned.get(topic, set()).isdisjoint(numbers) for topic, numbers in held.items())
+
+
+def _owns_only(owned: Mapping[str, set[int]], held: Held) -> bool:
+    return all(numbers <= held.get(topic, {}).keys() for topic, numbers in owned.items())
+
+
+def unknown_member(group: str, member: str) -> BrokerError:
+    return BrokerError(
+        Reason.MEMBER_NOT_FOUND, f"group {group[:60]!r} has no member {member[:60]!r}; it has to join again"
+    )
+
+
+def stale_epoch(group: str, member: str, current: int, said: int) -> BrokerError:
+    return BrokerError(
+        Reason.STALE_MEMBER_EPOCH, f"member {member[:60]!r} of group {group!r} is in epoch {current}, not {said}"
+    )
