@@ -17,6 +17,7 @@ with warnings.catch_warnings():
 
 Consumer: Any = _rd.Consumer
 ConsumerGroupTopicPartitions: Any = _rd.ConsumerGroupTopicPartitions
+ConsumerGroupType: Any = _rd.ConsumerGroupType
 KafkaException: Any = _rd.KafkaException
 Producer: Any = _rd.Producer
 TopicPartition: Any = _rd.TopicPartition

@@ -14,7 +14,7 @@ from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse
 from braidlog.wire.kafka.rows import Message
 
 SAMPLES = 12
-UNKNOWN_TO_KAFKA_PYTHON = {Key.UNREGISTER_BROKER}
+UNKNOWN_TO_KAFKA_PYTHON = {Key.UNREGISTER_BROKER, Key.CONSUMER_GROUP_HEARTBEAT, Key.CONSUMER_GROUP_DESCRIBE}
 """kio alone is asked about these."""
 
 

@@ -19,6 +19,7 @@ from braidlog.adapters.kafka import (
     admin,
     client_quotas,
     configuring,
+    consumer_groups,
     fetching,
     group_admin,
     groups,
@@ -60,6 +61,7 @@ COORDINATED: dict[Key, Callable[[Request], bool]] = {
     **dict.fromkeys((Key.OFFSET_COMMIT, Key.OFFSET_FETCH, Key.OFFSET_DELETE, Key.DELETE_GROUPS), always),
     **dict.fromkeys((Key.ADD_PARTITIONS_TO_TXN, Key.ADD_OFFSETS_TO_TXN, Key.TXN_OFFSET_COMMIT, Key.END_TXN), always),
     **dict.fromkeys((Key.DESCRIBE_TRANSACTIONS, Key.COMMIT_BATCH, Key.ABORT_BATCH, Key.SINK_STATE), always),
+    **dict.fromkeys((Key.CONSUMER_GROUP_HEARTBEAT, Key.CONSUMER_GROUP_DESCRIBE), always),
     Key.INIT_PRODUCER_ID: lambda request: bool(request.message.transactional_id),
 }
 """What only the node that keeps groups and transactions serves. Lists of them are each node's own: clients ask every node."""
@@ -94,6 +96,7 @@ class KafkaAdapter(RoutedAdapter):
             **listing.ROUTES,
             **groups.routes(session_timeout_ms_min),
             **group_admin.ROUTES,
+            **consumer_groups.ROUTES,
             **transactions.ROUTES,
             **staging.ROUTES,
             **admin.routes(made),

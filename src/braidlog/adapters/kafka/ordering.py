@@ -38,6 +38,7 @@ EFFECTS: Mapping[Key, Effect] = {
     Key.SYNC_GROUP: Effect.JOINS,
     Key.HEARTBEAT: Effect.JOINS,
     Key.LEAVE_GROUP: Effect.JOINS,
+    Key.CONSUMER_GROUP_HEARTBEAT: Effect.JOINS,
 }
 """Of those that may take long and are often sent several at a time; all others are `CHANGES`, and most of them end at once."""
 

@@ -14,6 +14,7 @@ import msgspec
 from braidlog.wire.kafka.messages import (
     calls,
     cluster,
+    consumer_groups,
     data,
     groups,
     nodes,
@@ -117,6 +118,8 @@ class Key(IntEnum):
     UNREGISTER_BROKER = 64, placement, "0-0", 0
     DESCRIBE_TRANSACTIONS = 65, transactions, "0-0", 0
     LIST_TRANSACTIONS = 66, transactions, "0-1", 0
+    CONSUMER_GROUP_HEARTBEAT = 68, consumer_groups, "0-1", 0
+    CONSUMER_GROUP_DESCRIBE = 69, consumer_groups, "0-1", 0
     LIST_CONFIG_RESOURCES = 74, topics, "0-1", 0
     DESCRIBE_TOPIC_PARTITIONS = 75, cluster, "0-0", 0
     COMMIT_BATCH = 0x6272, staging, "0-0", 0
@@ -133,7 +136,12 @@ NAMING_PARTITIONS: Final = frozenset(
         *(Key.DELETE_RECORDS, Key.OFFSET_FOR_LEADER_EPOCH, Key.DESCRIBE_LOG_DIRS, Key.DESCRIBE_PRODUCERS),
         *(Key.ADD_PARTITIONS_TO_TXN, Key.TXN_OFFSET_COMMIT, Key.OFFSET_DELETE, Key.COMMIT_BATCH, Key.ABORT_BATCH),
         *(Key.CREATE_TOPICS, Key.DELETE_TOPICS, Key.CREATE_PARTITIONS, Key.DESCRIBE_TOPIC_PARTITIONS),
-        *(Key.ELECT_LEADERS, Key.ALTER_PARTITION_REASSIGNMENTS, Key.LIST_PARTITION_REASSIGNMENTS),
+        *(
+            Key.CONSUMER_GROUP_HEARTBEAT,
+            Key.ELECT_LEADERS,
+            Key.ALTER_PARTITION_REASSIGNMENTS,
+            Key.LIST_PARTITION_REASSIGNMENTS,
+        ),
     }
 )
 _BYTES_MAX: Final = {Key.PRODUCE: FRAME_BYTES_MAX, Key.CALL: CALL_BYTES_MAX}
