@@ -441,6 +441,22 @@ def check_group_rebalance(servers: Servers) -> None:
     second.close()
 
 
+def check_consumer_protocol(servers: Servers) -> None:
+    topic, group = topic_of(servers, 4), fresh("group")
+    settings = {"bootstrap.servers": servers.plain, "group.id": group, "group.protocol": "consumer", **NOISE}
+    first, second = Consumer(settings), Consumer(settings)
+    first.subscribe([topic])
+    until(lambda: owned([first]) == [{0, 1, 2, 3}], "one member with all")
+    second.subscribe([f"^{topic}.?"])
+    until(lambda: [len(parts) for parts in owned([first, second])] == [2, 2], "two and two")
+    place = first.assignment()[0]
+    first.commit(offsets=[TopicPartition(topic, place.partition, 0, "by epoch")], asynchronous=False)
+    equal(first.committed([place], timeout=SECONDS)[0].metadata, "by epoch", "the commit")
+    first.close()
+    until(lambda: owned([second]) == [{0, 1, 2, 3}], "the other takes over")
+    second.close()
+
+
 def check_cooperative(servers: Servers) -> None:
     topic, group = topic_of(servers, 4), fresh("group")
     lost: list[int] = []

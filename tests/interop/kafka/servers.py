@@ -106,6 +106,8 @@ def _servers(addresses: dict[str, str], files: Certificates) -> Servers:
 QUICK = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "300",
+    "group.consumer.heartbeat.interval.ms": "300",
     "offsets.topic.num.partitions": "4",
     "transaction.state.log.num.partitions": "4",
     "log.retention.ms": "-1",
@@ -154,7 +156,7 @@ def braid_words(name: str, folder: Path, files: Certificates) -> list[str]:
     words = [word for setting in settings for word in ("--set", setting)]
     config = folder / f"{name}.toml"
     config.write_text(_config(name), encoding="utf-8")
-    return ["--config", str(config), *words]
+    return ["--config", str(config), "--set", "groups.heartbeat_interval_ms=300", *words]
 
 
 def _config(name: str) -> str:

@@ -31,10 +31,12 @@ import org.apache.kafka.clients.consumer.CooperativeStickyAssignor;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.GroupState;
+import org.apache.kafka.common.GroupType;
 import org.apache.kafka.common.IsolationLevel;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.KafkaFuture;
@@ -560,6 +562,29 @@ final class Checks {
                 Set<Integer> all = new HashSet<>(parts.get(0));
                 all.addAll(parts.get(1));
                 Kit.equal(all, Set.of(0, 1, 2, 3), "all partitions");
+            }
+            owning(List.of(4), second);
+        }
+    }
+
+    static void checkConsumerProtocol() throws Exception {
+        String topic = topic(4, Map.of()), group = Kit.fresh("group");
+        Map<String, Object> settings = plain(with("auto.offset.reset", "earliest", "enable.auto.commit", false));
+        settings.putAll(with("group.id", group, "group.protocol", "consumer", "fetch.max.wait.ms", 100));
+        var bytes = new ByteArrayDeserializer();
+        try (var second = new KafkaConsumer<>(settings, bytes, bytes)) {
+            try (var first = new KafkaConsumer<>(settings, bytes, bytes);
+                    Admin admin = admin()) {
+                first.subscribe(List.of(topic));
+                owning(List.of(4), first);
+                second.subscribe(new SubscriptionPattern(topic + ".?"));
+                var parts = owning(List.of(2, 2), first, second);
+                var place = new TopicPartition(topic, parts.get(0).iterator().next());
+                first.commitSync(Map.of(place, new OffsetAndMetadata(0, "by epoch")));
+                var seen = done(admin.describeConsumerGroups(List.of(group)).all()).get(group);
+                Kit.equal(seen.type(), GroupType.CONSUMER, "type");
+                Kit.equal(seen.members().size(), 2, "members");
+                Kit.equal(first.committed(Set.of(place)).get(place).metadata(), "by epoch", "the commit");
             }
             owning(List.of(4), second);
         }
