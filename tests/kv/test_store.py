@@ -220,7 +220,7 @@ def test_an_image_stands_still() -> None:
     assert b"".join(snapshots.slices(taking.image)) == before
     assert moved is not kept
     assert store.keyspace.data[b"l"] is moved, "one copy is enough"
-    store.end_snapshot(None)
+    store.end_snapshot(taking, None)
     second = store.keyspace.data[b"l"]
     store.execute(o.Push(b"l", o.End.LEFT, (b"4",)), 0)
     assert store.keyspace.data[b"l"] is second, "nobody looks any more"

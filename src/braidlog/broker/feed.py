@@ -10,6 +10,7 @@ mutation; the feed tries again every `RETRY_SECONDS`, with the very batch that d
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import chain
 
 from braidlog.broker.topics import Topics
 from braidlog.codec.records import decode_batch, encode_batch
@@ -260,7 +261,7 @@ class Feed:
             left = len(gone) + len(image.data)
             batch: list[FeedRecord] = []
             size = 0
-            for key in (*gone, *image.data):
+            for key in chain(gone, image.data):
                 left -= 1
                 number = sequence if left == 0 else 0
                 record = state_record(image, key, image.data.get(key), sequence=number, stamp=stamp, now_ms=now_ms)
@@ -273,7 +274,7 @@ class Feed:
             self.sequence = sequence
             self._lacks_state = False
         finally:
-            store.keyspace.give_back()
+            store.keyspace.give_back(image)
         self._wake_waiting()
 
     def _keys_in_feed(self) -> Iterable[bytes]:

@@ -5,9 +5,9 @@ Invariants: operations take effect in the order in which they come, at once. A r
 it is kept as `flush` says: ack, on the disk; else with the kernel. What it did is seen by others before that: after power loss,
 or a refusal for want of room, an operation that was not acknowledged may or may not have happened.
 
-A snapshot is an image of the keyspace (one copy of its dict: 64 ms for a million keys when measured, and the only moment at which
-the loop stands still), written out on the loop in slices of a millisecond between which everyone else is served; the writing to
-the disk is done beside the loop.
+A snapshot is an image of the keyspace, which copies nothing, written out on the loop in slices of a millisecond between which
+everyone else is served; the writing to the disk is done beside the loop. So is what was changed meanwhile taken into the
+keyspace afterwards: in slices.
 """
 
 import contextlib
@@ -30,6 +30,8 @@ from braidlog.model.world import World
 R = TypeVar("R")
 EXPIRE_KEYS = 500
 """Keys that go in one turn of the loop; then others have theirs."""
+SETTLE_KEYS = 1_000
+"""Changes taken into the keyspace in one turn of the loop, after an image."""
 SLICE_SECONDS = 0.001
 WRITE_BYTES = 1024 * 1024
 _SNAPSHOT = "the snapshot"
@@ -140,13 +142,18 @@ class KeyValue:
     # -- in the background -----------------------------------------------------------------------------------
 
     async def expire(self) -> int:
-        """Let keys go whose time has come; return how many went. Called every now and then."""
+        """Let keys go whose time has come; return how many went. Called every now and then.
+
+        Takes what was changed beside an image into the keyspace, too.
+        """
         store, count = self.store, 0
         if store.fault is not None:
             return 0  # it was said when it happened
         while (gone := store.expire(self.now_ms(), EXPIRE_KEYS)) > 0:
             count += gone
             await self._wait_durable(store, store.sequence)
+        while store.keyspace.settle(SETTLE_KEYS):
+            await self._world.wakeup().wait(0)
         return count
 
     async def maybe_snapshot(self) -> SnapshotDone | None:
@@ -163,15 +170,13 @@ class KeyValue:
             upto = store.wal.request_roll(world.now_ms())
             await world.blocking(lambda: store.wal.sync(upto))
             taking = store.begin_snapshot(world.now_ms())
-            done = None
-            size = 0
+            keys, size = len(taking.image.data), None
             try:
                 size = await self._write(store, taking)
-                done = taking.head
             finally:
-                store.end_snapshot(done, size)
+                store.end_snapshot(taking, size)
             freed = await world.blocking(store.remove_older)
-        return SnapshotDone(taking.head.sequence, len(taking.image.data), size, taking.head.taken_ms, freed)
+        return SnapshotDone(taking.head.sequence, keys, size, taking.head.taken_ms, freed)
 
     async def _write(self, store: LocalStore, taking: Snapshotting) -> int:
         """Write an image out and give it its name, once everything in it is durable in the log and in the feed.

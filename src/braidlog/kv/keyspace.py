@@ -5,17 +5,18 @@ argument), files, whether a mutation is allowed (store.py decides that before it
 Invariants: `apply` is the only way to change anything, and depends on nothing but the mutations before it: the same log gives the
 same keyspace. `used_bytes` is the sum of what the keys take.
 
-An image is a copy of the dict, which is quick; strings never change, and a list or hash that changes while an image is looked at
-is copied first.
+An image is the dict itself: while it is looked at, changes go into a layer above it (overlay.py), which `settle` takes down
+afterwards in small steps. Strings never change, and a list or hash that changes while an image is looked at is copied first.
 """
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from braidlog.kv.entries import Op
+from braidlog.kv.overlay import Overlay, released, settled
 from braidlog.kv.values import (
     DEADLINE_COST,
     KEY_COST,
@@ -38,18 +39,18 @@ _Apply: TypeAlias = Callable[[bytes, bytes, int, int], None]
 
 
 class Image(NamedTuple):
-    """The keyspace as it was at one moment."""
+    """The keyspace as it was at one moment. Nobody changes it, and it is given back."""
 
-    data: dict[bytes, Value]
-    deadlines: dict[bytes, int]
+    data: MutableMapping[bytes, Value]
+    deadlines: MutableMapping[bytes, int]
 
 
 class Keyspace:
     """Keys and values. With `recency` the keys are also kept in the order of their last use."""
 
     def __init__(self, *, recency: bool = False) -> None:
-        self.data: dict[bytes, Value] = {}
-        self.deadlines: dict[bytes, int] = {}
+        self.data: MutableMapping[bytes, Value] = {}
+        self.deadlines: MutableMapping[bytes, int] = {}
         self.recency: OrderedDict[bytes, None] | None = OrderedDict() if recency else None
         self.used_bytes = 0
         self.lists = 0
@@ -121,13 +122,23 @@ class Keyspace:
     # -- images ----------------------------------------------------------------------------------------------
 
     def take_image(self) -> Image:
-        """The keyspace as it is now, whatever happens next. Whoever takes one gives it back."""
+        """The keyspace as it is now, whatever happens next, at once. Whoever takes one gives it back."""
         self._images += 1
         self._era += 1
-        return Image(self.data.copy(), self.deadlines.copy())
+        image = Image(self.data, self.deadlines)
+        self.data, self.deadlines = Overlay(self.data), Overlay(self.deadlines)
+        return image
 
-    def give_back(self) -> None:
+    def give_back(self, image: Image) -> None:
         self._images -= 1
+        released(self.data, image.data)
+        released(self.deadlines, image.deadlines)
+
+    def settle(self, count_max: int) -> bool:
+        """Do a part of what is left to do after images: so many changes at most; return whether there is more."""
+        self.data, more_keys = settled(self.data, count_max)
+        self.deadlines, more_deadlines = settled(self.deadlines, count_max)
+        return more_keys or more_deadlines
 
     # -- changing --------------------------------------------------------------------------------------------
 
@@ -140,6 +151,10 @@ class Keyspace:
         self._store(key, value)
         if deadline_ms:
             self._set_deadline(key, deadline_ms)
+
+    def remove(self, key: bytes) -> None:
+        """Forget a key that is there, whatever the log says of it."""
+        self._remove(key, b"", 0, 0)
 
     def _store(self, key: bytes, value: Value) -> None:
         """Make `value` what the key holds."""

@@ -70,15 +70,16 @@ class LocalStore(Store):
         return grown >= self.settings.snapshot_wal_bytes and grown >= self.snapshot_bytes
 
     def begin_snapshot(self, now_ms: int) -> Snapshotting:
-        """Hold the store still, in an image. Whoever begins ends it, well or not."""
+        """Hold the store still, in an image. Whoever begins ends it, well or not, and settles the keyspace then."""
         clock = self.clock
         head = snapshots.SnapshotHead(clock.node, self.sequence, clock.wall_ms, clock.counter, now_ms)
         return Snapshotting(head, self.keyspace.take_image())
 
-    def end_snapshot(self, done: snapshots.SnapshotHead | None, size: int = 0) -> None:
-        self.keyspace.give_back()
-        if done is not None:
-            self.snapshot, self.snapshot_bytes = done, size
+    def end_snapshot(self, taking: Snapshotting, size: int | None) -> None:
+        """`size`: of its file, which has its name; None: it came to nothing."""
+        self.keyspace.give_back(taking.image)
+        if size is not None:
+            self.snapshot, self.snapshot_bytes = taking.head, size
             self.snapshots += 1
 
     def writer(self, head: snapshots.SnapshotHead) -> snapshots.SnapshotWriter:
@@ -102,7 +103,7 @@ def write_snapshot(store: LocalStore, now_ms: int) -> snapshots.SnapshotHead:
     """Take a snapshot in one go: for tools and tests. A server does the same in slices."""
     store.wal.sync(upto=store.wal.request_roll(now_ms))
     taking = store.begin_snapshot(now_ms)
-    done, size = None, 0
+    size = None
     try:
         writer = store.writer(taking.head)
         try:
@@ -115,8 +116,10 @@ def write_snapshot(store: LocalStore, now_ms: int) -> snapshots.SnapshotHead:
             with contextlib.suppress(StorageFault):
                 writer.abandon()
             raise
-        done, size = taking.head, writer.size
+        size = writer.size
     finally:
-        store.end_snapshot(done, size)
+        store.end_snapshot(taking, size)
+        while store.keyspace.settle(snapshots.SLICE_KEYS):
+            pass
     store.remove_older()
     return taking.head
