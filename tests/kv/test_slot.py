@@ -353,6 +353,16 @@ def test_a_kept_tail_survives_every_crash_after_it_was_kept() -> None:
     assert kept_tails(disk, "/tails") == []
 
 
+def test_a_kept_tail_takes_no_others_place() -> None:
+    disk = SimulatedDisk()
+    records = [[lost(Op.SET, value, at_ms=5)] for value in (b"1", b"2", b"3")]
+    keep_tail(disk, "/tails", 3, records[0])
+    keep_tail(disk, "/tails", 3, records[1])
+    forget_tail(disk, kept_tails(disk, "/tails")[0])
+    keep_tail(disk, "/tails", 3, records[2])
+    assert [tail.records for tail in kept_tails(disk, "/tails")] == records[1:]
+
+
 def test_a_tail_that_was_not_finished_goes_and_a_damaged_one_is_said_to_be() -> None:
     disk = SimulatedDisk()
     path = keep_tail(disk, "/tails", 3, [lost(Op.SET, b"1", at_ms=5)])

@@ -9,10 +9,10 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
-from random import Random
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.simulation.slot_clients import TIMEOUT_US, Answer, Ask, KeyClient, SharedWrite, StrongClient, WeakClient
 
 from braidlog.codec.batch import read_headers
 from braidlog.kv import operations as o
@@ -35,7 +35,7 @@ from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.testing.checker import check
 from braidlog.testing.fault_mix import Mix, drawn
-from braidlog.testing.history import Action, Call, Outcome, Value
+from braidlog.testing.history import Outcome
 from braidlog.testing.network import Codec
 from braidlog.testing.promises import BrokenPromise
 from braidlog.testing.sent_records import SentRecords
@@ -49,30 +49,9 @@ from braidlog.testing.virtual_time import US_PER_MS, US_PER_SECOND, stream
 SETTINGS = KeyValueSettings(memory_bytes_max=0, feed=False)
 TAILS = "/tails"
 NOBODY = -1
-TIMEOUT_US = 700 * US_PER_MS
-WINDOW_US = 400 * US_PER_MS
-"""For so long one register is used; then another: each unknown outcome makes the search for an order longer."""
 LOSES_A_DISK = ("wipe", "flip")
-LEASE_RATE = 0.1
 EXPIRE_KEYS = 10
 STRONG, WEAK = 4, 3
-
-
-class Ask(NamedTuple):
-    name: str
-    client: int
-    number: int
-    operation: o.Operation[Any]
-    level: Level
-    is_forwarded: bool = False
-
-
-class Answer(NamedTuple):
-    """`result` is a `BrokerError` if the operation was refused."""
-
-    number: int
-    result: Any
-    stamp: Stamp | None = None
 
 
 class Salvage(NamedTuple):
@@ -266,174 +245,13 @@ class SlotNode(SimulatedNode):
             at = self._sent.get(tail.path, 0)
             if at == len(tail.records):
                 forget_tail(self.disk, tail)
+                del self._sent[tail.path]  # another may have its name
                 continue
             name = self.universe.names[tail.slot]
             assert self.metadata is not None
             leader = assignments(self.metadata.image)[name].leader
             if leader is not None:
                 self.universe.network.send(self.number, leader, Salvage(name, tail.path, at, tail.records[at]))
-
-
-class KeyClient:
-    """One operation at a time, never twice."""
-
-    def __init__(self, universe: "SlotUniverse", number: int, name: str) -> None:
-        self.universe = universe
-        self.number = number
-        self.name = name
-        self.draw: Random = universe.stream(f"keys {number}")
-        self._asked = 0
-        self._believed = 1 + self.draw.randrange(len(universe.nodes))
-        self.is_done = False
-
-    def start(self) -> None:
-        self.universe.time.after(self.draw.randrange(200 * US_PER_MS), self._next)
-
-    def _next(self) -> None:
-        if self.universe.is_healing:
-            self.is_done = True
-            return
-        self._asked += 1
-        number = self._asked
-        operation, level = self.choose(number)
-        self.universe.network.send(self.number, self._believed, Ask(self.name, self.number, number, operation, level))
-        self.universe.time.after(TIMEOUT_US, lambda: self._timed_out(number))
-
-    def _timed_out(self, number: int) -> None:
-        if number == self._asked:
-            self._go_on(elsewhere=True)
-
-    def _go_on(self, *, elsewhere: bool) -> None:
-        self._asked += 1  # an answer that comes later is not waited for
-        if elsewhere:
-            self._believed = self.universe.leader_as_seen(self.draw, self.name)
-        self.universe.time.after(int(self.draw.expovariate(1 / self.universe.mix.think_us)), self._next)
-
-    def receive(self, _: int, message: object) -> None:
-        if not isinstance(message, Answer) or message.number != self._asked:
-            return
-        result = message.result
-        is_elsewhere = isinstance(result, BrokerError) and result.reason is not Reason.KEY_NOT_FOUND
-        if is_elsewhere:
-            self.refused()
-        else:
-            self.answered(None if isinstance(result, BrokerError) else result, message.stamp)
-            self.universe.count("answered")
-        self._go_on(elsewhere=is_elsewhere)
-
-    def choose(self, number: int) -> tuple[o.Operation[Any], Level]:
-        raise NotImplementedError
-
-    def answered(self, result: object, stamp: Stamp | None) -> None:
-        """None: there is no such key."""
-        raise NotImplementedError
-
-    def refused(self) -> None:
-        """Certainly not done."""
-        raise NotImplementedError
-
-
-class StrongClient(KeyClient):
-    """QUORUM, now and then ALL: registers and counters that many use."""
-
-    def choose(self, number: int) -> tuple[o.Operation[Any], Level]:
-        draw = self.draw
-        if draw.random() < LEASE_RATE:
-            self._call = Call("nobody", "lease", Action.GET)
-            key = b"lease-%d" % draw.randrange(3)
-            return (o.Set(key, b"held", 1) if draw.random() < 0.5 else o.Get(key)), Level.QUORUM
-        window = self.universe.time.now_us // WINDOW_US
-        is_counter = draw.random() < 0.5
-        text = f"{'counter' if is_counter else 'register'}-{window}"
-        key, kind = text.encode(), draw.random()
-        operation: o.Operation[Any]
-        action, argument = Action.GET, None
-        if kind < 0.5:
-            operation = o.Get(key)
-        elif is_counter:
-            operation, action, argument = o.Increment(key), Action.INCREMENT, 1
-        elif kind < 0.9:
-            value = f"{self.number}.{number}"
-            operation, action, argument = o.Set(key, value.encode()), Action.SET, value  # type: ignore[assignment]
-        else:
-            operation, action = o.Delete(key), Action.DELETE
-        self._call = Call(f"client {self.number}", text, action, argument, start=self.universe.seconds)
-        self.universe.history.add(self._call)
-        return operation, Level.ALL if draw.random() < 0.1 else Level.QUORUM
-
-    def answered(self, result: object, stamp: Stamp | None) -> None:
-        call = self._call
-        answer: Value = None
-        match call.action:
-            case Action.GET if isinstance(result, bytes):
-                answer = int(result) if call.key.startswith("counter") else result.decode()
-            case Action.INCREMENT:
-                assert isinstance(result, int)
-                answer = result
-            case Action.DELETE:
-                answer = stamp is not None
-        call.end, call.outcome, call.answer = self.universe.seconds, Outcome.ACKNOWLEDGED, answer
-
-    def refused(self) -> None:
-        self._call.outcome = Outcome.REFUSED
-
-
-class WeakClient(KeyClient):
-    """ONE: a list and a counter of its own, and registers that it shares."""
-
-    _operation: o.Operation[Any]
-
-    def __init__(self, universe: "SlotUniverse", number: int, name: str) -> None:
-        super().__init__(universe, number, name)
-        self.list_key, self.counter_key = b"list-%d" % number, b"sum-%d" % number
-
-    def choose(self, number: int) -> tuple[o.Operation[Any], Level]:
-        shared = b"%s-shared-%d" % (self.name.encode(), self.draw.randrange(3))
-        unique = b"%d.%d" % (self.number, number)
-        match self.draw.randrange(6):
-            case 0 | 1:
-                self._operation = o.Push(self.list_key, o.End.RIGHT, (unique,))
-                self.universe.pushed[self.list_key][unique] = Outcome.UNKNOWN
-            case 2:
-                self._operation = o.Increment(self.counter_key)
-                self.universe.counted[self.counter_key][unique] = Outcome.UNKNOWN
-            case 3 | 4:
-                self._operation = o.Set(shared, unique)
-                self.universe.shared[shared].append(self._note(unique))
-            case _:
-                self._operation = o.Delete(shared)
-                self.universe.shared[shared].append(self._note(None))
-        self._unique = unique
-        return self._operation, Level.ONE
-
-    def _note(self, value: bytes | None) -> "SharedWrite":
-        self._write = SharedWrite(value)
-        return self._write
-
-    def _told(self, outcome: Outcome, stamp: Stamp | None) -> None:
-        match self._operation:
-            case o.Push(key):
-                self.universe.pushed[key][self._unique] = outcome
-            case o.Increment(key):
-                self.universe.counted[key][self._unique] = outcome
-            case _:
-                self._write.outcome, self._write.stamp = outcome, stamp
-
-    def answered(self, result: object, stamp: Stamp | None) -> None:
-        nothing_to_delete = isinstance(self._operation, o.Delete) and stamp is None
-        self._told(Outcome.REFUSED if nothing_to_delete else Outcome.ACKNOWLEDGED, stamp)
-
-    def refused(self) -> None:
-        self._told(Outcome.REFUSED, None)
-
-
-class SharedWrite:
-    """Of a key that several set and delete at level ONE; None: deleted."""
-
-    def __init__(self, value: bytes | None) -> None:
-        self.value = value
-        self.outcome = Outcome.UNKNOWN
-        self.stamp: Stamp | None = None
 
 
 class _AnyRecords(SentRecords):

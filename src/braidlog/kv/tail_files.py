@@ -43,7 +43,8 @@ def keep_tail(disk: Disk, folder: str, slot: int, records: Sequence[SlotRecord])
         disk.make_folder(folder)
         disk.sync_folder(folder.rpartition("/")[0] or "/")
     stem = f"{slot:03}-{records[0].origin.epoch:010}-{records[0].origin.offset:020}"
-    number = sum(name.startswith(stem) for name in disk.names(folder))
+    taken = [int(name[len(stem) + 1 :].partition(".")[0]) for name in disk.names(folder) if name.startswith(stem)]
+    number = max(taken, default=-1) + 1  # never a name that is there: what is in that file is in no log any more
     path = join(folder, f"{stem}-{number:03}{SUFFIX}")
     parts = [_HEAD.pack(MAGIC, VERSION, slot, len(records))]
     for record in records:
