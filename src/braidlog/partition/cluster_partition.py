@@ -30,8 +30,11 @@ from braidlog.replication.messages import (
     Fetch,
     Fetched,
     Message,
+    Reach,
+    ReadIndex,
     Synced,
     Tick,
+    Withdraw,
 )
 from braidlog.replication.ready import (
     Apply,
@@ -124,6 +127,7 @@ class ClusterPartition(HostedPartition):
         "_refusal",
         "_shown",
         "_tokens",
+        "followed",
         "key",
         "replicated",
         "topic_id",
@@ -140,6 +144,8 @@ class ClusterPartition(HostedPartition):
         self._inbox: list[Message] | None = None
         """What came while an epoch begins, or the log is cut, on a thread: nothing may be written meanwhile."""
         self._is_syncing = False
+        self.followed: Callable[[], None] | None = None
+        """Called after each step: what is made from the records follows them."""
         self._refusal: Reason | None = Reason.NOT_LEADER
         """Why consumers are not served here."""
         self.replicated = ReplicatedPartition(
@@ -183,6 +189,8 @@ class ClusterPartition(HostedPartition):
         if (role, replica.epoch, refusal) != (self.role, self.leader_epoch, self._refusal):
             self.role, self.leader_epoch, self._refusal = role, replica.epoch, refusal
             self.wake()
+        if self.followed is not None:
+            self.followed()
 
     def registered_as(self, incarnation: int) -> None:
         """The node is another one for its cluster from now on: what was asked of the one before is not answered by it."""
@@ -209,15 +217,17 @@ class ClusterPartition(HostedPartition):
 
     # -- what its clients ask for ------------------------------------------------------------------------------
 
-    def produce(self, produced: Produced, *, needs_all: bool, is_awaited: bool) -> tuple[Appended, Acknowledgement]:
+    def produce(
+        self, produced: Produced, *, needs_all: bool, is_awaited: bool, reach: Reach = Reach.IN_SYNC
+    ) -> tuple[Appended, Acknowledgement]:
         """Write what a producer sent, or find it written before; refused before anything is written if it could not be kept."""
-        self._require(needs_all=needs_all)
+        self._require(needs_all=needs_all, reach=reach)
         token, acknowledgement = self._await() if is_awaited else (NOBODY, Acknowledgement())
         try:
             appended = self.replicated.repeated(token, produced)
             if appended is None:
                 base = self.end_offset
-                self.tell(Append(token, produced.records, produced, needs_all=needs_all))
+                self.tell(Append(token, produced.records, produced, needs_all=needs_all, reach=reach))
                 appended = Appended(base, base + produced.records - 1)
         except (BrokerError, ProtocolError, StorageFault):
             self._pending.pop(token, None)
@@ -244,6 +254,20 @@ class ClusterPartition(HostedPartition):
         await self._settled(acknowledgement, world)
         return self.start_offset
 
+    async def come_true(self, ask: Callable[[int], Await | ReadIndex | None], world: World, seconds: float) -> None:
+        """Return when what is asked for has come true, in the epoch in which it was; TIMED_OUT: nobody waits for it any more."""
+        token, acknowledgement = self._await()
+        message = ask(token)
+        assert message is not None
+        self.tell(message)
+        try:
+            outcome = await acknowledgement.wait(world, seconds)
+        finally:
+            if self._pending.pop(token, None) is not None:
+                self.tell(Withdraw(token))
+        if not isinstance(outcome, Done):
+            raise self.failed(Reason.TIMED_OUT if outcome is None else outcome.reason)
+
     def committed_later(self, next_offset: int) -> Acknowledgement:
         """Told once everything below is committed."""
         token, acknowledgement = self._await()
@@ -260,11 +284,11 @@ class ClusterPartition(HostedPartition):
         acknowledgement = self._pending[self._tokens] = Acknowledgement()
         return self._tokens, acknowledgement
 
-    def _require(self, *, needs_all: bool) -> None:
+    def _require(self, *, needs_all: bool, reach: Reach = Reach.IN_SYNC) -> None:
         self.require_leader()
         replica = self.replicated.replica
         assert isinstance(replica.role, Leader)
-        reason = refusal(replica, replica.role, needs_all=needs_all)
+        reason = refusal(replica, replica.role, needs_all=needs_all, reach=reach)
         if reason is not None:
             raise self.failed(reason)
 
@@ -304,6 +328,11 @@ class ClusterPartition(HostedPartition):
             Reason.UNAVAILABLE: f"{self} takes no writes now: {self.fault or 'too many wait for its followers'}",
         }
         return BrokerError(reason, texts.get(reason, f"{self} cannot do this now: {reason.name}"))
+
+    @property
+    def is_cutting(self) -> bool:
+        """Something is done to the log beside the loop: it is not read meanwhile."""
+        return self._inbox is not None
 
     @property
     def is_settled(self) -> bool:

@@ -134,8 +134,10 @@ class ReplicatedSlot:
 
     def append(self, record: SlotRecord) -> int:
         data = encode_batch([record.pack()], keys=[record.key], base_timestamp=record.stamp.wall_ms)
+        end = self._partition.log.end_offset + 1
         self._write(data, record.level)
-        return self._partition.log.end_offset
+        assert self._partition.log.end_offset == end, "a record is in the log before it is applied"
+        return end
 
     def holds(self, origin: Origin) -> bool | None:
         log = self._partition.replica.log
