@@ -409,12 +409,16 @@ def test_a_reader_finds_damage_names_it_and_stops_the_writers(disk: SimulatedDis
     assert len(partition.damages) == 1
 
 
-def test_a_search_by_time_and_a_truncation_find_damage_too(disk: SimulatedDisk) -> None:
+def test_a_search_by_time_finds_damage_too(disk: SimulatedDisk) -> None:
     partition = sealed_and_damaged(disk, 3, 100)
     with pytest.raises(StorageFault, match="from 3 cannot be read"):
         list(partition.find_batch_by_time(0))
-    disk = SimulatedDisk()
-    partition = sealed_and_damaged(disk, 3, 8, index_interval_bytes=65536)
+
+
+@pytest.mark.parametrize("byte", [8, 26], ids=["its length", "its last offset"])
+def test_a_truncation_finds_damage_before_it_cuts(disk: SimulatedDisk, byte: int) -> None:
+    """A batch that says that it goes further than it does would have others cut away with it."""
+    partition = sealed_and_damaged(disk, 3, byte, index_interval_bytes=65536)
     with pytest.raises(StorageFault, match="from 3 cannot be read"):
         partition.truncate(5)
     assert partition.end_offset == 9

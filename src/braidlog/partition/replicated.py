@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from braidlog.codec.batch import BatchHeader, iter_batches, read_header, read_headers
+from braidlog.codec.batch import BatchHeader, iter_batches, read_headers
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.replication import follower, leader
 from braidlog.replication.log_summary import LogSummary
@@ -178,10 +178,9 @@ class ReplicatedPartition:
         if not log.start_offset <= point < log.end_offset:
             return answer
         try:
-            base = read_header(log.read(point, 1)).base_offset
-        except (StorageFault, ProtocolError):
+            return msgspec.structs.replace(answer, end=min(answer.end, log.batch_start(point)))
+        except StorageFault:
             return answer  # the cut will say so itself
-        return msgspec.structs.replace(answer, end=base) if base < point else answer
 
     def _is_slow(self, effect: Effect) -> bool:
         """Whether something is synced, and more than once. A leader writes nothing of the kind but what it is told to delete."""

@@ -46,7 +46,7 @@ from braidlog.storage.segment import FileSlice, Segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import PartitionState, Restart, StateImage, encode_image
 from braidlog.storage.transactions import Aborted
-from braidlog.storage.walk import BadBatch, Found
+from braidlog.storage.walk import Found
 from braidlog.storage.writing import Appended, Writer
 
 __all__ = ["FIRST_EPOCH", "Appended", "FileSlice", "PartitionLog"]
@@ -369,6 +369,9 @@ class PartitionLog:
         """Batches, in order, from the first whose latest timestamp reaches `timestamp_ms`."""
         return self._reader.find_batch_by_time(timestamp_ms)
 
+    def batch_start(self, offset: int) -> int:
+        return self._reader.batch_start(offset)
+
     def aborted_in(self, start: int, end: int) -> list[Aborted]:
         """The aborted transactions with records in [start, end): what a reader of committed records leaves out."""
         with self._lock:
@@ -400,11 +403,7 @@ class PartitionLog:
                 return self._state.end_offset
             if offset < self._state.start_offset:
                 raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"cannot truncate to {offset}, below the log's start")
-            segment = self._chain.holding(offset)
-            try:
-                _, boundary = segment.locate(offset, self._state.epochs)
-            except BadBatch as bad:
-                raise self._reader.note_damage(segment, bad) from bad
+            boundary = self._reader.batch_start(offset)
             self.sync()
             self._carry_out(self._state.image(truncate_to=boundary))
             return self._state.end_offset

@@ -63,6 +63,15 @@ class Reader:
                 segment.file, extent.position, extent.end - extent.position, extent.offset, extent.next_offset
             )
 
+    def batch_start(self, offset: int) -> int:
+        """Where a cut to `offset` is made. Read through first: a batch that says too much of itself would take others along."""
+        with self._gate.lock:
+            segment = self._chain.holding(offset)
+            try:
+                return segment.locate(offset, self._state.epochs, check=True)[1]
+            except BadBatch as bad:
+                raise self.note_damage(segment, bad) from bad
+
     def forget_checks(self) -> None:
         """What was checked before now is checked again before it is read."""
         with self._gate.lock:

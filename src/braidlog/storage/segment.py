@@ -384,15 +384,15 @@ class Segment:
         elif self._index is not None:
             self._index.forget_checks()
 
-    def locate(self, offset: int, epochs: EpochHistory) -> tuple[int, int]:
-        """Position and base offset of the batch that holds `offset`."""
+    def locate(self, offset: int, epochs: EpochHistory, *, check: bool = False) -> tuple[int, int]:
+        """Position and base offset of the batch that holds `offset`; with `check` what stands before it is read through, too."""
         if offset == self.next_offset:
             return self.size, offset
-        hint = self._hints.get(offset)
+        hint = None if check else self._hints.get(offset)
         if hint is not None:
             return hint, offset
         number = self.index.floor_offset(offset)
-        for found in self.walk_from(number, check=False, epochs=epochs):
+        for found in self.walk_from(number, check=check, epochs=epochs):
             if offset < found.header.next_offset:
                 return found.position, found.header.base_offset
         raise AssertionError(f"offset {offset} is not in the segment [{self.base_offset}, {self.next_offset})")

@@ -55,6 +55,7 @@ class SimulatedReplica(ReplicatedPartition):
         self._tokens: dict[int, Produce | Delete] = {}
         self._tokens_made = 0
         self.proposed: SetChange | None = None
+        self._syncing: tuple[int, int] | None = None
         super().__init__(log, node.number, self, flush_on_ack=self.universe.mix.flush_on_ack)
         self.replica = self.replica.now(lag_ms_max=self.universe.mix.lag_ms_max)
         if log.start_offset < self.replica.watermark < log.end_offset:
@@ -224,7 +225,15 @@ class SimulatedReplica(ReplicatedPartition):
         self.universe.network.send(self.node.number, node, ForReplica(self.name, message))
 
     def sync(self, end: int, cuts: int) -> None:
-        self.beside(partial(self.synced, end, cuts))
+        if self._syncing == (end, cuts):
+            return  # one sync serves all who wait for it
+        self._syncing = (end, cuts)
+        self.beside(partial(self._synced, end, cuts))
+
+    def _synced(self, end: int, cuts: int) -> Message:
+        if self._syncing == (end, cuts):
+            self._syncing = None
+        return self.synced(end, cuts)
 
     def begin_epoch(self, epoch: int) -> None:
         self.beside(partial(self.epoch_begun, epoch))
