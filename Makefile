@@ -148,6 +148,10 @@ etcd: setup ## build etcd 3.7 from its Go module (Go 1.26) into a wheel, braidlo
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir packaging/etcd/dist ./packaging/etcd
 	$(BIN)/python -m pip install --quiet --force-reinstall packaging/etcd/dist/braidlog_etcd-*.whl
 
+etcd-clock: setup ## members of etcd whose clocks are moved by ten minutes, ahead and back (Go 1.26): what a node does
+	$(BIN)/python -m tests.server.etcd.moved_clock .venv/etcd-with-moved-clock
+	ETCD_WITH_MOVED_CLOCK=.venv/etcd-with-moved-clock $(BIN)/pytest tests/server/etcd/test_gateway.py -n 0 -k clocks
+
 bench-loop: setup ## how long the largest request of every operation holds up all others, beside the aim of 100 ms; BENCH=--older: older versions
 	$(BIN)/python -m benchmarks.loop $(BENCH)
 
@@ -163,4 +167,4 @@ interop-peer: setup ## the same checks against Apache Kafka itself: what fails t
 interop-cluster: setup ## Kafka's command-line tools, and franz-go, librdkafka and the Java client across a kill -9 of a leader, against three nodes
 	INTEROP=full $(BIN)/pytest tests/interop/cluster -n 0
 
-.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack nemesis spark-kill spark fuzz bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd pictures interop interop-peer interop-cluster
+.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack nemesis spark-kill spark fuzz bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd etcd-clock pictures interop interop-peer interop-cluster

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -14,6 +15,7 @@ import pytest
 from tests.debian import have
 
 from braidlog.cluster.etcd.port import Put
+from braidlog.model.clock import SystemClock
 from braidlog.server.etcd.gateway import Gateway
 from braidlog.testing.server import hold_port
 
@@ -23,12 +25,14 @@ START_SECONDS_MAX = 60.0
 class Member:
     """One process. `stop` and `start` keep its folder."""
 
-    def __init__(self, name: str, folder: Path, client: int, peer: int, cluster: str, scheme: str) -> None:
+    def __init__(
+        self, name: str, folder: Path, client: int, peer: int, cluster: str, scheme: str, program: str
+    ) -> None:
         self.name = name
         self.url = f"{scheme}://127.0.0.1:{client}"
         self._folder = folder
         self._words = [
-            os.environ.get("ETCD", "etcd"), "--name", name, "--data-dir", str(folder / name),
+            program, "--name", name, "--data-dir", str(folder / name),
             "--listen-client-urls", self.url, "--advertise-client-urls", self.url,
             "--listen-peer-urls", f"http://127.0.0.1:{peer}", "--initial-advertise-peer-urls", f"http://127.0.0.1:{peer}",
             "--initial-cluster", cluster,
@@ -50,6 +54,12 @@ class Member:
                 if b'"true"' in answer.read():
                     return
             assert time.monotonic() < until, f"{self.name} is not healthy"
+
+    def clock_ahead_seconds(self) -> float:
+        """How far its wall clock is from ours, by the date of an answer."""
+        with urlopen(f"{self.url}/health", timeout=5) as answer:
+            date = parsedate_to_datetime(answer.headers["Date"])
+        return date.timestamp() - SystemClock().now_ms() / 1000
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
@@ -83,13 +93,17 @@ async def fill(etcd: Gateway) -> None:
 
 
 @contextlib.contextmanager
-def members(folder: Path, count: int, *options: str, scheme: str = "http") -> Iterator[list[Member]]:
-    have("etcd", "etcd-server")
+def members(
+    folder: Path, count: int, *options: str, scheme: str = "http", program: str | None = None
+) -> Iterator[list[Member]]:
+    if program is None:
+        have("etcd", "etcd-server")
+        program = os.environ.get("ETCD", "etcd")
     held = [hold_port() for _ in range(2 * count)]
     ports = [port for _, port in held]
     cluster = ",".join(f"m{number}=http://127.0.0.1:{ports[2 * number + 1]}" for number in range(count))
     all_of_them = [
-        Member(f"m{number}", folder, ports[2 * number], ports[2 * number + 1], cluster, scheme)
+        Member(f"m{number}", folder, ports[2 * number], ports[2 * number + 1], cluster, scheme, program)
         for number in range(count)
     ]
     try:

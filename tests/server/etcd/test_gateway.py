@@ -1,9 +1,11 @@
 """The client, and the metadata log on it, against real members of etcd that die, stop and fill up."""
 
 import asyncio
+import os
 import signal
 import subprocess
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -13,8 +15,11 @@ from tests.cluster.etcd.test_model import ANSWERS
 from tests.cluster.etcd.test_store import BLOCK, next_block
 from tests.debian import have
 from tests.server.etcd.members import Member, fill, members
+from tests.server.etcd.moved_clock import AWAY_SECONDS
 
+from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.port import EtcdAwayError, EtcdRefusedError, Put, Range
+from braidlog.cluster.etcd.presence import Life, Presence
 from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.store import Metadata
 from braidlog.model.clock import SystemClock
@@ -188,6 +193,38 @@ def test_a_disk_that_is_slow_changes_nothing_twice_and_is_told(tmp_path: Path) -
         only.start(sync_ms=400)
         only.wait_until_healthy()
         play(scene, [only.url], write_seconds=0.25)
+
+
+def test_clocks_that_are_moved_end_no_lease_and_no_change(tmp_path: Path) -> None:
+    """All members' wall clocks go ten minutes ahead, then ten minutes behind, while a node changes things and is alive."""
+    program = os.environ.get("ETCD_WITH_MOVED_CLOCK")
+    if program is None:
+        pytest.skip("needs an etcd that is built for it: `make etcd-clock` (Go 1.26)")
+
+    async def scene(etcd: Gateway, started: list[Member]) -> None:
+        founder = Node(etcd, "1", "clock")
+        await founder.store.found_cluster("c")
+        node = await founder.open()
+        world = LoopWorld(SystemClock(), cast("Flusher", None))
+        presence = Presence(etcd, world, Keys("clock"), node="1", life=Life("f", "1"))
+        await presence.take()
+        keeping = asyncio.create_task(presence.keep())
+        written = (await etcd.read(Keys("clock").alive)).items
+        before, changes = node.metadata.image.ids_taken, 0
+        for ahead in (1, -1):
+            for member in started:
+                while ahead * await asyncio.to_thread(member.clock_ahead_seconds) < AWAY_SECONDS / 2:
+                    await node.metadata.change(next_block)
+                    changes += 1
+        assert node.metadata.image.ids_taken == before + changes * BLOCK
+        held = (await etcd.read(Keys("clock").alive)).items
+        assert held == written, "its lease has ended, and it took another one"
+        await presence.leave()
+        keeping.cancel()
+        await node.close()
+
+    with members(tmp_path, 3, program=program) as started:
+        play(partial(scene, started=started), [member.url for member in started])
 
 
 def test_a_full_etcd_refuses_and_says_what_to_do(tmp_path: Path) -> None:
