@@ -4,7 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
-from tests.storage.building import FOLDER, NOW, batch, make_partition, open_partition, small
+from tests.storage.building import FOLDER, NOW, batch, make_partition, marker, open_partition, small
 from tests.storage.test_compaction import Setting, rows
 
 from braidlog.codec.batch import empty_batch, iter_batches, read_header
@@ -103,6 +103,22 @@ def test_a_truncation_below_the_watermark_takes_it_along() -> None:
     assert partition.watermark == 1
     follow(partition, leaders(1, b"x", epoch=2), leaders(2, b"y", epoch=2))
     assert open_partition(disk.after_kill()).replicate() == 1
+
+
+def test_ends_of_transactions_are_remembered_until_they_are_committed() -> None:
+    disk = SimulatedDisk()
+    partition = replica(disk)
+    sent: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
+    follow(partition, leaders(0, b"a", base_sequence=0, **sent))
+    partition.append_marker(marker(7, commit=True), leader_epoch=1, now_ms=NOW)
+    assert (partition.stable_below(1), partition.stable_below(2)) == (0, 2)
+    partition.sync()
+    again = open_partition(disk.after_kill())
+    again.replicate()
+    assert again.stable_below(1) == 0, "an opening knows it, too"
+    partition.keep_watermark(2)
+    follow(partition, leaders(2, b"b", base_sequence=1, **sent))
+    assert partition.image().ended_transactions == []
 
 
 # -- beginning anew ----------------------------------------------------------------------------------------------

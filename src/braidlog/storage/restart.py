@@ -94,8 +94,8 @@ def _give_up(place: Place, restart: Restart) -> None:
 
 
 def _keep_newest(place: Place, created_ms: int) -> None:
-    """One copy for each partition: the one before goes when this one is durable, or damage upon damage would fill the disk."""
-    place.disk.sync_folder(place.folder)
+    """One copy for each partition: the one before goes, or damage upon damage would fill the disk. After this one has its name:
+    names of one folder become durable in the order in which they were changed."""
     for name in set_aside_names(place.disk.names(place.folder)):
         if not name.endswith(f".{created_ms}{DAMAGED}"):
             place.disk.remove(join(place.folder, name))
