@@ -10,7 +10,7 @@ from tests.partition.test_replicated import batch as appended
 from tests.server.peers.station import PLACE, Addresses, Station, batch, fetched, play, question, until
 
 from braidlog.adapters.peers import handlers
-from braidlog.adapters.peers.translation import CODES
+from braidlog.adapters.peers.translation import CODES, Place
 from braidlog.model.clock import SystemClock
 from braidlog.replication.messages import (
     Complaint,
@@ -97,6 +97,30 @@ async def test_a_new_question_does_not_wait_behind_one_that_stands() -> None:
             leader.peers.send(2, place, fetched(question(number)))
             await until(partial(has_heard, follower, heard + 1))
             assert follower.heard[-1] == (1, place, fetched(question(number)))
+
+
+@pytest.mark.usefixtures("patient")
+@play
+async def test_a_request_that_comes_while_many_questions_are_handed_on_ends_their_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Answers go in the order of requests: one that waits on would hold all answers back."""
+    monkeypatch.setattr(handlers, "QUESTIONS_AT_ONCE", 1)
+    addresses: Addresses = {}
+    async with Station(1, addresses) as leader, Station(2, addresses) as follower:
+        places = [(PLACE[0], number) for number in range(301)]
+
+        def ask_more(_: int, place: Place, __: object) -> None:
+            if place == places[0]:
+                follower.peers.send(1, places[-1], question(9))
+
+        leader.answer = ask_more
+        for place in places[:-1]:
+            follower.peers.send(1, place, question(9))
+        await until(lambda: len(leader.heard) == len(places))
+        leader.peers.send(2, places[5], fetched(question(9)))
+        await until(lambda: follower.heard)
+        assert follower.heard == [(1, places[5], fetched(question(9)))]
 
 
 @pytest.mark.usefixtures("patient")

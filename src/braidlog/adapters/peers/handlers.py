@@ -156,8 +156,8 @@ class PeersAdapter:
         def give(place: Place, question: Fetch) -> None:
             self._received(session.node, place, question)
 
-        until = self._world.monotonic() + seconds
-        while True:
+        until, next_request = self._world.monotonic() + seconds, session.epoch
+        while session.epoch == next_request:  # also one that came while questions were handed on: nobody waited yet
             now = self._world.monotonic()
             pause = session.hand_on(give, now, QUESTIONS_AT_ONCE)
             if pause == 0.0:
