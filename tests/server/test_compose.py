@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,11 +18,13 @@ from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError
 from braidlog.partition.append import Acks
 from braidlog.partition.internal_topic import InternalTopic
+from braidlog.server import compose
 from braidlog.server.budget import Budget
 from braidlog.server.cluster_node import ClusterNode
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
 from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.doors import make_adapters
 from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.listener import Listener
 from braidlog.server.session_limits import SessionLimits
@@ -174,6 +177,45 @@ def test_a_node_whose_clock_is_off_lets_nothing_go_for_its_age(
             await server._retain()
 
     play(scene)
+
+
+def test_in_which_order_a_node_joins_its_cluster_and_leaves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read the modules of six dialects took a busy machine's loop for five seconds; a node that had joined was fenced. And
+    records that came while a node stopped made a task that wrote to a log that was closed."""
+    done: list[str] = []
+
+    async def noted(*_: object, what: str = "") -> None:
+        done.append(what)
+
+    names = ("run", "join", "leave", "disconnect", "stopped_cleanly", "stop")
+    calls = {name: partial(noted, what=name) for name in names}
+    cluster: Any = SimpleNamespace(store=None, has_joined=True, serve_calls=lambda _: None, **calls)
+
+    async def opened(*_: object) -> Any:
+        return cluster
+
+    def made(*arguments: Any) -> Any:
+        done.append("adapters")
+        return make_adapters(*arguments)
+
+    monkeypatch.setattr(compose, "open_cluster_node", opened)
+    monkeypatch.setattr(compose, "make_adapters", made)
+
+    async def scene() -> None:
+        server = Server(config_for(tmp_path))
+        stop = server._tasks.stop
+
+        async def stopped() -> None:
+            done.append("tasks")
+            await stop()
+
+        monkeypatch.setattr(server._tasks, "stop", stopped)
+        await server.start()
+        await server.stop()
+
+    play(scene)
+    assert done[:3] == ["run", "adapters", "join"]
+    assert done[3:] == ["leave", "disconnect", "tasks", "stopped_cleanly", "stop"], "what others send makes new tasks"
 
 
 def test_a_node_of_a_cluster_warns_of_its_clock_and_of_etcd() -> None:

@@ -33,7 +33,7 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
-from braidlog.server.doors import make_adapter, open_private_doors
+from braidlog.server.doors import make_adapters, open_private_doors
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.guards import gatekeeper
@@ -163,6 +163,8 @@ class Server:
             authorize.own_by_first_use(self.services.owners)
         for note in self._folder.notes:
             log.warning("data folder: %s", note)
+        # Before others count on this node: while modules are read its loop stands, for seconds where the machine is busy.
+        adapters = make_adapters(self.services, config.listeners)
         await self._open_partitions()
         for name, why in (await self.services.transactions.resume()).items():
             log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
@@ -171,10 +173,8 @@ class Server:
             config.auth, authorize, world, connections_max=self._connection_limits.connections_max
         )
         self._wire_log = open_wire_log(config.wire_log, self._clock)
-        for name, dialect in dialects().items():
-            settings = getattr(config.listeners, name)
-            options = {each.name: getattr(settings, each.name) for each in dialect.listener_options}
-            await self._listen(name, make_adapter(name, self.services, **options))
+        for name, adapter in adapters.items():
+            await self._listen(name, adapter)
         self._tasks.every(SWEEP_SECONDS, self._sweep, "sweep")
         self._tasks.every(SWEEP_SECONDS, partial(world.blocking, self._folder.pool.make_room), "close-files")
         self._tasks.every(EXPIRE_SECONDS, self._expire, "expire")
@@ -350,7 +350,7 @@ class Server:
             disk_free_bytes_min=admin.disk_free_bytes_min,
             log_format=self.config.log.format,
             log_level=self.config.log.level,
-            listeners={name: _url(name, each) for name, each in self.listeners.items()},
+            listeners={name: each.url for name, each in self.listeners.items()},
         )
         self._console = ConsoleProcess(bound, reporter, welcome, self._clock.now_ns, doors=close_doors)
         self._tasks.spawn(self._console.run(), "console")
@@ -480,11 +480,6 @@ class Server:
             self._folder.release()
         if faults:
             raise faults[0]
-
-
-def _url(dialect: str, listener: Listener) -> str:
-    host = f"[{listener.host}]" if ":" in listener.host else listener.host
-    return f"{dialect}{'+tls' if listener.tls else ''}://{host}:{listener.port}"
 
 
 async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) -> None:

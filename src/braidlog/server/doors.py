@@ -37,6 +37,15 @@ def make_adapter(dialect: str, services: Services, **options: Any) -> Adapter:  
     return made
 
 
+def make_adapters(services: Services, listeners: Any) -> dict[str, Adapter]:  # noqa: ANN401 - a field for each dialect
+    """Of all dialects, as their listeners are configured."""
+    made = {}
+    for name, dialect in dialects().items():
+        options = {each.name: getattr(getattr(listeners, name), each.name) for each in dialect.listener_options}
+        made[name] = make_adapter(name, services, **options)
+    return made
+
+
 async def open_private_doors(
     services: Services, auth: AuthConfig, *, budget: Budget, fair_turns: FairTurns
 ) -> tuple[list[Listener], dict[str, str]]:

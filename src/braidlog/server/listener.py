@@ -75,6 +75,11 @@ class Listener(SessionOwner):
         return self._sessions
 
     @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.adapter.dialect}{'+tls' if self.tls else ''}://{host}:{self.port}"
+
+    @property
     def is_serving(self) -> bool:
         return bool(self._servers) and all(server.is_serving() for server in self._servers)
 
