@@ -1,5 +1,6 @@
 """Questions and answers of replication over real sockets: what is said arrives as it was said, or not at all."""
 
+import asyncio
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -326,3 +327,15 @@ async def test_two_replicas_become_the_same_and_acknowledge() -> None:
         assert any(isinstance(each, Fetch) for each in one.messages)
         assert any(isinstance(each, Fetched) and each.batches for each in two.messages)
         assert follower.disk.exists(FOLDER)
+
+
+@play
+async def test_after_the_end_nothing_is_sent_or_received() -> None:
+    addresses: Addresses = {}
+    async with Station(1, addresses) as leader, Station(2, addresses) as follower:
+        await follower.peers.stop()
+        follower.peers.send(1, PLACE, question())
+        follower.peers._take(1, PLACE, fetched(question()))
+        await asyncio.sleep(0)
+        assert follower.peers._fetchers == {}
+        assert (leader.heard, follower.heard) == ([], [])

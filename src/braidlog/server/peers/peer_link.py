@@ -27,10 +27,11 @@ class PeerLink(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(READ_BYTES))
         self._is_large = False
+        self._is_aborted = False
 
     @property
     def is_open(self) -> bool:
-        return self._transport is not None and not self._transport.is_closing()
+        return self._transport is not None and not self._is_aborted and not self._transport.is_closing()
 
     def send(self, message: Message) -> int:
         """The number that its answer will have."""
@@ -40,8 +41,11 @@ class PeerLink(asyncio.BufferedProtocol):
         return number
 
     def abort(self) -> None:
+        """Nothing is taken from it any more. It ends in the loop's next turn: uvloop's TLS, which may be handing over what it
+        has read, does not expect it sooner."""
+        self._is_aborted = True
         if self._transport is not None:
-            self._transport.abort()
+            asyncio.get_running_loop().call_soon(self._transport.abort)
 
     # -- the loop calls ----------------------------------------------------------------------------------------
 
@@ -63,7 +67,7 @@ class PeerLink(asyncio.BufferedProtocol):
         else:
             self._connection.receive(bytes(self._buffer[:nbytes]))
         event: Any
-        while (event := self._connection.next_event()) is not NEED_DATA:
+        while not self._is_aborted and (event := self._connection.next_event()) is not NEED_DATA:
             if isinstance(event, Refused):
                 log.warning("a node's answer cannot be read: %s; connecting anew", event.error)
                 self.abort()

@@ -40,7 +40,7 @@ class ReplicaPeers:
         self.adapter = PeersAdapter(
             node,
             world,
-            received,
+            self._take,
             needs_certificate=tls is not None,
             in_sync=in_sync,
             rate=rate,
@@ -50,9 +50,12 @@ class ReplicaPeers:
         self._tls = tls
         self._tasks = Tasks()
         self._fetchers: dict[int, Fetcher] = {}
+        self._is_stopped = False
 
     def send(self, node: int, place: Place, message: Fetch | Complaint | Answer) -> None:
         """Send it to another node, soon; perhaps it arrives."""
+        if self._is_stopped:
+            return
         match message:
             case Fetch():
                 self.fetcher(node).ask(place, message)
@@ -65,10 +68,17 @@ class ReplicaPeers:
         found = self._fetchers.get(leader)
         if found is None:
             dial = Dial(self.node, leader, self._address_of, self._tls)
-            found = self._fetchers[leader] = Fetcher(leader, dial, self._received, self._tasks)
+            found = self._fetchers[leader] = Fetcher(leader, dial, self._take, self._tasks)
         return found
 
+    def _take(self, node: int, place: Place, message: PeerMessage) -> None:
+        """A connection that ends may still bring what was on its way."""
+        if not self._is_stopped:
+            self._received(node, place, message)
+
     async def stop(self) -> None:
+        """Nothing is sent or received any more."""
+        self._is_stopped = True
         for each in self._fetchers.values():
             each.close()
         await self._tasks.stop()
