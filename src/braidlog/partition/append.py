@@ -90,14 +90,20 @@ class Append:
         if hosted is None:
             return True
         hosted.is_used = True  # not closed before it is written to
+        if isinstance(hosted, ClusterPartition) and hosted.held_writes.is_holding:
+            return False
         return hosted.is_open and not (self._waking.is_busy and self._waking.is_held(str(hosted)))
 
     async def ready(self, topic: str, *partitions: int) -> None:
-        """Open the logs that were closed for want of use. Who comes meanwhile waits behind: what a client sends keeps its order.
+        """Open the logs that were closed for want of use; wait until another node leads what is handed over. Who comes meanwhile
+        waits behind: what a client sends keeps its order.
 
         Comes before `write`, with no wait between them.
         """
         hosted = [each for number in {*partitions} if (each := self._hosting.hosted(topic, number)) is not None]
+        for each in hosted:
+            if isinstance(each, ClusterPartition) and each.held_writes.is_holding:
+                await each.held_writes.wait(self._world)
         for each in hosted:
             each.is_used = True  # not closed before it is written to
         if all(each.is_open for each in hosted) and not self._waking.are_held(map(str, hosted)):

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from braidlog.model.errors import BrokerError, NotLeaderError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
+from braidlog.partition.held_writes import HeldWrites
 from braidlog.partition.hosted import HostedPartition, Opener, Role
 from braidlog.partition.replicas_shown import ReplicasShown
 from braidlog.partition.replicated import Marker, Persist, Produced, Refused, ReplicatedPartition
@@ -128,6 +129,7 @@ class ClusterPartition(HostedPartition):
         "_shown",
         "_tokens",
         "followed",
+        "held_writes",
         "key",
         "replicated",
         "topic_id",
@@ -140,6 +142,8 @@ class ClusterPartition(HostedPartition):
         self.topic_id = topic_id
         self._node = node
         self._pending: dict[int, Acknowledgement] = {}
+        self.held_writes = HeldWrites()
+        """While it is handed over: so that none is in the log here whose producer is not answered when another node leads."""
         self._tokens = 0
         self._inbox: list[Message] | None = None
         """What came while an epoch begins, or the log is cut, on a thread: nothing may be written meanwhile."""
@@ -188,6 +192,8 @@ class ClusterPartition(HostedPartition):
         refusal = follower_reads.refusal(replica)
         if (role, replica.epoch, refusal) != (self.role, self.leader_epoch, self._refusal):
             self.role, self.leader_epoch, self._refusal = role, replica.epoch, refusal
+            if role is Role.FOLLOWER:
+                self.held_writes.release()
             self.wake()
         if self.followed is not None:
             self.followed()
@@ -208,6 +214,7 @@ class ClusterPartition(HostedPartition):
     def retire(self) -> None:
         super().retire()
         self._fail_all()
+        self.held_writes.release()
 
     def tick(self) -> None:
         """Time has passed. A log that has stopped by itself (a failed sync, damage that was found) is noticed here."""
@@ -216,6 +223,11 @@ class ClusterPartition(HostedPartition):
             self.tell(Damaged() if is_new else Tick())
 
     # -- what its clients ask for ------------------------------------------------------------------------------
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether something was asked for of which nobody knows yet what became of it."""
+        return bool(self._pending)
 
     def produce(
         self, produced: Produced, *, needs_all: bool, is_awaited: bool, reach: Reach = Reach.IN_SYNC

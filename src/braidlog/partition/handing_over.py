@@ -1,11 +1,13 @@
 """What a node led when it began to leave, until the new leaders serve it.
 
-Knows: from the replica here, which follows by then, how far the new leader's watermark is. Refuses to know: who is to lead, how
-long is waited. Invariant: a partition is handed over when its new leader has told of a watermark at or above all that was in the
-log here when it began to follow: from then on that leader answers where readers end, and acknowledges.
+Knows: which producers wait for an answer; from the replica here, which follows by then, how far the new leader's watermark is.
+Refuses to know: who is to lead, how long is waited. Invariants: while writes are held nothing new is in the log, so that once all
+who wait are answered another may lead and nobody is in doubt; a partition is handed over when its new leader has told of a
+watermark at or above all that was in the log here when it began to follow: from then on that leader answers where readers end,
+and acknowledges.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.hosted import Role
@@ -18,6 +20,22 @@ class HandingOver:
     def __init__(self, partitions: Iterable[ClusterPartition]) -> None:
         self._waiting = [each for each in partitions if each.role is Role.LEADER]
         self._ends: dict[ClusterPartition, int] = {}
+
+    def hold(self, names: Container[str]) -> None:
+        """Let writes to those of them wait that others can lead, by name."""
+        for each in self._waiting:
+            if str(each) in names:
+                each.held_writes.hold()
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether producers of what is held wait for an answer."""
+        return any(each.held_writes.is_holding and each.is_awaited for each in self._waiting)
+
+    def release(self) -> None:
+        """Those that nobody took over are written to again."""
+        for each in self._waiting:
+            each.held_writes.release()
 
     def left(self) -> list[ClusterPartition]:
         """What is not handed over yet."""

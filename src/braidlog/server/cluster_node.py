@@ -63,6 +63,8 @@ LEAD_SECONDS_MAX: Final = 5.0
 KNOWN_SECONDS_MAX: Final = 3.0
 """How long it waits, then, for the others to know of this node; one that has just died, and is not fenced yet, never will."""
 LOOK_SECONDS: Final = 0.02
+ANSWER_SECONDS_MAX: Final = 1.0
+"""How long a node that leaves waits for the in-sync replicas to have what its producers wait for."""
 PEER_CONNECTIONS_MAX: Final = 1_000
 
 
@@ -312,14 +314,23 @@ class ClusterNode:
         self._is_leaving = True
         led = HandingOver(self.replicas.partitions)
         until = self._world.monotonic() + DRAIN_SECONDS_MAX
+        await self._answer_producers(led)
         with contextlib.suppress(BrokerError, TimeoutError):  # without etcd nothing moves
             async with asyncio.timeout(DRAIN_SECONDS_MAX):
                 await proposals.drain(self._metadata, self.number)
         while (left := self._movable(led)) and self._world.monotonic() < until:
             await self._world.wakeup().wait(LOOK_SECONDS)
+        led.release()
         if left:
             log.warning("%d partitions are not served by others yet: %s", len(left), ", ".join(left[:NAMED_MAX]))
         self.gossip.leave()
+
+    async def _answer_producers(self, led: HandingOver) -> None:
+        """Of what others can lead. A producer whose record is here when another one leads is told nothing certain."""
+        led.hold(self._movable(led))
+        until = self._world.monotonic() + ANSWER_SECONDS_MAX
+        while led.is_awaited and self._world.monotonic() < until:
+            await self._world.wakeup().wait(LOOK_SECONDS)
 
     def _movable(self, led: HandingOver) -> Sequence[str]:
         """What this node led and nobody serves yet, but another that lives and is in sync could."""
