@@ -87,9 +87,9 @@ attack: setup ## a node under attack for ATTACK_SECONDS (default 120): clients o
 
 NEMESIS_ROUNDS ?= 5
 NEMESIS_RECORDS ?= 10000
-nemesis: setup ## three nodes under faults, NEMESIS_ROUNDS (default 5) of five each, or for NEMESIS_SECONDS; NEMESIS_RECORDS a fault; NEMESIS_SEED repeats
+nemesis: setup ## three nodes under faults, NEMESIS_ROUNDS (default 5) of five each, or for NEMESIS_SECONDS; NEMESIS_RECORDS a fault; NEMESIS_SEED repeats; NEMESIS_ROLLING=1: rolling restarts alone
 	$(BIN)/python -m tests.nemesis.campaign --rounds $(NEMESIS_ROUNDS) --records $(NEMESIS_RECORDS) \
-	  $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NEMESIS_SEED),--seed $(NEMESIS_SEED))
+	  $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NEMESIS_SEED),--seed $(NEMESIS_SEED)) $(if $(NEMESIS_ROLLING),--rolling)
 
 SPARK_KILL_ROUNDS ?= 20
 spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)

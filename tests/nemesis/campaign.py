@@ -35,6 +35,7 @@ from tests.nemesis.load import (
     AnyNode,
     BulkProducer,
     DoorWriter,
+    RetryingWriter,
     clients_of_one_node,
     look_at_all,
     read_committed_through,
@@ -44,12 +45,13 @@ from tests.nemesis.nodes import NUMBERS, NemesisCluster
 from tests.nemesis.replicas import FULL_SECONDS_MAX, create_topics, different_logs, missing_replicas, wait_until
 
 from braidlog.testing.checker import check
-from braidlog.testing.history import Append, History, Increment, Outcome, Transaction, Written
+from braidlog.testing.history import Append, History, Increment, Outcome, Read, Transaction, Written
 
 SERVED_SECONDS_MAX = 300
 BUG_SECONDS_MAX = 10
 LOOK_SECONDS = 0.02
 FAULTS_A_ROUND = 5
+ROLLING = "rolling restart"
 _NAMES = {Transaction: "transactions ended", Written: "commits of groups", Increment: "keys counted up"}
 BULK = 3
 _OF_THE_MACHINE = [os.strerror(number) for number in (errno.EIO, errno.ENOSPC, errno.EMFILE)]
@@ -60,34 +62,47 @@ FOUND = 3
 class Round:
     """One history: its clients, and what is left to read when they have ended."""
 
-    def __init__(self, cluster: NemesisCluster, number: int, rng: random.Random) -> None:
+    def __init__(self, cluster: NemesisCluster, number: int, rng: random.Random, *, is_rolling: bool = False) -> None:
         self.cluster = cluster
         self.history = History()
         self.last = ""
         """Who was served last, the last time."""
         self.topics = [f"round-{number}-{each}" for each in range(BULK)]
         self.readers = ["kafka", *rng.sample(sorted(TO_ALL.keys() - {"kafka"}), 2)]
-        self.transactions = f"transactions-{number}"
+        self.transactions = "" if is_rolling else f"transactions-{number}"
         turns = [[*NUMBERS[place:], *NUMBERS[:place]] for place in range(BULK)]
-        # Transactions are of partitions that the lowest node leads: of one that no other has.
-        create_topics(cluster, {**dict(zip(self.topics, turns, strict=True)), self.transactions: [min(NUMBERS)]})
-        history = self.history
+        placed = dict(zip(self.topics, turns, strict=True))
+        if self.transactions:  # of partitions that the lowest node leads: of one that no other has
+            placed[self.transactions] = [min(NUMBERS)]
+        create_topics(cluster, placed)
         self.bulk = [
-            BulkProducer(cluster, history, topic, f"librdkafka-{number}-{place}")
+            BulkProducer(cluster, self.history, topic, f"librdkafka-{number}-{place}")
             for place, topic in enumerate(self.topics)
         ]
-        self.writers = [
-            DoorWriter(cluster, history, dialect, self.topics[place % BULK], f"{dialect}-{number}")
+        kind = RetryingWriter if is_rolling else DoorWriter
+        writers = [
+            kind(cluster, self.history, dialect, self.topics[place % BULK], f"{dialect}-{number}")
             for place, dialect in enumerate(sorted(TO_ALL))
         ]
-        any_node = AnyNode(cluster)
-        self.clients: list[Client] = [
-            *self.bulk,
-            *self.writers,
-            *clients_of_one_node(cluster, history, self.topics[0], number),
-            TransactionalProducer(any_node, history, self.transactions, f"transactional-{number}", hasty=False),
-            CommittedReader(any_node, history, self.transactions, f"committed-{number}"),
-        ]
+        self.clients: list[Client] = [*self.bulk, *writers]
+        if not is_rolling:
+            self.clients += self._clients_that_wait(number)
+
+    def _clients_that_wait(self, number: int) -> Iterator[Client]:
+        """For the one node that keeps what they use."""
+        yield from clients_of_one_node(self.cluster, self.history, self.topics[0], number)
+        any_node = AnyNode(self.cluster)
+        yield TransactionalProducer(any_node, self.history, self.transactions, f"transactional-{number}", hasty=False)
+        yield CommittedReader(any_node, self.history, self.transactions, f"committed-{number}")
+
+    def take_errors(self) -> list[str]:
+        """What clients that send again have told whoever uses them, since this was last asked."""
+        told: list[str] = []
+        for each in self.clients:
+            if isinstance(each, BulkProducer | RetryingWriter):
+                told += each.errors
+                each.errors.clear()
+        return told
 
     def __enter__(self) -> Self:
         for client in self.clients:
@@ -134,6 +149,8 @@ class Round:
                 with noting(f"{dialect} cannot read {topic}") as found:
                     self.history.add(read_through(self.cluster, dialect, topic))
                 yield from found
+        if not self.transactions:
+            return
         with noting(f"librdkafka cannot read {self.transactions}") as found:
             self.history.add(read_committed_through(self.cluster, self.transactions))
         yield from found
@@ -185,9 +202,10 @@ class Campaign:
             chosen.append(self._bag.pop())
         return chosen
 
-    def run_round(self, faults: Sequence[str]) -> None:
+    def run_round(self, faults: Sequence[str], *, is_rolling: bool = False) -> None:
+        """`is_rolling`: clients that send again, and nobody else."""
         began, number = time.monotonic(), self.totals["rounds"]
-        with Round(self.cluster, number, self._rng) as current:
+        with Round(self.cluster, number, self._rng, is_rolling=is_rolling) as current:
             self.history = current.history
             self._wait_for_all(current, "the beginning")
             print(f"round {number} begins", flush=True)
@@ -210,7 +228,7 @@ class Campaign:
 
     def _do(self, fault: str, current: Round) -> None:
         began = time.monotonic()
-        before = sum(each.given_up for each in current.bulk)
+        current.take_errors()
         current.ask_for(self._records)
         try:
             said = self.faults.do(fault)
@@ -220,8 +238,8 @@ class Campaign:
             return
         over = time.monotonic()
         self._wait_for_all(current, fault)
-        if fault == "rolling restart" and sum(each.given_up for each in current.bulk) > before:
-            self.findings.append(f"{fault}: records were given up: {[list(each.troubles) for each in current.bulk]}")
+        if fault == ROLLING:
+            self.findings += [f"{fault}: a client was told: {each}" for each in current.take_errors()]
         last = f", {current.last} last" if current.last else ""
         print(
             f"  {fault}: {said}; over after {over - began:.1f} s, all served {time.monotonic() - over:.1f} s later{last}",
@@ -242,6 +260,9 @@ class Campaign:
                 self.totals[f"records {each.outcome.value}"] += 1
         for client in current.clients:
             self.totals["connections lost or refused"] += client.troubled
+        for page in current.history.operations:
+            if isinstance(page, Read) and page.client.startswith("librdkafka"):
+                self.totals["twice, by clients that may"] += len(page.records) - len(set(page.records.values()))
         for operation in current.history.operations:
             if isinstance(operation, Transaction | Written | Increment) and operation.outcome is Outcome.ACKNOWLEDGED:
                 self.totals[_NAMES[type(operation)]] += 1
@@ -281,16 +302,19 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=3000, help="how many are written meanwhile, for each fault")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--faults", help="names with commas between: each round has these, and not some of all")
+    parser.add_argument("--rolling", action="store_true", help="rounds of rolling restarts, under clients that retry")
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant one")
     asked = parser.parse_args()
     print(f"NEMESIS_SEED={asked.seed}", flush=True)
     named = None if asked.faults is None else [each for each in asked.faults.split(",") if each]
+    named = [ROLLING] if asked.rolling else named
     with (
         tempfile.TemporaryDirectory(prefix="braidlog-nemesis-") as folder,
         Campaign(Path(folder), asked.seed, asked.records, asked.bug) as campaign,
     ):
         while not campaign.findings and (campaign.totals["rounds"] < asked.rounds or campaign.seconds < asked.seconds):
-            campaign.run_round(campaign.draw(FAULTS_A_ROUND) if named is None else named)
+            faults = campaign.draw(FAULTS_A_ROUND) if named is None else named
+            campaign.run_round(faults, is_rolling=asked.rolling)
         print(campaign.table())
         for finding in campaign.findings:
             print(f"FOUND {finding}")

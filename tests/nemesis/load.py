@@ -6,6 +6,7 @@ A client of a door knows no leader: it goes from node to node until one takes it
 import itertools
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -27,11 +28,17 @@ from tests.attack.foreign import RDKAFKA, SECONDS_MAX, IdempotentProducer, read_
 from tests.nemesis.nodes import NemesisCluster
 from tests.nemesis.replicas import leader_of
 
-from braidlog.testing.history import Append, History, Read, Seen
+import braidlog
+from braidlog.client.blocking import Delivery
+from braidlog.client.drivers.contract import Acks
+from braidlog.client.engine.delivery import Retries
+from braidlog.client.errors import ClientError
+from braidlog.testing.history import Append, History, Read, Resends, Seen
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mlog import messages as mlog
 
 IN_FLIGHT_MAX = 2_000
+WINDOW = 20
 TURN_SECONDS = 0.01
 IDLE_SECONDS = 0.05
 READ_SECONDS_MAX = 30.0
@@ -99,7 +106,7 @@ class BulkProducer(IdempotentProducer):
     def __init__(self, cluster: NemesisCluster, history: History, topic: str, name: str) -> None:
         super().__init__(AnyNode(cluster), history, topic, name)
         self._wanted = self._due = 0
-        self.given_up = 0
+        self.errors: list[str] = []
         self.pace = 5
         """Records a turn."""
 
@@ -131,13 +138,51 @@ class BulkProducer(IdempotentProducer):
     def _delivery(self, append: Append) -> Any:
         def delivered(error: object, message: Any) -> None:
             if error is not None:
-                self.given_up += 1
+                self.errors.append(f"{append.value}: {error}")
                 self.troubles.append(str(error))
                 self.completed(append, -1)
             else:
                 self.completed(append, message.offset())
 
         return delivered
+
+
+class RetryingWriter(IdempotentProducer):
+    """Our own client: it sends again until a record is acknowledged, with a number where the dialect has one, else perhaps twice.
+    `errors` is what it told whoever uses it."""
+
+    pause_seconds = 0.01
+
+    def __init__(self, cluster: NemesisCluster, history: History, dialect: str, topic: str, name: str) -> None:
+        super().__init__(AnyNode(cluster), history, topic, name)
+        self._dialect = dialect
+        self.errors: list[str] = []
+
+    def produce(self) -> None:
+        waiting: deque[tuple[Append, Delivery]] = deque()
+        with braidlog.connect(f"{self._dialect}://{self.node.bootstrap(self._dialect)}") as client:
+            able = client.capabilities
+            if not able.idempotence:
+                self.history.resends[self.name] = Resends.AT_LEAST_ONCE
+            acks = Acks.ALL if Acks.ALL in able.acks else None
+            producer = client.producer(acks=acks, retries=Retries.AT_LEAST_ONCE)
+            key = b"one" if able.keys else None  # in flux order is a key's
+            while waiting or not self.stop.is_set():
+                while len(waiting) < WINDOW and not self.stop.is_set():
+                    append = self.next_append()
+                    waiting.append((append, producer.send(self._topic, append.value.encode(), key=key)))
+                    self.stop.wait(self.pause_seconds)
+                if waiting:
+                    self._take(*waiting.popleft())
+
+    def _take(self, append: Append, delivery: Delivery) -> None:
+        try:
+            offset = delivery.result().offset
+        except ClientError as error:
+            self.errors.append(f"{append.value}: {type(error).__name__}: {error}"[:300])
+            self.completed(append, -1)
+        else:
+            self.completed(append, offset)
 
 
 def clients_of_one_node(cluster: NemesisCluster, history: History, topic: str, round_number: int) -> list[Client]:
