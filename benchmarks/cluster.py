@@ -7,6 +7,7 @@ Knows: which parts there are. What each measures, and by what, stands in its own
 | kill, stop, etcd | fail-over: of a node killed, stopped, killed together with etcd's leader | failover.py |
 | cut | the same of a node that nobody reaches any more, in network namespaces (root) | failover_cut.py |
 | many | fail-over of a thousand partitions | failover_many.py |
+| starved | nodes that are taken for dead while the machine is busy | starved.py |
 | rest | processor time of nodes that do nothing, and their memory | here |
 | memory, produce, single, copy | Apache Kafka beside it: at rest, records in, one record, an empty follower | cluster_kafka.py |
 
@@ -27,6 +28,7 @@ from benchmarks.failover import FAULTS, QUIET, SECONDS_MAX, failovers
 from benchmarks.failover_cut import cut
 from benchmarks.failover_many import many
 from benchmarks.measure import spread
+from benchmarks.starved import starved
 
 
 def at_rest(nodes: Cluster, partitions: int, seconds: float) -> None:
@@ -45,7 +47,7 @@ def at_rest(nodes: Cluster, partitions: int, seconds: float) -> None:
         print(f"  {spread(shares):.1f} % of a core a {who}", flush=True)
 
 
-OURS_ALONE = (*FAULTS, "cut", "many", "rest")
+OURS_ALONE = (*FAULTS, "cut", "many", "starved", "rest")
 
 
 def main() -> None:
@@ -55,6 +57,9 @@ def main() -> None:
     parser.add_argument("--count", type=int, help="fail-overs of each kind (20; quick 5)")
     parser.add_argument("--many", type=int, default=1000, help="partitions that a killed node led")
     parser.add_argument("--many-count", type=int, help="how often it is killed (3; quick 1)")
+    parser.add_argument(
+        "--starved-seconds", type=float, default=60.0, help="how long a busy machine's nodes are looked at"
+    )
     parser.add_argument("--partitions", type=int, default=100, help="of nodes at rest")
     parser.add_argument("--seconds", type=float, default=5.0, help="how long to look at nodes at rest")
     parser.add_argument("--repeats", type=int, help="turns with Apache Kafka (5; quick 3)")
@@ -77,6 +82,8 @@ def main() -> None:
             many(asked.many, int(many_count))
         elif part == "cut":
             cut(int(count))
+        elif part == "starved":
+            starved(asked.starved_seconds)
         else:
             with cluster(parent=asked.folder) as nodes:
                 if part == "rest":
