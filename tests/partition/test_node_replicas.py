@@ -343,6 +343,21 @@ def test_what_changes_for_many_partitions_is_told_in_slices(monkeypatch: pytest.
     assert {each.replicated.replica.epoch for each in node.replicas.partitions} == {2}
 
 
+def test_partitions_are_not_gone_through_for_a_change_of_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(partitions=4)
+    renewed: list[int] = []
+    monkeypatch.setattr(ClusterPartition, "renew", lambda partition, _: renewed.append(partition.number))
+    followed: list[None] = []
+    monkeypatch.setattr(cluster[2].hosting, "host", lambda *_: followed.append(None))
+    cluster.kill(1)
+    cluster.fence(1)
+    assert cluster[2].partition(0).role is Role.LEADER
+    assert (renewed, followed) == ([], [])
+    altered = TopicSettings(retention_ms=1_000)
+    cluster.write(e.AlterTopic(topic="a", topic_id=f"{1:032x}", settings=altered))
+    assert sorted(renewed) == [0, 0, 1, 1, 2, 2, 3, 3], "by both nodes"
+
+
 def test_followers_save_the_epochs_of_what_they_copy_together() -> None:
     cluster = Cluster(partitions=20)
     disk = cluster[2].disk

@@ -39,8 +39,9 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     def changed(self, number: int, change: Change) -> "Topic":
         """One partition's assignment is another."""
-        assignments = (*self.assignments[:number], change(self.assignments[number]), *self.assignments[number + 1 :])
-        return msgspec.structs.replace(self, assignments=assignments)
+        assignments = list(self.assignments)
+        assignments[number] = change(assignments[number])
+        return msgspec.structs.replace(self, assignments=tuple(assignments))
 
     def changed_everywhere(self, change: Change, **fields: object) -> "Topic":
         return msgspec.structs.replace(self, assignments=tuple(map(change, self.assignments)), **fields)

@@ -188,6 +188,8 @@ class Reconciler:
     async def _open(self, action: Open) -> None:
         """Open a topic's new partitions beside the loop, before anyone finds them; a new topic has all of them or is refused."""
         places = [(action.topic, number) for number in self._to_open(action)]
+        if not places:
+            return
         opened = await open_beside(places, self._hosting, self._world)
         if opened.faults and action.before is None:
             await self._world.blocking(lambda: _close(opened.partitions))
@@ -238,7 +240,7 @@ class Reconciler:
                 self._hosting.forget_faults(topic.name)
             case Open(topic, before):
                 self._hosting.put(topic)
-                if before is not None:
+                if before is not None and _is_altered(topic, before):
                     for hosted in self._hosting.opened(topic.name):
                         if hosted.number < before.partitions:  # the others were opened just now
                             self._renew(hosted, topic, before)
@@ -260,6 +262,12 @@ def _close(partitions: Iterable[HostedPartition]) -> None:
     for hosted in partitions:
         with contextlib.suppress(StorageFault):
             hosted.close()
+
+
+def _is_altered(topic: Topic, before: Topic) -> bool:
+    """Whether partitions have to know: not if only their leaders and sets are others, of which thousands may change at once."""
+    same = ("settings", "observers", "min_in_sync")
+    return any(getattr(topic, each) != getattr(before, each) for each in same)
 
 
 def _still_there(made: Iterable[FolderMade], image: Image) -> list[FolderMade]:
