@@ -19,12 +19,15 @@ from braidlog.codec.batch import (
 from braidlog.codec.compression import Compression, compress
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import (
+    NO_NUMBER,
     ControlKind,
+    EndMarker,
     check_batch_records,
     control_batch,
     control_kind,
     decode_batch,
     encode_batch,
+    read_marker,
     select_batch,
 )
 
@@ -69,6 +72,16 @@ def test_the_commit_vector_reads_and_writes():
     aborted = control_batch(**fields, commit=False, timestamp_ms=T + 77, coordinator_epoch=3)
     assert control_kind(aborted, 0, read_header(aborted), decompressed_bytes_max=BOUND) is ControlKind.ABORT
     assert decode(aborted)[0][3] == bytes.fromhex("000000000003")
+    assert read_marker(aborted, 0, read_header(aborted)) == EndMarker(commit=False, coordinator_epoch=3)
+
+
+def test_a_marker_tells_which_transaction_it_ends_behind_what_kafka_says():
+    fields = {"base_offset": 9, "leader_epoch": 0, "producer_id": 1000, "producer_epoch": 0, "timestamp_ms": T}
+    numbered = control_batch(**fields, commit=True, coordinator_epoch=3, number=258)
+    assert decode(numbered)[0][3] == bytes.fromhex("0000 00000003 0000000000000102")
+    assert read_marker(numbered, 0, read_header(numbered)) == EndMarker(True, 3, 258)
+    vector = read_vector("commit.vec")
+    assert read_marker(vector, 0, read_header(vector)) == EndMarker(True, 0, NO_NUMBER)
 
 
 def test_there_are_vectors_of_clients():

@@ -4,6 +4,7 @@ import pytest
 from tests.storage.building import NOW, batch, marker, sent
 
 from braidlog.codec.batch import read_header
+from braidlog.codec.records import EndMarker
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage import producers
 from braidlog.storage.producers import ProducerTable
@@ -134,3 +135,28 @@ def test_the_last_batches_are_those_that_compaction_keeps() -> None:
     made = table(0, 1, 2)
     made.apply(read_header(marker(8, 0, commit=True)))
     assert made.last_batches() == {102}
+
+
+def test_an_end_counts_once_and_only_for_the_transaction_that_it_names() -> None:
+    made = table(0, 1)
+    first, second = EndMarker(commit=True, coordinator_epoch=3, number=1), EndMarker(False, 3, 2)
+    assert not made.has_ended(7, first)
+    made.apply(read_header(marker(7, 0, commit=True)), end=first)
+    assert made.has_ended(7, first)
+    assert not made.has_ended(7, second)
+    made.apply(sent(7, 1, 0))
+    assert made.has_ended(7, first), "a new epoch of the producer forgets nothing"
+    assert ProducerTable(made.image()).has_ended(7, first), "nor does a restart"
+    assert not made.has_ended(7, EndMarker(commit=False)), "an administrator's names none"
+    assert not made.has_ended(8, first)
+
+
+def test_a_coordinator_that_has_a_successor_ends_nothing() -> None:
+    made = table(0, 1)
+    made.apply(read_header(marker(7, 0, commit=True)), end=EndMarker(commit=True, coordinator_epoch=3, number=1))
+    with pytest.raises(BrokerError, match="coordinator epoch 2 of producer 7 is over") as caught:
+        made.has_ended(7, EndMarker(commit=True, coordinator_epoch=2, number=2))
+    assert caught.value.reason is Reason.NOT_COORDINATOR
+    made.apply(read_header(marker(7, 0, commit=True)), end=EndMarker(commit=True))
+    with pytest.raises(BrokerError):
+        made.has_ended(7, EndMarker(commit=True, coordinator_epoch=2, number=2))

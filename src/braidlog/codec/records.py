@@ -8,7 +8,7 @@ Invariant: nothing inside a batch is believed before its CRC held; what leaves h
 from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct
-from typing import TypedDict, Unpack
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 from braidlog.codec.batch import (
     COMPRESSION_MASK,
@@ -32,9 +32,10 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.kernel import check_records, decode_records, encode_records, scan_keys, select_records
 from braidlog.codec.section import INT64_MAX, INT64_MIN, Header, Row
 
-# key: version i16 = 0, kind i16            value: version i16 = 0, coordinator epoch i32
+# key: version i16 = 0, kind i16            value: version i16 = 0, coordinator epoch i32, then ours: transaction's number i64
 _CONTROL_KEY = Struct(">hh")
 _CONTROL_VALUE = Struct(">hi")
+_NUMBER = Struct(">q")
 
 BATCH_LENGTH_MAX = 2**31 - 1
 MARKER_BYTES_MAX = 4096
@@ -45,6 +46,18 @@ class ControlKind(IntEnum):
 
     ABORT = 0
     COMMIT = 1
+
+
+NO_NUMBER: Final = 0
+"""Of a marker that says nothing of its transaction: an earlier version wrote it, or an administrator ended what was left open."""
+
+
+class EndMarker(NamedTuple):
+    """What a marker says: how a transaction ended, who says so, and which one of its producer it was."""
+
+    commit: bool
+    coordinator_epoch: int = -1
+    number: int = NO_NUMBER
 
 
 class BatchFields(TypedDict, total=False):
@@ -230,7 +243,7 @@ def clip_batch(
     return clipped, header.base_offset + next_delta
 
 
-def control_batch(
+def control_batch(  # noqa: PLR0913 - all that a marker says
     *,
     base_offset: int,
     leader_epoch: int,
@@ -239,12 +252,12 @@ def control_batch(
     commit: bool,
     timestamp_ms: int,
     coordinator_epoch: int = 0,
+    number: int = NO_NUMBER,
 ) -> bytes:
     """The marker that ends a producer's transaction in a partition: one record in a batch of its own."""
     kind = ControlKind.COMMIT if commit else ControlKind.ABORT
-    section = encode_records(
-        [_CONTROL_VALUE.pack(0, coordinator_epoch)], [_CONTROL_KEY.pack(0, kind)], None, None, timestamp_ms
-    )
+    value = _CONTROL_VALUE.pack(0, coordinator_epoch) + (b"" if number == NO_NUMBER else _NUMBER.pack(number))
+    section = encode_records([value], [_CONTROL_KEY.pack(0, kind)], None, None, timestamp_ms)
     return seal_section(
         section,
         1,
@@ -263,17 +276,31 @@ def control_kind(
     data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int = MARKER_BYTES_MAX
 ) -> ControlKind:
     """Whether a whole control batch commits or aborts."""
+    marker = read_marker(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
+    return ControlKind.COMMIT if marker.commit else ControlKind.ABORT
+
+
+def read_marker(
+    data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int = MARKER_BYTES_MAX
+) -> EndMarker:
+    """What a whole control batch says."""
     if not header.is_control or header.record_count != 1:
         raise ProtocolError("not a control batch of one record", position)
     section = read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
-    key = decode_records(section, 1, header.base_offset, header.last_offset_delta, header.base_timestamp)[0][2]
+    row = decode_records(section, 1, header.base_offset, header.last_offset_delta, header.base_timestamp)[0]
+    key, value = row[2], row[3] or b""
     # Readers take later versions too: the kind stays where it is (KIP-98), what follows it may grow.
     if key is None or len(key) < _CONTROL_KEY.size:
         raise ProtocolError("a control record's key is a version and a kind", position)
     version, kind = _CONTROL_KEY.unpack_from(key)
     if version < 0 or kind not in (ControlKind.ABORT, ControlKind.COMMIT):
         raise ProtocolError(f"control record of version {version} and kind {kind}", position)
-    return ControlKind(kind)
+    commit = kind == ControlKind.COMMIT
+    if len(value) < _CONTROL_VALUE.size:
+        return EndMarker(commit)
+    epoch = _CONTROL_VALUE.unpack_from(value)[1]
+    is_numbered = len(value) >= _CONTROL_VALUE.size + _NUMBER.size
+    return EndMarker(commit, epoch, _NUMBER.unpack_from(value, _CONTROL_VALUE.size)[0] if is_numbered else NO_NUMBER)
 
 
 def select_batch(

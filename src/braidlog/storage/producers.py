@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from braidlog.codec.batch import NO_PRODUCER, BatchHeader
+from braidlog.codec.records import NO_NUMBER, EndMarker
 from braidlog.model.errors import BrokerError, Reason
 
 BATCHES_REMEMBERED = 5
@@ -36,6 +37,10 @@ class Producer(msgspec.Struct, array_like=True):
     epoch: int
     timestamp_ms: int
     batches: list[WrittenBatch]
+    coordinator_epoch: int = -1
+    """The last epoch of its coordinator that a marker here has told."""
+    ended: int = NO_NUMBER
+    """The number of its last transaction that a marker here has ended; they grow."""
 
 
 def last_sequence(header: BatchHeader) -> int:
@@ -55,7 +60,10 @@ class ProducerTable:
 
     def image(self) -> list[Producer]:
         """Copies: an image is encoded later, when the live ones have moved on."""
-        return [Producer(p.producer_id, p.epoch, p.timestamp_ms, list(p.batches)) for p in self._producers.values()]
+        return [
+            Producer(p.producer_id, p.epoch, p.timestamp_ms, list(p.batches), p.coordinator_epoch, p.ended)
+            for p in self._producers.values()
+        ]
 
     def find(self, producer_id: int) -> Producer | None:
         return self._producers.get(producer_id)
@@ -92,16 +100,36 @@ class ProducerTable:
             )
         return None
 
-    def apply(self, header: BatchHeader, heard_ms: int | None = None) -> None:
-        """Take note of a batch that is in the log; of when it came, if it comes now."""
+    def has_ended(self, producer_id: int, marker: EndMarker) -> bool:
+        """Whether this end is in the log already; raise if a coordinator says it that has a successor.
+
+        A marker may be repeated, by any coordinator, and late: a second one would end the transaction that follows.
+        """
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return False
+        if -1 < marker.coordinator_epoch < producer.coordinator_epoch:
+            raise BrokerError(
+                Reason.NOT_COORDINATOR,
+                f"coordinator epoch {marker.coordinator_epoch} of producer {producer_id} is over, "
+                f"{producer.coordinator_epoch} is in force: nothing was ended",
+            )
+        return NO_NUMBER != marker.number <= producer.ended
+
+    def apply(self, header: BatchHeader, heard_ms: int | None = None, end: EndMarker | None = None) -> None:
+        """Take note of a batch that is in the log, and of what it says if it is a marker; of when it came, if it comes now."""
         if header.producer_id == NO_PRODUCER:
             return
         if heard_ms is not None:
             self._heard_ms[header.producer_id] = heard_ms
         producer = self._producers.pop(header.producer_id, None)
         if producer is None or header.producer_epoch > producer.epoch:
-            producer = Producer(header.producer_id, header.producer_epoch, header.max_timestamp, [])
+            told = (-1, NO_NUMBER) if producer is None else (producer.coordinator_epoch, producer.ended)
+            producer = Producer(header.producer_id, header.producer_epoch, header.max_timestamp, [], *told)
         producer.timestamp_ms = header.max_timestamp
+        if end is not None:
+            producer.coordinator_epoch = max(producer.coordinator_epoch, end.coordinator_epoch)
+            producer.ended = max(producer.ended, end.number)
         if not header.is_control and header.base_sequence >= 0:
             producer.batches.append(
                 WrittenBatch(

@@ -54,7 +54,7 @@ from braidlog.storage.state import (
     encode_image,
     opened_watermark,
 )
-from braidlog.storage.transactions import is_commit
+from braidlog.storage.transactions import read_end
 from braidlog.storage.walk import UNCHECKED_BYTES, BadBatch, Found, mend, walk
 
 Span = tuple[int, int]
@@ -374,7 +374,7 @@ class Recovery:
     def _take(self, segment: Segment, state: PartitionState, found: Found) -> None:
         header = found.header
         try:
-            commit = is_commit(found.window, found.at, header)
+            end = read_end(found.window, found.at, header)
             segment.take(found.position, header, verified=True)
             self.report.walked_bytes += header.size_bytes
             if self._auditor is not None and (why := self._auditor.take(segment, found)) is not None:
@@ -384,7 +384,7 @@ class Recovery:
                 )
                 self._damage(DamageKind.BATCH, segment.path, place, offsets, why)
             elif header.base_offset >= state.end_offset:
-                state.apply(header, commit=commit)
+                state.apply(header, end=end)
         except (BrokerError, ProtocolError) as error:
             raise BadBatch(found.position, header.base_offset, str(error)) from error
 

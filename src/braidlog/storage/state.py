@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from braidlog.codec.batch import NO_PRODUCER, BatchHeader
+from braidlog.codec.records import EndMarker
 from braidlog.model.errors import StorageFault
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.producers import Producer, ProducerTable
@@ -93,11 +94,12 @@ class PartitionState:
             image.open_transactions, image.aborted_transactions, image.ended_transactions
         )
 
-    def apply(self, header: BatchHeader, *, commit: bool | None, now_ms: int | None = None) -> None:
-        """Take note of one more batch at the end of the log; `now_ms` if it is written now."""
+    def apply(self, header: BatchHeader, *, end: EndMarker | None, now_ms: int | None = None) -> None:
+        """Take note of one more batch at the end of the log, and of what it says if it is a marker; `now_ms` if it is written
+        now."""
         if header.producer_id != NO_PRODUCER:
-            self.producers.apply(header, now_ms)
-            self.transactions.apply(header, commit=commit)
+            self.producers.apply(header, now_ms, end)
+            self.transactions.apply(header, commit=None if end is None else end.commit)
             self.transactions.settle(self.watermark)
         self.end_offset = header.next_offset
 

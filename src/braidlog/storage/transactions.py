@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from braidlog.codec.batch import BatchHeader
-from braidlog.codec.records import ControlKind, control_kind
+from braidlog.codec.records import EndMarker, read_marker
 from braidlog.codec.visible import AbortedRange
 from braidlog.storage.files import Buffer
 
@@ -98,8 +98,6 @@ class TransactionIndex:
         self._aborted = [txn for txn in self._aborted if txn.last_offset >= start_offset]
 
 
-def is_commit(data: Buffer, position: int, header: BatchHeader) -> bool | None:
-    """What a batch says about its transaction: True committed, False aborted, None if it is not a marker."""
-    if not header.is_control:
-        return None
-    return control_kind(data, position, header) is ControlKind.COMMIT
+def read_end(data: Buffer, position: int, header: BatchHeader) -> EndMarker | None:
+    """What a batch says about the end of its transaction; None if it is not a marker."""
+    return read_marker(data, position, header) if header.is_control else None

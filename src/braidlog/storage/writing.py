@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from braidlog.codec.batch import CONTROL, BatchHeader
+from braidlog.codec.records import EndMarker
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.chain import SegmentChain
@@ -20,7 +21,7 @@ from braidlog.storage.files import Buffer, is_full
 from braidlog.storage.gate import Gate
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import PartitionState
-from braidlog.storage.transactions import is_commit
+from braidlog.storage.transactions import read_end
 
 
 class Appended(NamedTuple):
@@ -68,13 +69,13 @@ class Writer:
         latest = state.epochs.latest
         unsure = self._checkpoints.in_doubt
         position = 0
-        commits: dict[int, bool | None] = {}
+        ends: dict[int, EndMarker | None] = {}
         for header in headers:
             if header.leader_epoch != latest:
                 unsure = True
             if header.attributes & CONTROL:
                 # A marker may be refused, so before anything is written.
-                commits[header.base_offset] = is_commit(data, position, header)
+                ends[header.base_offset] = read_end(data, position, header)
             position += header.size_bytes
         if unsure:
             self._begin_epochs(headers)
@@ -85,7 +86,7 @@ class Writer:
             active = self._chain.active
         self._write_active(active, parts, headers)
         for header in headers:
-            state.apply(header, commit=commits.get(header.base_offset), now_ms=now_ms)
+            state.apply(header, end=ends.get(header.base_offset), now_ms=now_ms)
         self._durability.unsynced_bytes += size
         self._durability.since_checkpoint_bytes += size
         if self._gate.followers:

@@ -25,7 +25,7 @@ from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import Recovery
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import StateImage
-from braidlog.storage.transactions import is_commit
+from braidlog.storage.transactions import read_end
 from braidlog.storage.walk import Found, walk_past
 from braidlog.tools.inspect import load_index
 from braidlog.tools.layout import Layout, TopicPlace
@@ -303,5 +303,5 @@ def _codec(header: BatchHeader) -> str:
 
 
 def _marker(found: Found) -> str | None:
-    commit = is_commit(found.window, found.at, found.header)
-    return None if commit is None else "commit" if commit else "abort"
+    end = read_end(found.window, found.at, found.header)
+    return None if end is None else "commit" if end.commit else "abort"

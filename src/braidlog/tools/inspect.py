@@ -23,7 +23,7 @@ from braidlog.storage.recovered import Recovered
 from braidlog.storage.recovery import Recovery
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import NOTHING_TO_CUT, StateImage, UnknownImage
-from braidlog.storage.transactions import is_commit
+from braidlog.storage.transactions import read_end
 from braidlog.storage.walk import Found
 from braidlog.tools.findings import Finding, Kind, Severity
 from braidlog.tools.inspection import Inspection
@@ -232,7 +232,7 @@ class Inspector:
         if header.base_offset != rebuild.state.end_offset:
             rebuild.is_whole = False
         self._check_checkpoint()
-        rebuild.apply(header, commit=is_commit(found.window, found.at, header))
+        rebuild.apply(header, end=read_end(found.window, found.at, header))
         return None
 
     def _advance(self, size: int) -> None:

@@ -5,6 +5,7 @@ Refuses to know: files. Invariant: a contradiction is reported only where the lo
 """
 
 from braidlog.codec.batch import BatchHeader
+from braidlog.codec.records import EndMarker
 from braidlog.storage.producers import Producer
 from braidlog.storage.state import PartitionState, StateImage, decode_image, encode_image
 
@@ -30,10 +31,10 @@ class StateRebuild:
             self.is_begun = True
         return None
 
-    def apply(self, header: BatchHeader, *, commit: bool | None) -> None:
+    def apply(self, header: BatchHeader, *, end: EndMarker | None) -> None:
         if header.leader_epoch > self.state.epochs.latest:
             self.state.epochs.begin(header.leader_epoch, header.base_offset)
-        self.state.apply(header, commit=commit)
+        self.state.apply(header, end=end)
 
     def image(self) -> StateImage:
         return _copy(self.state.image())
