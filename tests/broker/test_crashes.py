@@ -227,7 +227,8 @@ class Campaign:
                 batch = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
                 node.run(node.services.append.append(topic, number, batch))
             commits = [Commit(topic, number, offset) for topic, number in places]
-            node.run(transactions.add_offsets(name, txn.producer_id, txn.epoch, "g1", commits))
+            producing = Producing(name, txn.producer_id, txn.epoch)
+            node.run(node.services.pending_commits.stage("g1", producing, commits, guard=lambda: None))
             node.run(transactions.end(name, txn.producer_id, txn.epoch, commit=commit))
 
         self.change(call)

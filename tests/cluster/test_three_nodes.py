@@ -1,4 +1,7 @@
-"""Three nodes of a cluster, with their sockets, disks and a real etcd: led, killed, drained, started again."""
+"""Three nodes of a cluster, with their sockets, disks and a real etcd: led, killed, drained, started again.
+
+Over 500 lines because all of these share a cluster of processes, whose start takes seconds.
+"""
 
 import asyncio
 import json
@@ -15,6 +18,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from tests.broker.node import batch_of
 from tests.cli.braid import Braid, check
 from tests.cli.braid import until as braid_until
+from tests.cluster.transactional import PARTITIONS, Job, made, seen, transactional
 from tests.server.etcd.members import Member, members
 from tests.server.etcd.test_cluster_store import config_for
 
@@ -491,6 +495,49 @@ def test_a_rolling_restart_under_load_loses_nothing_and_shows_no_error(cluster: 
             found += [record.value for record in consumer.poll(timeout=SECONDS_MAX)]
         assert len(found) == len(sent)
         assert set(found) == set(sent)
+
+
+def test_records_of_all_nodes_count_together(cluster: ClusterProcess) -> None:
+    with connect(cluster.url("kafka")) as client:
+        made(client, "whole")
+    producer = transactional(cluster, "whole")
+    for turn, commit in enumerate((True, False, True)):
+        producer.begin_transaction()
+        for number in range(PARTITIONS):
+            producer.produce("whole", b"%d %d" % (turn, number), partition=number)
+        (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS_MAX)
+    wanted = [b"%d %d" % (turn, number) for turn in (0, 2) for number in range(PARTITIONS)]
+    assert seen(cluster, "whole", len(wanted)) == wanted
+
+
+def test_every_input_counts_once_while_one_node_after_the_other_is_killed(cluster: ClusterProcess) -> None:
+    """Each of them leads partitions, and coordinates: the transaction, the group, or both."""
+    inputs = 60
+    with connect(cluster.url("kafka")) as client:
+        made(client, "in")
+        made(client, "out")
+        writer = client.producer(acks="all", idempotent=True)
+        for number in range(inputs):
+            writer.send_and_wait("in", b"%d" % number, partition=number % PARTITIONS)
+    job = Job(cluster)
+    done = 0
+
+    def carried(count: int) -> bool:
+        nonlocal done
+        done += job.step()
+        return done >= count
+
+    try:
+        for turn, victim in enumerate(NODES, start=1):
+            braid_until(lambda wanted=turn * inputs // 5: carried(wanted), f"turn {turn}")  # type: ignore[misc]
+            cluster[victim].kill()
+            carried(inputs)
+            cluster[victim].restart()
+        braid_until(lambda: carried(inputs), "all inputs")
+    finally:
+        job.close()
+    wanted = sorted(b"done %d" % number for number in range(inputs))
+    assert seen(cluster, "out", inputs) == wanted
 
 
 @pytest.fixture

@@ -179,8 +179,11 @@ def test_commits_that_a_transaction_stages_are_refused_before_it_is_decided() ->
     begun = node.run(transactions.begin_producer("t"))
 
     def stage(group: str) -> None:
-        producer = ("t", begun.producer_id, begun.epoch)
-        void(node, transactions.add_offsets(*producer, group, [Commit("a", 0, 1)], by="alice"))
+        producer = Producing("t", begun.producer_id, begun.epoch)
+        pending = node.services.pending_commits
+        void(node, pending.stage(group, producer, [Commit("a", 0, 1)], guard=lambda: None, by="alice"))
+
+    node.run(transactions.begin("t", begun.producer_id, begun.epoch))
 
     stage("there")
     assert refusal(stage, "new").reason is Reason.QUOTA_EXCEEDED
@@ -218,6 +221,15 @@ def test_streams_that_another_door_wrote_are_bounded_too() -> None:
 # -- what is counted is what is kept -------------------------------------------------------------------------------
 
 
+def forget_all(node: Node) -> None:
+    """What is pending of a group is kept as long as its transaction is open."""
+    services = node.services
+    for name in services.transactions.names():
+        node.run(services.transactions.begin_producer(name))
+    for name in services.groups.names():
+        node.run(services.groups.delete(name))
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_counts_are_as_a_restarted_node_counts(seed: int) -> None:
     rng = Random(seed)
@@ -234,7 +246,10 @@ def test_counts_are_as_a_restarted_node_counts(seed: int) -> None:
         producer = (name, begun.producer_id, begun.epoch)
         node.run(services.transactions.add_partitions(*producer, [("a", 1)]))
         node.run(services.append.append("a", 1, batch_of(b"x", producer=(*producer[1:], 0), transactional=True)))
-        node.run(services.transactions.add_offsets(*producer, rng.choice(names), [Commit("a", 2, 5)]))
+        staging = services.pending_commits.stage(
+            rng.choice(names), Producing(*producer), [Commit("a", 2, 5)], guard=lambda: None
+        )
+        node.run(staging)
         if rng.random() < 0.7:
             node.run(services.transactions.end(*producer, commit=rng.random() < 0.5))
 
@@ -264,6 +279,5 @@ def test_counts_are_as_a_restarted_node_counts(seed: int) -> None:
     for kind in StateKind:
         assert services.holdings.used(kind) == again.holdings.used(kind), f"{kind}, seed {seed}"
     assert services.holdings.bytes_held == again.holdings.bytes_held, f"seed {seed}"
-    for name in services.groups.names():
-        node.run(services.groups.delete(name))
+    forget_all(node)
     assert services.holdings.used(StateKind.GROUPS) == 0, f"seed {seed}"

@@ -6,14 +6,16 @@ from random import Random
 from typing import Any
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 from tests.broker.node import Node, batch_of
 from tests.sampling import FULL
 
 from braidlog.coordinator.holdings import StateLimits
 from braidlog.coordinator.journal import Journal
+from braidlog.coordinator.markers import End
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.transaction import Transaction, TxnState
+from braidlog.coordinator.transaction import Producing, Transaction, TxnState
 from braidlog.coordinator.transactions import EPOCH_MAX
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.hosted import Role
@@ -45,7 +47,9 @@ def write(node: Node, txn: Transaction, topic: str, value: bytes, *, sequence: i
 
 
 def stage(node: Node, txn: Transaction, *commits: Commit, name: str = "t") -> None:
-    node.run(node.services.transactions.add_offsets(name, txn.producer_id, txn.epoch, "g", commits))
+    node.run(node.services.transactions.add_group(name, txn.producer_id, txn.epoch, "g"))
+    producing = Producing(name, txn.producer_id, txn.epoch)
+    node.run(node.services.pending_commits.stage("g", producing, commits, guard=lambda: None))
 
 
 def end(node: Node, txn: Transaction, *, commit: bool, name: str = "t") -> Transaction:
@@ -81,6 +85,52 @@ def test_a_producer_goes_from_one_transaction_to_the_next(node: Node) -> None:
         write(node, txn, "a", b"%d" % number, sequence=number)
         end(node, txn, commit=number % 2 == 0)
     assert node.values("a") == [b"0", b"2"]
+
+
+def the_end(txn: Transaction, number: int, *, commit: bool = True, coordinator_epoch: int = 0) -> End:
+    return End(txn.producer_id, txn.epoch, coordinator_epoch, number, commit, [("a", 0)])
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_marker_that_is_repeated_ends_no_later_transaction(node: Node, restart: bool) -> None:
+    txn = begin(node)
+    for sequence in range(2):
+        add(node, txn, ("a", 0))
+        write(node, txn, "a", b"x", sequence=sequence)
+        if not sequence:
+            end(node, txn, commit=True)
+    assert node.services.transactions.find("t").number == 2
+    node = node.restarted() if restart else node
+    before = node.services.hosting.partition("a", 0).end_offset
+    assert node.run(node.services.markers.write([the_end(txn, 1)])) == {}, "it is written already"
+    hosted = node.services.hosting.partition("a", 0)
+    assert (hosted.end_offset, hosted.last_stable_offset) == (before, 2), "the second transaction is open"
+    end(node, txn, commit=False)
+    assert node.values("a") == [b"x"]
+
+
+def test_a_coordinator_that_has_a_successor_ends_nothing(node: Node) -> None:
+    txn = begin(node)
+    add(node, txn, ("a", 0))
+    write(node, txn, "a", b"x")
+    successor, late = the_end(txn, 1, coordinator_epoch=3), the_end(txn, 2, coordinator_epoch=2, commit=False)
+    assert node.run(node.services.markers.write([successor])) == {}
+    failures = node.run(node.services.markers.write([late]))
+    assert [(place, error.reason) for place, error in failures.items() if isinstance(error, BrokerError)] == [
+        (("a", 0), Reason.NOT_COORDINATOR)
+    ]
+    assert node.values("a") == [b"x"]
+
+
+def test_transactions_are_numbered_over_restarts_of_their_producer(node: Node) -> None:
+    for number in range(1, 4):
+        txn = begin(node)
+        assert txn.number == number - 1
+        add(node, txn, ("a", 0))
+        assert node.services.transactions.find("t").number == number
+        if number == 2:
+            end(node, txn, commit=False)
+        node = node.restarted()
 
 
 def test_asking_again_for_the_same_end_is_fine_and_for_the_other_is_not(node: Node) -> None:
@@ -223,10 +273,10 @@ def test_what_cannot_be_committed_is_not_staged(node: Node) -> None:
     assert reason_of(stage, node, txn, Commit("nope", 0, 1)) is Reason.TOPIC_NOT_FOUND
     assert reason_of(stage, node, txn, Commit("a", 9, 1)) is Reason.PARTITION_NOT_FOUND
     with pytest.raises(BrokerError):
-        node.run(node.services.transactions.add_offsets("t", txn.producer_id, txn.epoch, "a b", [Commit("a", 0, 1)]))
+        node.run(node.services.transactions.add_group("t", txn.producer_id, txn.epoch, "a b"))
     stage(node, txn, Commit("a", 0, 1), Commit("a", 0, 2))
     stage(node, txn, Commit("a", 0, 3))
-    assert len(node.services.transactions.find("t").offsets) == 1
+    assert node.services.pending_commits.places("g") == {("a", 0)}
     end(node, txn, commit=True)
     found = node.services.offsets.committed("g", "a", 0)
     assert found is not None
@@ -304,26 +354,26 @@ def test_offsets_of_a_group_member_are_guarded_in_the_step_that_stages_them(node
     asked = []
 
     def stage_guarded(guard: Callable[[], None]) -> None:
-        coroutine = transactions.add_offsets("t", txn.producer_id, txn.epoch, "g", [Commit("a", 0, 5)], guard=guard)
-        node.run(coroutine)
+        producing = Producing("t", txn.producer_id, txn.epoch)
+        node.run(node.services.pending_commits.stage("g", producing, [Commit("a", 0, 5)], guard=guard))
 
     assert reason_of(stage_guarded, lambda: None) is Reason.INVALID_TRANSACTION_STATE, "it has not begun"
     node.run(transactions.add_group("t", txn.producer_id, txn.epoch, "g"))
     assert transactions.find("t").state is TxnState.ONGOING
 
     def refuse() -> None:
-        asked.append(transactions._turns.is_held("t"))
+        asked.append(transactions.find("t").groups)
         raise BrokerError(Reason.STALE_GENERATION, "not any more")
 
     assert reason_of(stage_guarded, refuse) is Reason.STALE_GENERATION
-    assert asked == [True]
-    assert transactions.pending_offsets("g") == set()
+    assert asked == [["g"]], "the transaction knows of the group first"
+    assert node.services.pending_commits.places("g") == set()
     stage_guarded(lambda: None)
     for each in (node, node.restarted()):
-        assert each.services.transactions.pending_offsets("g") == {("a", 0)}
-        assert each.services.transactions.pending_offsets("other") == set()
+        assert each.services.pending_commits.places("g") == {("a", 0)}
+        assert each.services.pending_commits.places("other") == set()
     end(node, txn, commit=True)
-    assert transactions.pending_offsets("g") == set()
+    assert node.services.pending_commits.places("g") == set()
     committed = node.services.offsets.committed("g", "a", 0)
     assert committed is not None
     assert committed.offset == 5
@@ -554,9 +604,8 @@ def test_a_crash_while_resuming_is_resumed() -> None:
     write(node, txn, "b", b"b0")
     stage(node, txn, Commit("a", 0, 10))
     decided = node.services.transactions.find("t")
-    node.run(node.services.transactions._keep("t", Transaction(
-        decided.producer_id, decided.epoch, decided.timeout_ms, TxnState.COMMITTING, decided.partitions, decided.offsets
-    )))  # fmt: skip
+    decided = msgspec.structs.replace(decided, state=TxnState.COMMITTING)
+    node.run(node.services.transactions._keep("t", decided))
     script.decided = script.ended = True
     rng = Random(6)
     number, states = 0, 0

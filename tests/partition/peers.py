@@ -7,14 +7,16 @@ from typing import Any
 from tests.broker.node import batch_of
 from tests.model.manual_world import Job, ManualWorld
 
-from braidlog.model.errors import StorageFault
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
+from braidlog.model.world import Wakeup
 from braidlog.partition.append import Acks, Append
 from braidlog.partition.cluster_partition import ClusterPartition, Key
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.trim import Trim
+from braidlog.partition.verification import Verified
 from braidlog.replication import messages as m
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.ready import Proposal
@@ -45,13 +47,30 @@ class Peer:
         self.partition = ClusterPartition(TOPIC, TOPIC_ID, 0, opener(TOPIC, 0), self, opener)
         self.hosting.host([self.partition])
         producers = ProducerLimit(self.hosting, self.world, 100)
-        self.append_service = Append(self.hosting, self.world, lambda *_: None, producers)
+        self.append_service = Append(self.hosting, self.world, lambda *_: None, producers, self.ask)
         self.fetch = Fetch(self.hosting, self.world, Here())
         self.trim = Trim(self.hosting, self.world)
         self.proposed: list[Proposal] = []
         self.beginning: list[int] = []
         self.is_slow_to_begin = False
         self.is_replaced = False
+        self.asked: list[tuple[str, int, int, str, int]] = []
+        self.answer: Verified | BrokerError = Verified(1, 1)
+        self.answers: list[Verified] = []
+        """What is answered before that, one after the other."""
+        self.is_coordinator_slow = False
+        self.answering: Wakeup | None = None
+
+    async def ask(self, name: str, producer_id: int, epoch: int, topic: str, number: int) -> Verified:
+        """The coordinator of every transaction: the test answers for it, at once or when it wakes `answering`."""
+        self.asked.append((name, producer_id, epoch, topic, number))
+        if self.is_coordinator_slow:
+            self.answering = self.world.wakeup()
+            await self.answering.wait(60)
+        answer = self.answers.pop(0) if self.answers else self.answer
+        if isinstance(answer, BrokerError):
+            raise answer
+        return answer
 
     # -- what its partition asks for ---------------------------------------------------------------------------
 
@@ -89,10 +108,11 @@ class Peer:
             self.partition.epoch_begun(epoch, fault)
 
     def append(
-        self, *values: bytes, acks: Acks = Acks.ALL, producer: tuple[int, int, int] | None = None
+        self, *values: bytes, acks: Acks = Acks.ALL, producer: tuple[int, int, int] | None = None, transaction: str = ""
     ) -> Job[Appended]:
+        batch = batch_of(*values, producer=producer, transactional=bool(transaction))
         return self.world.spawn(
-            self.append_service.append(TOPIC, 0, batch_of(*values, producer=producer), acks=acks, timeout_ms=5_000)
+            self.append_service.append(TOPIC, 0, batch, acks=acks, timeout_ms=5_000, transactional_id=transaction)
         )
 
     def values(self) -> list[bytes | None]:

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.node import batch_of
 from tests.partition.peers import TOPIC, Peers
 
+from braidlog.codec.records import EndMarker
 from braidlog.coordinator.markers import mark
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
@@ -326,12 +327,11 @@ def test_observers_are_served_and_never_counted() -> None:
 def test_a_marker_settles_when_it_is_committed() -> None:
     peers = Peers()
     partition = peers[1].partition
-    batch = batch_of(b"x", producer=(7, 0, 0), transactional=True)
-    peers.world.spawn(peers[1].append_service.append(TOPIC, 0, batch))
+    peers[1].append(b"x", producer=(7, 0, 0), transaction="t")
     peers.carry()
     assert (partition.high_watermark, partition.last_stable_offset) == (1, 0)
     peers.away = {3}
-    job = peers.world.spawn(partition.made_durable(mark(partition, 7, 0, 1, commit=True), peers.world))
+    job = peers.world.spawn(partition.made_durable(mark(partition, 7, 0, EndMarker(commit=True), 1), peers.world))
     peers.carry()
     assert not job.is_done
     assert partition.last_stable_offset == 0, "a new leader may take the marker back"

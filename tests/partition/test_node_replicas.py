@@ -26,6 +26,7 @@ from braidlog.partition.node_replicas import Between, NodeReplicas
 from braidlog.partition.opening import open_beside
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
+from braidlog.partition.verification import Verified
 from braidlog.replication.controller import Controller, step
 from braidlog.replication.messages import Fetch as Question
 from braidlog.replication.messages import Refusal, Refused
@@ -88,12 +89,15 @@ class Node:
         self.hosting.cluster = self.replicas
         self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world)
         producers = ProducerLimit(self.hosting, self.world, 100)
-        self.append_service = Append(self.hosting, self.world, lambda *_: None, producers)
+        self.append_service = Append(self.hosting, self.world, lambda *_: None, producers, self.ask)
         self.fetch = Fetch(self.hosting, self.world, Here())
         for name, topic in self.hosting.topics.items():
             held = [(topic, each) for each in range(topic.partitions) if self.hosting.holds(topic, each)]
             self.hosting.host(*self.world.run(open_beside(held, self.hosting, self.world)))
             assert name
+
+    async def ask(self, *_: object) -> Verified:
+        raise AssertionError("there are no transactions")
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
         assert name

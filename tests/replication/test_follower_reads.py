@@ -1,11 +1,11 @@
 """Consumers that read from followers: what they see there, when they are sent there, and when back to the leader."""
 
 import pytest
-from tests.broker.node import batch_of
 from tests.model.manual_world import Job
 from tests.partition.peers import TOPIC, Peers
 from tests.partition.test_cluster_partition import slow_disk
 
+from braidlog.codec.records import EndMarker
 from braidlog.coordinator.markers import mark
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.fetch import Outcome, Wanted
@@ -137,12 +137,11 @@ def test_a_follower_that_is_damaged_or_has_no_leader_sends_its_readers_back() ->
 
 def test_committed_readers_of_a_follower_stop_at_its_own_last_stable_offset() -> None:
     peers = written(b"x")
-    open_transaction = batch_of(b"y", producer=(7, 0, 0), transactional=True)
-    peers.world.spawn(peers[1].append_service.append(TOPIC, 0, open_transaction, timeout_ms=5_000))
+    peers[1].append(b"y", producer=(7, 0, 0), transaction="t")
     peers.carry()
     assert seen(ask(peers, 2)) == [0, 1]
     assert seen(ask(peers, 2, committed_only=True)) == [0]
-    mark(peers[1].partition, 7, 0, commit=False, now_ms=1)
+    mark(peers[1].partition, 7, 0, EndMarker(commit=False), now_ms=1)
     peers.carry()
     (outcome,) = ask(peers, 2, committed_only=True).result()
     assert isinstance(outcome, Fetched)

@@ -70,6 +70,10 @@ class Routing:
         text = f"node {self.coordinator} keeps groups, transactions and keys, not this one"
         return BrokerError(Reason.NOT_COORDINATOR, text)
 
+    def has_partition(self, topic: str, number: int) -> bool:
+        found = self._metadata.image.topics.get(topic)
+        return found is not None and number < len(found.assignments)
+
     def assignment(self, topic: str, number: int) -> Assignment | None:
         """Who holds a replicated partition; None if it is this node's alone."""
         found = self._metadata.image.topics.get(topic)

@@ -20,6 +20,7 @@ from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.keyvalue import KeyValue
+from braidlog.broker.marker_routing import RoutedMarkers
 from braidlog.broker.placement import Placement
 from braidlog.broker.producer_names import ProducerNames
 from braidlog.broker.quota_changes import QuotaChanges
@@ -28,6 +29,7 @@ from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
+from braidlog.broker.transaction_checks import TransactionChecks
 from braidlog.cluster.store import Metadata, MetadataStore
 from braidlog.coordinator.consumer_groups.messages import ConsumerGroupImage, ConsumerMember
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
@@ -38,8 +40,10 @@ from braidlog.coordinator.groups.registry import GroupRegistry, GroupTables
 from braidlog.coordinator.groups.service import Groups, Reads
 from braidlog.coordinator.holdings import COMMIT_BYTES, PLACE_BYTES, Account, Holdings, StateKind
 from braidlog.coordinator.journal import Journal, Key, Table, load_tables
+from braidlog.coordinator.markers import LocalMarkers
 from braidlog.coordinator.named_producers import NamedProducer, NamedProducers
 from braidlog.coordinator.offsets import Committed, Offsets
+from braidlog.coordinator.pending_commits import Pending, PendingCommits
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.coordinator.staging import Sink, Staging
 from braidlog.coordinator.streams import EventStreams, Snapshot, snapshot_name
@@ -88,12 +92,15 @@ class Services(msgspec.Struct, frozen=True):
     intake: Intake
     fetch: Fetch
     offsets: Offsets
+    pending_commits: PendingCommits
     groups: Groups
     streams: EventStreams
     producer_ids: ProducerIds
     named_producers: NamedProducers
     producer_names: ProducerNames
     transactions: Transactions
+    transaction_checks: TransactionChecks
+    markers: RoutedMarkers
     staging: Staging
     authorize: Authorize
     rules: Rules
@@ -155,6 +162,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         "consumer-member": ConsumerMember,
         "named-producer": NamedProducer,
         "transaction": Transaction,
+        "pending-commit": Pending,
         "sink": Sink,
         "snapshot": Snapshot,
         "owner": Owner,
@@ -164,6 +172,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         "offset": Account(holdings, StateKind.GROUPS, lambda committed: len(committed.metadata)),
         "named-producer": Account(holdings, StateKind.NAMED_PRODUCERS),
         "transaction": Account(holdings, StateKind.TRANSACTIONAL_IDS, _size_of),
+        "pending-commit": Account(holdings, StateKind.GROUPS, lambda found: len(found.commits) * COMMIT_BYTES),
         "sink": Account(holdings, StateKind.SINKS),
         "snapshot": Account(holdings, StateKind.SNAPSHOTS, lambda found: len(found.payload), snapshot_name),
     }
@@ -171,9 +180,15 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     load_tables(journal, list(tables.values()), _refuse_unknown)
     offsets = Offsets(tables["offset"], hosting, world, holdings)
     producer_ids = ProducerIds(metadata, world)
-    transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world, holdings)
+    forwarding = Forwarding(routing, world)
+    transaction_checks = TransactionChecks(routing, forwarding)
+    pending_commits = PendingCommits(tables["pending-commit"], offsets, transaction_checks.ask_group, holdings)
+    local_markers = LocalMarkers(hosting, world, lambda _, ends: pending_commits.end(ends))
+    markers = RoutedMarkers(local_markers, hosting, routing, forwarding, world)
+    transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world, holdings, markers)
+    transaction_checks.transactions = transactions
     producers = ProducerLimit(hosting, world, holdings.limits.producers_max)
-    append = Append(hosting, world, transactions.check_append, producers)
+    append = Append(hosting, world, transactions.check_append, producers, transaction_checks.ask)
     registry = GroupRegistry(
         GroupTables(tables["group"], tables["classic-group"], tables["consumer-group"], tables["consumer-member"]),
         hosting.partition_count,
@@ -189,7 +204,6 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         reconciler.when_changed(listener)
     reconciler.when_made(groups.consumer.topic_changed)
     named_producers = NamedProducers(tables["named-producer"], producer_ids, world, holdings)
-    forwarding = Forwarding(routing, world)
     topics = Topics(reconciler, hosting, world, defaults, holdings)
     placement = Placement(metadata, reconciler, hosting, world)
     return Services(
@@ -208,12 +222,15 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         intake=Intake(hosting, world, worker, decompression or DecompressionLimits()),
         fetch=fetch,
         offsets=offsets,
+        pending_commits=pending_commits,
         groups=groups,
         streams=streams,
         producer_ids=producer_ids,
         named_producers=named_producers,
         producer_names=ProducerNames(named_producers, routing, forwarding, world),
         transactions=transactions,
+        transaction_checks=transaction_checks,
+        markers=markers,
         staging=Staging(tables["sink"], transactions, world, holdings),
         authorize=authorize,
         rules=Rules(metadata, authorize),

@@ -29,9 +29,11 @@ _decode_key = msgspec.json.Decoder(tuple[str | int, ...]).decode
 class Journal:
     """Keyed values over one log: settled is what is durable in it."""
 
-    def __init__(self, log: InternalLog, world: World) -> None:
+    def __init__(self, log: InternalLog, world: World, epoch: int = 0) -> None:
         self._log = log
         self._world = world
+        self.epoch = epoch
+        """Grows whenever another node becomes the coordinator of what is kept here."""
 
     def write(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> Mark:
         """Append values, None for a key that goes, as one batch: all of them survive a crash, or none."""

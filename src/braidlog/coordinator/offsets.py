@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from braidlog.coordinator.holdings import NODE, Holdings, StateKind
-from braidlog.coordinator.journal import Mark, Table
+from braidlog.coordinator.journal import Key, Mark, Table, put_together
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.world import World
@@ -22,6 +22,7 @@ OFFSET_MAX = 2**63 - 1
 
 Place = tuple[str, int]
 """Topic and partition."""
+Entry = tuple[Table, Key, msgspec.Struct | None]
 
 
 class Committed(msgspec.Struct, frozen=True):
@@ -68,10 +69,11 @@ class Offsets:
             mark = self._put([(group, commit) for commit in commits])
         await self._table.journal.settled(mark)
 
-    async def commit_staged(self, staged: Sequence[tuple[str, Commit]]) -> None:
-        """What a transaction staged, (group, commit) each, as one batch. It was checked then; what is gone is left out."""
-        there = [(group, commit) for group, commit in staged if self._hosting.exists(commit.topic)]
-        await self._table.journal.settled(self._put(there))
+    def put_staged(self, staged: Sequence[tuple[str, Commit]], beside: Sequence[Entry] = ()) -> Mark:
+        """What transactions staged, (group, commit) each, and what goes with them, as one batch: settled when the mark is.
+
+        It was checked when it was staged; what is gone is left out."""
+        return self._put([(group, commit) for group, commit in staged if self._hosting.exists(commit.topic)], beside)
 
     def check(self, group: str, commits: Iterable[Commit], *, forward_only: bool = False) -> None:
         """Refuse what cannot be committed: bad names, places that are not there, impossible offsets, going back."""
@@ -117,14 +119,14 @@ class Offsets:
                 f"group {group!r} is at {known.offset} in {commit.topic}/{commit.partition}, {commit.offset} goes back",
             )
 
-    def _put(self, commits: Sequence[tuple[str, Commit]]) -> Mark:
+    def _put(self, commits: Sequence[tuple[str, Commit]], beside: Sequence[Entry] = ()) -> Mark:
         """Journal, then memory, in one step."""
         now_ms = self._world.now_ms()
         entries = [
             ((group, c.topic, c.partition), Committed(c.offset, c.metadata, c.leader_epoch, now_ms))
             for group, c in commits
         ]
-        mark = self._table.put_many(entries)
+        mark = put_together([*((self._table, key, committed) for key, committed in entries), *beside])
         for (group, topic, partition), committed in entries:
             self._by_group.setdefault(group, {})[topic, partition] = committed
         return mark

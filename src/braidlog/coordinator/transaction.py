@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from braidlog.codec.records import NO_NUMBER
 from braidlog.coordinator.offsets import Commit
 
 
@@ -33,13 +34,17 @@ class Transaction(msgspec.Struct, frozen=True):
     state: TxnState = TxnState.EMPTY
     partitions: list[tuple[str, int]] = []
     offsets: list[tuple[str, Commit]] = []
-    """Staged commits: group and commit, the last one of each partition."""
+    """Commits that an earlier version staged here: group and commit, the last one of each partition."""
     started_ms: int = 0
     used_ms: int = 0
     last_epoch: int = -1
     """The epoch this one replaced at its producer's own wish: asking for that again is a retry."""
     once: bool = False
     """Its id was made for this transaction alone: once it has ended, it is forgotten."""
+    number: int = NO_NUMBER
+    """How many this id has begun, this one or the last: what its markers carry."""
+    groups: list[str] = []
+    """Whose commits it carries: they are pending where the group is kept."""
 
 
 class Producing(NamedTuple):
@@ -57,7 +62,12 @@ def fenced(found: Transaction) -> Transaction:
 
 def ended(found: Transaction) -> Transaction:
     state = TxnState.COMMITTED if found.state is TxnState.COMMITTING else TxnState.ABORTED
-    return Transaction(found.producer_id, found.epoch, found.timeout_ms, state, once=found.once)
+    return msgspec.structs.replace(after(found), state=state, once=found.once)
+
+
+def after(found: Transaction) -> Transaction:
+    """What its producer goes on with: the next transaction, before it has begun."""
+    return Transaction(found.producer_id, found.epoch, found.timeout_ms, number=found.number)
 
 
 def is_over(found: Transaction) -> bool:

@@ -3,30 +3,40 @@
 Knows: who has a transaction open, where it wrote, how it ended. Refuses to know: how records are appended, any dialect.
 Invariants: a partition is durably in the journal before a transactional record is in it (`check_append` guards every append);
 how a transaction ends is durable before its first marker is written, and from then on it ends that way, crash or no crash;
-several that end together are decided in one entry of the journal; a producer of an old epoch is fenced; what is staged was
-checked, so that an end that was decided can always be carried out. One request of a transactional id at a time.
+several that end together are decided in one entry of the journal; a producer of an old epoch is fenced. Commits that a
+transaction carries are kept with their group (`pending_commits.py`), the transaction knows the group's name before that. One
+request of a transactional id at a time.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
 from braidlog.coordinator.holdings import NODE, Holdings, StateKind
 from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
-from braidlog.coordinator.markers import abort_hanging, mark
-from braidlog.coordinator.offsets import Commit, Offsets, Place, check_group_name
+from braidlog.coordinator.markers import End, MarkerWriter, abort_hanging
+from braidlog.coordinator.offsets import Offsets, Place, check_group_name
 from braidlog.coordinator.producer_ids import ProducerIds
-from braidlog.coordinator.transaction import DECIDED, ENDED, Producing, Transaction, TxnState, ended, fenced, is_over
+from braidlog.coordinator.transaction import (
+    DECIDED,
+    ENDED,
+    Producing,
+    Transaction,
+    TxnState,
+    after,
+    ended,
+    fenced,
+    is_over,
+)
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.slices import in_slices
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, refuse_published
-from braidlog.partition.opening import wake
+from braidlog.partition.verification import Verified
 
 TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
@@ -38,13 +48,21 @@ class Transactions:
     """The coordinator."""
 
     def __init__(
-        self, table: Table, ids: ProducerIds, hosting: Hosting, offsets: Offsets, world: World, holdings: Holdings
+        self,
+        table: Table,
+        ids: ProducerIds,
+        hosting: Hosting,
+        offsets: Offsets,
+        world: World,
+        holdings: Holdings,
+        markers: MarkerWriter,
     ) -> None:
         self._table = table
         self._holdings = holdings
         self._ids = ids
         self._hosting = hosting
         self._offsets = offsets
+        self._markers = markers
         self._world = world
         self._turns = Turns(world)
         self._added: dict[str, dict[Place, Mark]] = {}
@@ -55,8 +73,6 @@ class Transactions:
         self._steady = SteadyClock(world)
         self._opened_ms = self._steady.now_ms()
         self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
-        self._staging: dict[str, set[str]] = {}
-        """Group → transactional ids with commits staged for it."""
         self._decided = {str(name) for (name,), txn in table.items() if txn.state in DECIDED}
         """Whose end is decided and not carried out."""
         self._in_doubt: dict[str, Mark] = {}
@@ -64,7 +80,6 @@ class Transactions:
         self._never_begun: set[str] = set()
         """Whose last attempt to begin a transaction could not be kept: the disk was full."""
         for (name,), txn in table.items():
-            self._note_staged(str(name), None, txn)
             if txn.state is TxnState.ONGOING:
                 self._added[str(name)] = {}
 
@@ -89,11 +104,6 @@ class Transactions:
     def open_names(self) -> list[str]:
         """Who has a transaction open."""
         return list(self._added)
-
-    def pending_offsets(self, group: str) -> set[Place]:
-        """Where a group's commits may change any moment: some are staged in transactions that have not ended."""
-        staged = [self.find(name).offsets for name in self._staging.get(group, ())]
-        return {(c.topic, c.partition) for offsets in staged for owner, c in offsets if owner == group}
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
@@ -142,7 +152,7 @@ class Transactions:
         if known.epoch >= EPOCH_MAX:
             return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
         last_epoch = expected[1] if expected else NO_EPOCH
-        begun = Transaction(known.producer_id, known.epoch + 1, timeout_ms, last_epoch=last_epoch)
+        begun = Transaction(known.producer_id, known.epoch + 1, timeout_ms, last_epoch=last_epoch, number=known.number)
         return await self._keep(name, begun)
 
     def _is_retry(self, name: str, known: Transaction, expected: tuple[int, int]) -> bool:
@@ -182,40 +192,25 @@ class Transactions:
             return await self._extend(name, found, partitions=sorted({*found.partitions, *partitions}))
 
     async def add_group(self, name: str, producer_id: int, epoch: int, group: str) -> Transaction:
-        """The transaction is about to stage commits of a group; begins it if it has not begun."""
+        """The transaction is about to commit offsets of a group; begins it if it has not begun."""
         check_group_name(group)
         async with self._turn(name):
-            return await self._extend(name, self._open(name, producer_id, epoch))
-
-    async def add_offsets(
-        self,
-        name: str,
-        producer_id: int,
-        epoch: int,
-        group: str,
-        commits: Sequence[Commit],
-        *,
-        guard: Callable[[], None] | None = None,
-        by: str = NODE,
-    ) -> Transaction:
-        """Stage commits that count if and when the transaction does.
-
-        A `guard` is asked in the step that stages them, and raises if who commits is not in the group any more; then the
-        transaction must have begun: a commit that comes late must not begin another.
-        """
-        self._offsets.check_staged(group, commits, by)
-        async with self._turn(name):
             found = self._open(name, producer_id, epoch)
-            if guard is not None:
-                self.require_ongoing(name, producer_id, epoch)
-                guard()
-            staged = {(owner, commit.topic, commit.partition): commit for owner, commit in found.offsets}
-            staged |= {(group, commit.topic, commit.partition): commit for commit in commits}
-            return await self._extend(name, found, offsets=[(key[0], commit) for key, commit in staged.items()])
+            return await self._extend(name, found, groups=sorted({*found.groups, group}))
+
+    async def verify_group(self, name: str, producer_id: int, epoch: int, group: str) -> Verified:
+        """Our word that this transaction is open and will end what a group has pending of it, for who keeps that group.
+
+        It must have begun: a commit that comes late must not begin another.
+        """
+        async with self._turn(name):
+            found = self.require_ongoing(name, producer_id, epoch)
+            found = await self._confirmed(name, await self._extend(name, found, groups=sorted({*found.groups, group})))
+            return Verified(self._table.journal.epoch, found.number)
 
     async def _extend(self, name: str, found: Transaction, **changes: object) -> Transaction:
         if found.state is not TxnState.ONGOING:
-            changes["started_ms"] = self._steady.now_ms()
+            changes |= {"started_ms": self._steady.now_ms(), "number": found.number + 1}
             self._never_begun.add(name)
         changed: Transaction = msgspec.structs.replace(found, state=TxnState.ONGOING, **changes)
         return found if changed == found else await self._keep(name, changed)
@@ -229,7 +224,7 @@ class Transactions:
                 (TxnState.COMMITTING, TxnState.COMMITTED) if commit else (TxnState.ABORTING, TxnState.ABORTED)
             )
             if found.state is over:
-                return found
+                return await self._confirmed(name, found)
             if not commit and name in self._never_begun:
                 return msgspec.structs.replace(found, state=over)
             if found.state in (TxnState.EMPTY, TxnState.ONGOING):
@@ -290,6 +285,10 @@ class Transactions:
             raise BrokerError(
                 Reason.INVALID_TRANSACTION_STATE, f"producer {producer_id} has no transactional id on this node"
             )
+        self.verify(name, producer_id, epoch, topic, partition)
+
+    def verify(self, name: str, producer_id: int, epoch: int, topic: str, partition: int) -> Verified:
+        """Our word that this transaction is open and writes there, for who leads that partition."""
         found = self._check(name, producer_id, epoch)
         place = (topic, partition)
         is_settled = self._table.journal.is_settled(self._added.get(name, {}).get(place, NOTHING))
@@ -298,6 +297,7 @@ class Transactions:
                 Reason.INVALID_TRANSACTION_STATE,
                 f"{topic}/{partition} is not in the transaction of {name!r}, which is {found.state}: add it first",
             )
+        return Verified(self._table.journal.epoch, found.number)
 
     def _check(self, name: str, producer_id: int, epoch: int) -> Transaction:
         found = self.find(name)
@@ -319,34 +319,47 @@ class Transactions:
         found = self._check(name, producer_id, epoch)
         if found.state in DECIDED:
             raise BrokerError(Reason.CONCURRENT_TRANSACTIONS, f"transaction {name!r} is {found.state}; try again")
-        return Transaction(found.producer_id, found.epoch, found.timeout_ms) if found.state in ENDED else found
+        return after(found) if found.state in ENDED else found
 
     # -- carrying out ----------------------------------------------------------------------------------------
 
     async def _fence(self, name: str, found: Transaction) -> Transaction:
         return await self._keep(name, fenced(found))
 
-    async def _finish(self, name: str, found: Transaction) -> Transaction:
-        return (await self._finish_together({name: found}))[name] if found.state in DECIDED else found
+    async def _finish(self, name: str, found: Transaction, *, patient: bool = True) -> Transaction:
+        if found.state not in DECIDED:
+            return found
+        return (await self._finish_together({name: found}, patient=patient))[name]
 
-    async def _finish_together(self, decided: Mapping[str, Transaction]) -> dict[str, Transaction]:
+    async def _finish_together(
+        self, decided: Mapping[str, Transaction], *, patient: bool = True
+    ) -> dict[str, Transaction]:
         """Do what was decided: markers, then offsets, then the end. Repeatable: after a crash it is done again."""
-        places = {place for found in decided.values() for place in found.partitions if self._hosting.exists(place[0])}
-        await wake([self._hosting.partition(*place) for place in places], self._hosting, self._world)
-        marked: dict[HostedPartition, int] = {}
-        for found in decided.values():
-            for topic, number in found.partitions:
-                if self._hosting.exists(topic):
-                    hosted = self._hosting.partition(topic, number)
-                    commit = found.state is TxnState.COMMITTING
-                    now_ms = self._world.now_ms()
-                    marked[hosted] = mark(hosted, found.producer_id, found.epoch, now_ms, commit=commit)
-        for hosted, next_offset in marked.items():
-            await hosted.made_durable(next_offset, self._world)
-        await self._offsets.commit_staged(
-            [each for found in decided.values() if found.state is TxnState.COMMITTING for each in found.offsets]
-        )
+        ends = [
+            End(
+                found.producer_id,
+                found.epoch,
+                self._table.journal.epoch,
+                found.number,
+                found.state is TxnState.COMMITTING,
+                found.partitions,
+                found.groups,
+            )
+            for found in decided.values()
+            if found.partitions or found.groups
+        ]
+        for failure in (await self._markers.write(ends, patient=patient)).values():
+            raise failure
+        committed = (found for found in decided.values() if found.state is TxnState.COMMITTING)
+        staged = [each for found in committed for each in found.offsets]
+        if staged:
+            await self._table.journal.settled(self._offsets.put_staged(staged))
         return await self._keep_together({name: ended(found) for name, found in decided.items()})
+
+    async def _confirmed(self, name: str, found: Transaction) -> Transaction:
+        """What is told of an earlier change: among several nodes it is kept once more, which a coordinator that has a successor,
+        who may know better, cannot do."""
+        return await self._keep(name, found) if self._table.journal.epoch else found
 
     async def _keep(self, name: str, transaction: Transaction) -> Transaction:
         return (await self._keep_together({name: transaction}))[name]
@@ -369,7 +382,7 @@ class Transactions:
         return kept
 
     def _note(self, name: str, before: Transaction | None, after: Transaction, mark: Mark) -> None:
-        """What else is known by name, by producer or by group follows the table."""
+        """What else is known by name or by producer follows the table."""
         self._never_begun.discard(name)
         (self._decided.add if after.state in DECIDED else self._decided.discard)(name)
         self._note_added(name, before, after, mark)
@@ -377,7 +390,6 @@ class Transactions:
             self._by_producer.pop(before.producer_id, None)
         if not is_over(after):
             self._by_producer[after.producer_id] = name
-        self._note_staged(name, before, after)
 
     def _note_added(self, name: str, before: Transaction | None, after: Transaction, mark: Mark) -> None:
         if after.state is not TxnState.ONGOING:
@@ -387,14 +399,6 @@ class Transactions:
         added = self._added.setdefault(name, {})
         for place in after.partitions:
             added.setdefault(place, NOTHING if place in was_in else mark)
-
-    def _note_staged(self, name: str, before: Transaction | None, after: Transaction) -> None:
-        for group in {owner for owner, _ in before.offsets} if before is not None else ():
-            self._staging[group].discard(name)
-            if not self._staging[group]:
-                del self._staging[group]
-        for group in {owner for owner, _ in after.offsets}:
-            self._staging.setdefault(group, set()).add(name)
 
     # -- upkeep ----------------------------------------------------------------------------------------------
 
@@ -409,7 +413,7 @@ class Transactions:
                 async with self._turn(name):
                     found: Transaction | None = self._table.get(name)
                     if found is not None:
-                        await self._finish(name, found)
+                        await self._finish(name, found, patient=False)
             except (BrokerError, StorageFault) as error:
                 held_up[name] = str(error)
         return held_up

@@ -2,7 +2,8 @@
 
 Knows: what each acknowledgement promises. Refuses to know: how the batch came, how the answer goes.
 Invariants: an acknowledgement is given only for what is kept: `LEADER` as the topic's `flush` says, `ALL` once every in-sync
-replica has it and there are enough of them. A transactional batch goes only where its transaction was said to write.
+replica has it and there are enough of them. A transactional batch goes only where its transaction was said to write: a node that
+is alone looks itself (`guard`), where several hold the partition the coordinator is asked before (`verify`).
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from contextlib import AsyncExitStack
 from enum import IntEnum
 from typing import NamedTuple
 
-from braidlog.codec.batch import NO_PRODUCER, TRANSACTIONAL, BatchHeader, read_headers
+from braidlog.codec.batch import NO_PRODUCER, TRANSACTIONAL, BatchHeader, read_header, read_headers
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.model.turns import Turns
@@ -21,6 +22,7 @@ from braidlog.partition.hosting import Hosting, refuse_published
 from braidlog.partition.opening import wake
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.replicated import Produced
+from braidlog.partition.verification import Ask, Verification
 from braidlog.replication.ready import Failed
 from braidlog.storage.partition import Appended as Appended  # noqa: PLC0414 - what an append gives back
 from braidlog.storage.producers import last_sequence
@@ -57,10 +59,11 @@ class Written(NamedTuple):
 class Append:
     """The use case."""
 
-    def __init__(self, hosting: Hosting, world: World, guard: Guard, producers: ProducerLimit) -> None:
+    def __init__(self, hosting: Hosting, world: World, guard: Guard, producers: ProducerLimit, ask: Ask) -> None:
         self._hosting = hosting
         self._world = world
         self._guard = guard
+        self._verification = Verification(ask, world)
         self.producers = producers
         self._waking = Turns(world)
         self.no_room: StorageFault | None = None
@@ -78,9 +81,12 @@ class Append:
         acks: Acks = Acks.ALL,
         timeout_ms: int = ACKS_TIMEOUT_MS,
         in_sync_min: int = 1,
+        transactional_id: str = "",
     ) -> Appended:
         """Append one batch; return when it is acknowledged as `acks` says."""
         await self.ready(topic, partition)
+        if transactional_id:
+            await self.verify(topic, partition, read_header(batch), transactional_id)
         written = self.write(topic, partition, batch, acks=acks)
         return await self.acknowledge(written, acks=acks, timeout_ms=timeout_ms, in_sync_min=in_sync_min)
 
@@ -114,6 +120,20 @@ class Append:
                 await turns.enter_async_context(self._waking.take(str(each)))
             await wake(hosted, self._hosting, self._world)
 
+    def is_verified(self, topic: str, partition: int, header: BatchHeader) -> bool:
+        """Whether there is nothing to ask in `verify`."""
+        hosted = self._hosting.hosted(topic, partition)
+        return not isinstance(hosted, ClusterPartition) or self._verification.is_done(hosted, header)
+
+    async def verify(self, topic: str, partition: int, header: BatchHeader, transactional_id: str) -> None:
+        """Raise unless a transactional batch is one of an open transaction of this id that writes here.
+
+        Comes before `write`, with no wait between them.
+        """
+        hosted = self._hosting.partition(topic, partition)
+        if isinstance(hosted, ClusterPartition) and not self._verification.is_done(hosted, header):
+            await self._verification.ask(hosted, header, transactional_id)
+
     def write(
         self,
         topic: str,
@@ -140,7 +160,7 @@ class Append:
         now_ms = self._world.now_ms()
         for header in headers:
             if header.attributes & TRANSACTIONAL:
-                self._guard(header.producer_id, header.producer_epoch, topic, partition)
+                self._check_transaction(hosted, header)
             if header.producer_id != NO_PRODUCER:
                 self.producers.admit(log, header.producer_id)
             if header.max_timestamp > now_ms:
@@ -171,6 +191,15 @@ class Append:
         # Of a retry nobody knows any more when it was stamped.
         stamp = now_ms if log.settings.append_time and not appended.duplicate else None
         return Written(hosted, appended, stamp, acknowledgement)
+
+    def _check_transaction(self, hosted: HostedPartition, header: BatchHeader) -> None:
+        if not isinstance(hosted, ClusterPartition):
+            self._guard(header.producer_id, header.producer_epoch, hosted.topic, hosted.number)
+        elif hosted.verified.get(header.producer_id) != header.producer_epoch:
+            raise BrokerError(
+                Reason.INVALID_TRANSACTION_STATE,
+                f"producer {header.producer_id} epoch {header.producer_epoch} has no open transaction in {hosted}: add it first",
+            )
 
     def sync_together(self, written: Sequence[Written]) -> None:
         """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""

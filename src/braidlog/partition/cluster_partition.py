@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+from braidlog.codec.batch import read_header
 from braidlog.model.errors import BrokerError, NotLeaderError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
@@ -133,6 +134,7 @@ class ClusterPartition(HostedPartition):
         "key",
         "replicated",
         "topic_id",
+        "verified",
     )
 
     def __init__(
@@ -150,6 +152,9 @@ class ClusterPartition(HostedPartition):
         self._is_syncing = False
         self.followed: Callable[[], None] | None = None
         """Called after each step: what is made from the records follows them."""
+        self.verified: dict[int, int] = {}
+        """Whose transaction is known to write here: producer id → epoch (`verification.py`). A marker ends it, and so does
+        every change of the leader."""
         self._refusal: Reason | None = Reason.NOT_LEADER
         """Why consumers are not served here."""
         self.replicated = ReplicatedPartition(
@@ -194,6 +199,7 @@ class ClusterPartition(HostedPartition):
             self.role, self.leader_epoch, self._refusal = role, replica.epoch, refusal
             if role is Role.FOLLOWER:
                 self.held_writes.release()
+            self.verified.clear()
             self.wake()
         if self.followed is not None:
             self.followed()
@@ -250,6 +256,7 @@ class ClusterPartition(HostedPartition):
 
     def append_marker(self, marker: bytes, now_ms: int) -> int:
         self._require(needs_all=False)
+        self.verified.pop(read_header(marker).producer_id, None)
         self.tell(Append(NOBODY, 1, Marker(marker, now_ms), needs_all=False))
         return self.end_offset
 

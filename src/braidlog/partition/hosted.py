@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
+from braidlog.codec.records import EndMarker
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.names import no_topic
 from braidlog.model.settings import Flush, TopicSettings
@@ -276,6 +277,10 @@ class HostedPartition:
     def slice_at(self, offset: int, bytes_max: int) -> FileSlice | None:
         """Whole batches from the one that holds `offset`, committed or not; None at the end."""
         return self.log.slice_at(offset, bytes_max)
+
+    def has_ended(self, producer_id: int, marker: EndMarker) -> bool:
+        """Whether the log has this end; raises if a coordinator says it that has a successor."""
+        return self.log.state.producers.has_ended(producer_id, marker)
 
     def append_marker(self, marker: bytes, now_ms: int) -> int:
         """Append the end of a transaction; returns the offset below which the log must be durable for it to be."""

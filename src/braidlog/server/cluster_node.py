@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from braidlog.adapters.contract import Adapter
-from braidlog.adapters.peers.calls import names_of, requests_of
+from braidlog.adapters.peers.calls import asked, names_of, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
-from braidlog.broker import producer_names
+from braidlog.broker import marker_routing, producer_names, transaction_checks
 from braidlog.broker.services import Services
 from braidlog.cluster import proposals
 from braidlog.cluster.controlling import NodeController
@@ -182,7 +182,10 @@ class ClusterNode:
         self.replicas.transport = self.peers
         self.calls = NodeCalls(number, self._world, self._address_of(PEERS), self._tls.client if self._tls else None)
         services.forwarding.calls = self.calls
-        self.peers.adapter.calls.rows[producer_names.CALL] = names_of(services.producer_names)
+        rows = self.peers.adapter.calls.rows
+        rows[producer_names.CALL] = names_of(services.producer_names)
+        rows[marker_routing.CALL] = asked(services.markers.answer)
+        rows[transaction_checks.CALL] = asked(services.transaction_checks.answer)
         await self._store.run(services)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:

@@ -11,6 +11,7 @@ from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.offsets import Offsets
+from braidlog.coordinator.pending_commits import PendingCommits
 from braidlog.coordinator.streams import EventStreams
 from braidlog.coordinator.transactions import Transactions
 from braidlog.model.world import World
@@ -30,6 +31,7 @@ class Services(msgspec.Struct, frozen=True):
     append: Append
     fetch: Fetch
     offsets: Offsets
+    pending_commits: PendingCommits
     groups: Groups
     streams: EventStreams
     producer_names: ProducerNames

@@ -282,7 +282,7 @@ def _committed(
 ) -> list[g.OffsetFetchResponseTopic]:
     """Where a group is; with `stable`, a partition that a transaction is about to commit to says so instead."""
     committed = services.offsets.of_group(group)
-    moving = services.transactions.pending_offsets(group) if stable else set()
+    moving = services.pending_commits.places(group) if stable else set()
 
     def tell(name: str | None, topic: g.OffsetFetchRequestTopic, number: int) -> g.OffsetFetchResponsePartition:
         if name is None:

@@ -17,7 +17,7 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named, unknown
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.codec.batch import MAGIC, BatchHeader, read_header
+from braidlog.codec.batch import MAGIC, TRANSACTIONAL, BatchHeader, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.model.slices import SLICE, Pace, breathe
@@ -34,6 +34,13 @@ _MAGIC_AT = 16
 _PRODUCER_AT = slice(43, 51)
 _COMPRESSION_MAX = max(Compression)
 
+_UNVERIFIED = {
+    E.NOT_COORDINATOR: E.NOT_ENOUGH_REPLICAS,
+    E.COORDINATOR_NOT_AVAILABLE: E.NOT_ENOUGH_REPLICAS,
+    E.COORDINATOR_LOAD_IN_PROGRESS: E.NOT_ENOUGH_REPLICAS,
+    E.CONCURRENT_TRANSACTIONS: E.NOT_ENOUGH_REPLICAS,
+}
+"""Why a transaction could not be verified now: producers expect none of these here, and try again after that one (KIP-890)."""
 _ACKS = {each.value: each for each in Acks}
 Partition = d.ProduceRequestPartition
 
@@ -136,6 +143,8 @@ async def _attempt(
             await services.intake.check(name, partition.index, records, header, allowance)
         if not services.append.is_ready(name, partition.index):
             await services.append.ready(name, partition.index)
+        if header.attributes & TRANSACTIONAL and not services.append.is_verified(name, partition.index, header):
+            await services.append.verify(name, partition.index, header, request.message.transactional_id or "")
         written = services.append.write(
             name,
             partition.index,
@@ -145,7 +154,8 @@ async def _attempt(
             headers=[header],
         )
     except (BrokerError, ProtocolError) as error:
-        return _Attempt(partition.index, None, code_of(error), text_of(error))
+        code = code_of(error)
+        return _Attempt(partition.index, None, _UNVERIFIED.get(code, code), text_of(error))
     except StorageFault as fault:
         return _Attempt(partition.index, None, code_of(fault), text_of(fault), is_dropped=not fault.left_remains)
     return _Attempt(partition.index, written, E.NONE, None)

@@ -16,6 +16,7 @@ from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.journal import Journal
 from braidlog.coordinator.offsets import Offsets
+from braidlog.coordinator.pending_commits import PendingCommits
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.coordinator.staging import Staging
 from braidlog.coordinator.transactions import Transactions
@@ -42,6 +43,7 @@ class Services(msgspec.Struct, frozen=True):
     intake: Intake
     fetch: Fetch
     offsets: Offsets
+    pending_commits: PendingCommits
     groups: Groups
     producer_ids: ProducerIds
     transactions: Transactions

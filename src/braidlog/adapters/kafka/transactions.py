@@ -17,7 +17,7 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied, Handler, Need
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.transaction import Transaction, TxnState
+from braidlog.coordinator.transaction import Producing, Transaction, TxnState
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.slices import Pace
 from braidlog.partition.hosted import ActiveProducer
@@ -158,11 +158,9 @@ async def commit_offsets(
             checked[wanted.topic, wanted.partition] = checked_commit(services, denied, message.group_id, wanted)
     whole = E.NONE
     try:
-        await services.transactions.add_offsets(
-            message.transactional_id,
-            message.producer_id,
-            message.producer_epoch,
+        await services.pending_commits.stage(
             message.group_id,
+            Producing(message.transactional_id, message.producer_id, message.producer_epoch),
             [found for found in checked.values() if isinstance(found, Commit)],
             guard=lambda: services.groups.by_members(message.group_id).check_transactional(
                 message.group_id, message.member_id, message.generation_id, message.group_instance_id

@@ -51,6 +51,15 @@ def names_of(producers: ProducerNames) -> Serve:
     return serve
 
 
+def asked(answer: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> Serve:
+    """The row of what nodes ask of each other, and no client does."""
+
+    async def serve(_: Conversation, call: CallRequest) -> bytes:
+        return await answer(call.body)
+
+    return serve
+
+
 class ForwardedConversation:
     """A client of another node, as a handler sees it: its request came alone, and so does its answer."""
 

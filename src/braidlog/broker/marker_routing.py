@@ -1,0 +1,182 @@
+"""Ends of transactions to the leaders of partitions and the coordinators of groups, on whichever nodes they are.
+
+Knows: who leads what, by the newest metadata; how long it is asked again. Refuses to know: what a marker does.
+Invariants: a partition that is there is marked or told as a failure, never passed over; asking again is safe, for a partition
+takes each end once.
+"""
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.broker.forwarding import LOOK_SECONDS, LOOK_SECONDS_MAX, Call, Forwarding
+from braidlog.broker.routing import Routing
+from braidlog.coordinator.holdings import NODE
+from braidlog.coordinator.markers import End, Failures, LocalMarkers
+from braidlog.coordinator.offsets import Place
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
+from braidlog.model.world import World
+from braidlog.partition.hosting import Hosting
+
+CALL: Final = "transaction-markers"
+HOLD_SECONDS: Final = 5.0
+"""How long an end waits for partitions without a leader; after that it is tried again now and then, beside the request."""
+ANSWERED_SECONDS_MAX: Final = 60.0
+NOBODY: Final = -1
+"""Leads a partition that has no leader."""
+_AGAIN: Final = frozenset(
+    {
+        Reason.NOT_LEADER,
+        Reason.TIMED_OUT,
+        Reason.UNAVAILABLE,
+        Reason.TOPIC_NOT_FOUND,
+        Reason.PARTITION_NOT_FOUND,
+        Reason.NOT_ENOUGH_REPLICAS,
+    }
+)
+"""Why a marker is not written now and may be in a moment, there or by another leader."""
+
+Target = Place | str
+"""What is ended: a partition, or a group's commits."""
+_Refused = tuple[Target, str, str]
+"""With the reason and words, as they travel."""
+
+
+class RoutedMarkers:
+    """A `MarkerWriter`."""
+
+    def __init__(
+        self, local: LocalMarkers, hosting: Hosting, routing: Routing, forwarding: Forwarding, world: World
+    ) -> None:
+        self._local = local
+        self._hosting = hosting
+        self._routing = routing
+        self._forwarding = forwarding
+        self._world = world
+        forwarding.names.add(CALL)
+
+    async def write(self, ends: Sequence[End], *, patient: bool = True) -> Failures:
+        until = self._world.monotonic() + (HOLD_SECONDS if patient and not self._routing.is_alone else 0)
+        pause = LOOK_SECONDS
+        while True:
+            failures = await self._write_once(ends)
+            again = {target for target, error in failures.items() if _may_pass(target, error)}
+            if not again or again != failures.keys() or self._world.monotonic() >= until:
+                return failures
+            ends = _only(ends, again)
+            await self._world.wakeup().wait(pause)
+            pause = min(2 * pause, LOOK_SECONDS_MAX)
+
+    async def answer(self, body: bytes) -> bytes:
+        """What another node's coordinator asks of this one: to mark what it leads."""
+        try:
+            ends = msgspec.msgpack.decode(body, type=list[End])
+        except msgspec.MsgspecError as error:
+            raise BrokerError(Reason.INVALID_RECORD, f"another node sends no markers: {error}") from None
+        failures = await self._local.write(ends)
+        return msgspec.msgpack.encode([(target, *_in_words(error)) for target, error in failures.items()])
+
+    async def _write_once(self, ends: Sequence[End]) -> Failures:
+        """One request for each node, all under way at once."""
+        failures: Failures = {}
+        by_node: dict[int, set[Target]] = {}
+        for target in _targets(ends):
+            node = self._node_of(target)
+            if node == self._routing.own_number or (node is not None and self._routing.is_live(node)):
+                by_node.setdefault(node, set()).add(target)
+            elif node is not None:
+                failures[target] = _nobody(target)
+        own = by_node.pop(self._routing.own_number, set())
+        works = [self._ask(node, _only(ends, there), failures) for node, there in by_node.items()]
+        await self._together(works, lambda: self._here(_only(ends, own), failures))
+        return failures
+
+    def _node_of(self, target: Target) -> int | None:
+        """Who leads a partition or keeps a group, NOBODY if nobody does now; None: it is gone, and nothing is to be ended."""
+        if isinstance(target, str):
+            return self._routing.coordinator
+        if not self._routing.has_partition(*target):
+            return None
+        assignment = self._routing.assignment(*target)
+        if assignment is None:
+            return self._routing.own_number
+        return NOBODY if assignment.leader is None else assignment.leader
+
+    async def _here(self, ends: Sequence[End], failures: Failures) -> None:
+        if ends:
+            failures.update(await self._local.write(ends))
+
+    async def _ask(self, node: int, ends: Sequence[End], failures: Failures) -> None:
+        asked = _targets(ends)
+        silence = BrokerError(Reason.TIMED_OUT, f"node {node} has not said that it has written its markers")
+        failures.update(dict.fromkeys(asked, silence))
+        call = Call(CALL, NODE, msgspec.msgpack.encode(list(ends)), changes=False)
+        try:
+            refused = msgspec.msgpack.decode(await self._forwarding.ask(node, call), type=list[_Refused])
+        except BrokerError as error:
+            failures.update(dict.fromkeys(asked, error))
+            return
+        for target in asked:
+            del failures[target]
+        failures.update({target: BrokerError(Reason[word], text) for target, word, text in refused})
+
+    async def _together(self, works: Sequence[Coroutine[Any, Any, None]], last: Callable[[], Awaitable[None]]) -> None:
+        """All of them at once, and `last` meanwhile."""
+        running = len(works)
+        done = self._world.wakeup()
+
+        async def run(work: Coroutine[Any, Any, None]) -> None:
+            nonlocal running
+            try:
+                await work
+            finally:
+                running -= 1
+                if not running:
+                    done.wake()
+
+        for work in works:
+            assert self._hosting.cluster is not None, "a node that is alone leads everything"
+            self._hosting.cluster.spawn(run(work), "transaction markers")
+        await last()
+        if running:
+            await done.wait(ANSWERED_SECONDS_MAX)
+
+
+def _targets(ends: Iterable[End]) -> set[Target]:
+    found: set[Target] = set()
+    for end in ends:
+        found.update(end.places, end.groups)
+    return found
+
+
+def _only(ends: Iterable[End], targets: set[Target]) -> list[End]:
+    """What these ends are for these partitions and groups."""
+    found = []
+    for end in ends:
+        places = [place for place in end.places if place in targets]
+        groups = [group for group in end.groups if group in targets]
+        if places or groups:
+            found.append(msgspec.structs.replace(end, places=places, groups=groups))
+    return found
+
+
+def _nobody(target: Target) -> BrokerError:
+    if isinstance(target, str):
+        return BrokerError(
+            Reason.UNAVAILABLE, f"group {target!r} has no coordinator now: what was decided waits for it"
+        )
+    topic, number = target
+    text = f"{topic}/{number} has no leader now: what was decided is ended there once it has one"
+    return NotLeaderError(topic, number, text)
+
+
+def _may_pass(target: Target, error: Exception) -> bool:
+    """A partition says NOT_COORDINATOR of who sends the end; a group that another node keeps it by now."""
+    has_moved = isinstance(target, str) and isinstance(error, BrokerError) and is_elsewhere(error)
+    return has_moved or (isinstance(error, BrokerError) and error.reason in _AGAIN)
+
+
+def _in_words(error: Exception) -> tuple[str, str]:
+    reason = error.reason if isinstance(error, BrokerError) else Reason.UNAVAILABLE
+    return reason.name, str(error)

@@ -1,0 +1,68 @@
+"""Whether a producer's transaction is open and writes to a partition: asked of its coordinator, here or on another node.
+
+Knows: who coordinates what. Refuses to know: transactions, and what the answer is good for (`partition/verification.py`).
+"""
+
+from typing import Final
+
+import msgspec
+
+from braidlog.broker.forwarding import Call, Forwarding
+from braidlog.broker.routing import Routing
+from braidlog.coordinator.holdings import NODE
+from braidlog.coordinator.transactions import Transactions
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.verification import Verified
+
+CALL: Final = "transaction-check"
+
+
+class Question(msgspec.Struct, frozen=True, array_like=True):
+    """Whether a transaction is open, and writes to a partition or commits for a group."""
+
+    name: str
+    producer_id: int
+    epoch: int
+    of: tuple[str, int] | str
+
+
+class TransactionChecks:
+    """The use case."""
+
+    def __init__(self, routing: Routing, forwarding: Forwarding) -> None:
+        self.transactions: Transactions | None = None
+        self._routing = routing
+        self._forwarding = forwarding
+        forwarding.names.add(CALL)
+
+    async def ask(self, name: str, producer_id: int, epoch: int, topic: str, partition: int) -> Verified:
+        """Raises if it does not write there, or if nobody can say."""
+        return await self._ask(Question(name, producer_id, epoch, (topic, partition)))
+
+    async def ask_group(self, name: str, producer_id: int, epoch: int, group: str) -> Verified:
+        """The same of a group, which is in the transaction from then on."""
+        return await self._ask(Question(name, producer_id, epoch, group))
+
+    async def _ask(self, question: Question) -> Verified:
+        if self._routing.is_coordinator:
+            return await self._here(question)
+        call = Call(CALL, NODE, msgspec.msgpack.encode(question), changes=False)  # to ask twice changes nothing more
+        answer = await self._forwarding.forward(call, self._routing.not_coordinator(), lambda: self._here(question))
+        return answer if isinstance(answer, Verified) else msgspec.msgpack.decode(answer, type=Verified)
+
+    async def answer(self, body: bytes) -> bytes:
+        """What another node asks of this one."""
+        try:
+            question = msgspec.msgpack.decode(body, type=Question)
+        except msgspec.MsgspecError as error:
+            raise BrokerError(Reason.INVALID_RECORD, f"another node asks about no transaction: {error}") from None
+        return msgspec.msgpack.encode(await self._here(question))
+
+    async def _here(self, question: Question) -> Verified:
+        if not self._routing.is_coordinator:
+            raise self._routing.not_coordinator()
+        assert self.transactions is not None
+        producer = question.name, question.producer_id, question.epoch
+        if isinstance(question.of, str):
+            return await self.transactions.verify_group(*producer, question.of)
+        return self.transactions.verify(*producer, *question.of)
