@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.model.manual_world import Job
-from tests.partition.peers import Peers
+from tests.partition.peers import TOPIC, Peers
 
 from braidlog.broker.slots import ANSWER_SECONDS_MAX, RECORDS_PER_TURN, Slots
 from braidlog.kv import operations as o
@@ -18,7 +18,7 @@ from braidlog.kv.slot_records import Origin, SlotRecord
 from braidlog.kv.slots import slot_of
 from braidlog.kv.tail_files import kept_tails
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
-from braidlog.partition.replicated_slot import TailFolder
+from braidlog.partition.replicated_slot import TailFolder, keep_uncommitted
 from braidlog.replication.replica_state import Leader
 
 KEY = next(b"key-%d" % at for at in range(10_000) if slot_of(b"key-%d" % at) == 0)
@@ -176,6 +176,20 @@ def test_a_tail_is_sent_until_it_is_committed_and_goes_then() -> None:
     assert sent(peers.slots[2].replicate) == []
     assert peers.ask(2, o.Get(KEY)).result() == b"6"
     assert kept_tails(peers[1].disk, "/tails") == []
+
+
+def test_what_may_not_be_committed_is_kept_before_a_log_is_removed() -> None:
+    """On a node that holds the slot no more; also if it was down when the slot moved away."""
+    peers = KeyPeers()
+    peers.ask(1, o.Increment(KEY, 1), Level.ONE)
+    peers.tick()
+    peers.away = {2, 3}
+    peers.ask(1, o.Increment(KEY, 2), Level.ONE)
+    peers.slots[1].here()[0].let_go()
+    peers[1].partition.replicated.log.close()
+    keep_uncommitted(peers[1].folder.open_partition(TOPIC, 0), 0, TailFolder(peers[1].disk, "/tails"))
+    tails = kept_tails(peers[1].disk, "/tails")
+    assert [[record.argument[-1] for record in tail.records] for tail in tails] == [[2], [2]]
 
 
 def test_a_long_log_is_applied_in_turns() -> None:

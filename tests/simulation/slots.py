@@ -26,7 +26,14 @@ from braidlog.kv.values import ListValue
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, Flush
 from braidlog.partition.replicated import Produced
-from braidlog.partition.replicated_slot import REACHES, Performed, ReplicatedSlot, TailFolder, records_in
+from braidlog.partition.replicated_slot import (
+    REACHES,
+    Performed,
+    ReplicatedSlot,
+    TailFolder,
+    keep_uncommitted,
+    records_in,
+)
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import Append, Await, Message, Withdraw
 from braidlog.replication.ready import Apply, Done, Failed
@@ -220,6 +227,19 @@ class SlotNode(SimulatedNode):
                     self._send_tails()
             case _:
                 super().receive(sender, message)
+
+    def follow(self) -> None:
+        """What moved away while this node was down is removed, too."""
+        super().follow()
+        if self.metadata is None or not self.is_alive:
+            return
+        for name, assignment in assignments(self.metadata.image).items():
+            is_held = self.number in assignment.replicas or name in self.replicas
+            if not is_held and self.disk.exists(f"/{name.replace('/', '-')}"):
+                self.universe.count("removed after it moved away")
+                log = self.open_log(name)
+                keep_uncommitted(log, key_of(name)[1], TailFolder(self.disk, TAILS))
+                self.remove_folder(log)
 
     def tails(self) -> list[Tail]:
         return kept_tails(self.disk, TAILS)

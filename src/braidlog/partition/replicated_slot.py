@@ -148,16 +148,26 @@ class ReplicatedSlot:
     # -- before a cut ------------------------------------------------------------------------------------------
 
     def let_go(self) -> None:
-        """Beside the loop, before the log is removed from this node: what may not be committed is kept, too."""
-        self._keep_tail(self._partition.log.watermark)
+        """Beside the loop, before the log is removed from this node."""
+        keep_uncommitted(self._partition.log, self.number, self._tails)
 
     def _keep_tail(self, end: int) -> None:
         """Beside the loop: of the log, from `end` on."""
-        log = self._partition.log
-        kept = salvage.worth_keeping(records_in(log, max(end, log.start_offset), log.end_offset))
-        if kept:
-            keep_tail(self._tails.disk, self._tails.path, self.number, kept)
-            self.kept += 1
+        self.kept += keep_from(self._partition.log, self.number, self._tails, end)
+
+
+def keep_from(log: PartitionLog, number: int, tails: TailFolder, end: int) -> bool:
+    """Keep what a slot's log holds from `end` on and may count elsewhere; return whether there is anything."""
+    kept = salvage.worth_keeping(records_in(log, max(end, log.start_offset), log.end_offset))
+    if kept:
+        keep_tail(tails.disk, tails.path, number, kept)
+    return bool(kept)
+
+
+def keep_uncommitted(log: PartitionLog, number: int, tails: TailFolder) -> bool:
+    """Before a log is removed from a node that holds it no more, also if it moved away while the node was down: what may not be
+    committed is kept. What is committed all the same, a leader knows by its origin."""
+    return keep_from(log, number, tails, log.replicate())
 
 
 def records_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord]]:
