@@ -165,6 +165,7 @@ def test_lag_is_told_in_records_and_seconds(filled: ServerProcess) -> None:
     assert abs(committed - (1_000 + 300)) < 2_000, "the age of the first record that is not committed, by its own time"
     page = ask(f"{filled.admin_url}/groups/reader").text
     assert "reader" in page
+    assert "<td>classic</td>" in ask(f"{filled.admin_url}/groups").text
 
 
 def test_the_wire_is_told_without_its_secrets(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -58,6 +58,7 @@ class TopicRow(NamedTuple):
 
 class GroupRow(NamedTuple):
     group: str
+    kind: str
     state: str
     members: int
     topics: list[str]
@@ -329,7 +330,7 @@ def group_rows(snapshot: Snapshot) -> list[GroupRow]:
         lags[each.group] += each.lag
         topics[each.group].add(each.topic)
     return [
-        GroupRow(each.group, each.state, each.members, sorted(topics[each.group]), lags[each.group])
+        GroupRow(each.group, each.kind, each.state, each.members, sorted(topics[each.group]), lags[each.group])
         for each in snapshot.groups
     ]
 

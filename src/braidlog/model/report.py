@@ -126,6 +126,7 @@ class GroupReport(msgspec.Struct, frozen=True):
     generation: int
     protocol: str
     members: int
+    kind: str = ""
 
 
 class KeyValueReport(msgspec.Struct, frozen=True):

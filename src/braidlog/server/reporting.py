@@ -197,7 +197,11 @@ class Reporter:
             before = len(lags)
             with contextlib.suppress(BrokerError):
                 view = service.describe(name)
-                groups.append(r.GroupReport(name, str(view.state), view.generation, view.protocol, len(view.members)))
+                groups.append(
+                    r.GroupReport(
+                        name, str(view.state), view.generation, view.protocol, len(view.members), str(view.kind)
+                    )
+                )
                 lags += (await lag_reports(service, name))[: max(r.LAGS_MAX + 1 - before, 0)]
             await pace.step(1 + len(lags) - before)
         return groups, lags

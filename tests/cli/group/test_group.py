@@ -3,10 +3,12 @@
 from typing import Any
 
 import pytest
+from tests.adapters.kafka.asker import Asker
 from tests.cli.braid import Braid, fresh
 
 import braidlog
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.kafka.messages import consumer_groups as m
 
 
 @pytest.fixture
@@ -40,12 +42,33 @@ def positions(braid: Braid, group: str) -> list[tuple[int, int, int]]:
 def test_lag_is_counted_in_records(braid: Braid, read: Read) -> None:
     assert positions(braid, read.group) == [(0, 3, 2)]
     rows = braid.json("group", "list", schema="group-list")
-    assert {"group": read.group, "state": "Empty", "members": 0, "lag": 2} in rows
+    assert {"group": read.group, "kind": "classic", "state": "Empty", "members": 0, "lag": 2} in rows
     assert read.group in braid.ok("group", "list", "-o", "name").split()
-    assert [read.group, "Empty", "0", "2"] in [line.split() for line in braid.ok("group", "list").splitlines()]
+    assert [read.group, "classic", "Empty", "0", "2"] in [
+        line.split() for line in braid.ok("group", "list").splitlines()
+    ]
     shown = braid.ok("group", "describe", read.group).splitlines()
-    assert shown[0] == f"{read.group}: Empty, 2 behind"
+    assert shown[0] == f"{read.group}: classic group, Empty, 2 behind"
     assert shown[-1].split() == [read.topic, "0", "3", "5", "2"]
+
+
+def test_a_group_whose_coordinator_divides_the_work_says_so(
+    braid: Braid, read: Read, braid_server_shared: ServerProcess
+) -> None:
+    group = fresh("group")
+    joining = m.ConsumerGroupHeartbeatRequest(
+        group, "me", rebalance_timeout_ms=1000, subscribed_topic_names=[read.topic], topic_partitions=[]
+    )
+    with Asker(braid_server_shared.address("kafka")) as asker:
+        assert asker.ask(joining).error_code == 0
+        told = braid.json("group", "describe", group, schema="group-describe")
+        assert (told["kind"], told["state"], told["lag"]) == ("consumer", "Stable", 10)
+        assert told["members"] == [{"member": "me", "partitions": [0, 1]}]
+        refused = braid.fails(3, "group", "reset", group, "--topic", read.topic, "--to", "1")
+        assert "has 1 member" in refused
+        assert asker.ask(m.ConsumerGroupHeartbeatRequest(group, "me", -1)).error_code == 0
+    braid.ok("group", "reset", group, "--topic", read.topic, "--to", "1")
+    assert [(each[0], each[2]) for each in positions(braid, group)] == [(0, 4), (1, 4)]
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,11 @@ from braidlog.model.lag import lag_of
 
 
 class GroupRow(msgspec.Struct, frozen=True):
-    """A line of `braid group list -o json`. `lag`: records of all partitions that it has committed to or reads."""
+    """A line of `braid group list -o json`. `lag`: records of all partitions that it has committed to or reads. `kind`: who
+    divides the work, `classic` (a member) or `consumer` (the coordinator); empty where the port knows one kind only."""
 
     group: str
+    kind: str
     state: str
     members: int
     lag: int
@@ -39,9 +41,10 @@ class PositionRow(msgspec.Struct, frozen=True):
 
 
 class GroupDescription(msgspec.Struct, frozen=True):
-    """What `braid group describe -o json` prints."""
+    """What `braid group describe -o json` prints. `kind` as in `braid group list`."""
 
     group: str
+    kind: str
     state: str
     members: list[GroupMember]
     positions: list[PositionRow]
@@ -91,7 +94,7 @@ def described(client: Client, group: str) -> GroupDescription:
     info = client.admin.describe_group(group)
     positions = positions_of(client, info)
     lag = sum(row.lag or 0 for row in positions)
-    return GroupDescription(group, info.state, list(info.members), positions, lag)
+    return GroupDescription(group, info.kind, info.state, list(info.members), positions, lag)
 
 
 @click.command("list", epilog="Example: braid group list -o name")
@@ -102,10 +105,10 @@ def list_(client: Client, output: str) -> None:
 
     def row(name: str) -> GroupRow:
         found = described(client, name)
-        return GroupRow(name, found.state, len(found.members), found.lag)
+        return GroupRow(name, found.kind, found.state, len(found.members), found.lag)
 
     empty = "There are no groups yet.", "braid tail TOPIC --group NAME"
-    head = ["GROUP", "STATE", "MEMBERS", "LAG"]
+    head = ["GROUP", "KIND", "STATE", "MEMBERS", "LAG"]
     print_listing(client.admin.list_groups(), output, row, head, empty, "braid group describe")
 
 
@@ -119,7 +122,8 @@ def describe(client: Client, group: str, output: str) -> None:
     if output == "json":
         print_json(found)
         return
-    click.echo(f"{found.group}: {found.state or 'unknown'}, {found.lag} behind")
+    kind = f"{found.kind} group, " if found.kind else ""
+    click.echo(f"{found.group}: {kind}{found.state or 'unknown'}, {found.lag} behind")
     if found.members:
         cells = [[row.member, ", ".join(map(str, row.partitions))] for row in found.members]
         print_table(["MEMBER", "PARTITIONS"], cells, indent="  ")

@@ -193,6 +193,8 @@ class GroupInfo(msgspec.Struct, frozen=True):
     generation: int
     topics: tuple[str, ...]
     members: tuple[GroupMember, ...]
+    kind: str = ""
+    """`classic` or `consumer` (who divides the work: a member or the coordinator); empty where there is one kind only."""
 
 
 class Setting(msgspec.Struct, frozen=True):

@@ -12,11 +12,12 @@ from braidlog.client.drivers.contract import GroupInfo, GroupMember, Membership
 from braidlog.client.drivers.kafka.routing import Router, Settings, only
 from braidlog.client.drivers.kafka.rules import Forget, rule_of
 from braidlog.client.engine.retry import Policy
-from braidlog.client.errors import Refusal, RefusedError
+from braidlog.client.errors import Refusal, RefusedError, UnsupportedError
 from braidlog.client.schemes import Target
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.consumer import PROTOCOL_TYPE, assignment, read_assignment, read_subscription, subscription
+from braidlog.wire.kafka.messages import consumer_groups as m
 from braidlog.wire.kafka.messages import groups as g
 
 ASSIGNOR = "range"
@@ -159,16 +160,27 @@ class GroupDriver(Router):
         return sorted(found)
 
     async def describe_group(self, group: str) -> GroupInfo:
+        """Each kind has a request of its own; a group that is not of the one is asked for by the other."""
+        try:
+            told = await self.ask_coordinator(group, m.ConsumerGroupDescribeRequest([group]))
+        except UnsupportedError:  # a server from before there were two
+            return await self._describe_classic(group)
+        found: m.ConsumerGroupDescribeResponseGroup = only(told.groups, "ConsumerGroupDescribe")
+        if found.error_code == E.GROUP_ID_NOT_FOUND:
+            return await self._describe_classic(group)
+        self._check_group(found.error_code, group, words=found.error_message)
+        members = [
+            (each.member_id, {topic.topic_name: topic.partitions for topic in each.assignment.topic_partitions})
+            for each in found.members
+        ]
+        return _info(group, found.group_state, found.group_epoch, members, "consumer")
+
+    async def _describe_classic(self, group: str) -> GroupInfo:
         answer: g.DescribeGroupsResponse = await self.ask_coordinator(group, g.DescribeGroupsRequest([group]))
         told = only(answer.groups, "DescribeGroups")
         self._check_group(told.error_code, group, words=told.error_message)
         members = [(each.member_id, _partitions(each.member_assignment)) for each in told.members]
-        topics = sorted({topic for _, shares in members for topic in shares})
-        shown = tuple(
-            GroupMember(member, tuple(number for topic in sorted(shares) for number in shares[topic]))
-            for member, shares in sorted(members)
-        )
-        return GroupInfo(group, told.group_state, _NO_GENERATION, tuple(topics), shown)
+        return _info(group, told.group_state, _NO_GENERATION, members, "classic")
 
     async def delete_group(self, group: str) -> None:
         answer: g.DeleteGroupsResponse = await self.ask_coordinator(group, g.DeleteGroupsRequest([group]))
@@ -186,6 +198,17 @@ class GroupDriver(Router):
     def _forget(self, group: str, member: str) -> None:
         for who in [who for who, known in self._ids.items() if who[0] == group and known == member]:
             del self._ids[who]
+
+
+def _info(
+    group: str, state: str, generation: int, members: Sequence[tuple[str, dict[str, list[int]]]], kind: str
+) -> GroupInfo:
+    topics = sorted({topic for _, shares in members for topic in shares})
+    shown = tuple(
+        GroupMember(member, tuple(number for topic in sorted(shares) for number in shares[topic]))
+        for member, shares in sorted(members)
+    )
+    return GroupInfo(group, state, generation, tuple(topics), shown, kind)
 
 
 def ranges(wishes: Mapping[str, Iterable[str]], counts: Mapping[str, int]) -> dict[str, dict[str, list[int]]]:
