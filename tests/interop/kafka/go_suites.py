@@ -38,11 +38,7 @@ _NO_PASSWORD = "its salted password has 18 bytes: of SCRAM-SHA-512 it has 64, an
 _MADE_AT_ONCE = "a topic asked for in Metadata is there in the answer; Kafka makes it after answering, and says none"
 
 SUITES = [
-    Suite(
-        "franz-go",
-        "github.com/twmb/franz-go/pkg/kgo",
-        {"TestConsumeRegex": "commits are in a journal, not in a topic: there is no __consumer_offsets to see"},
-    ),
+    Suite("franz-go", "github.com/twmb/franz-go/pkg/kgo", {}),
     Suite(
         "kafka-go",
         "github.com/segmentio/kafka-go",

@@ -55,6 +55,8 @@ CASES = [
         "records_consumed",
     ),
     Case("GetOffsetShell", f"{_B}--topic {TOPIC}", r"tools:0:\d+\ntools:1:\d+"),
+    Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", "__consumer_offsets.*PartitionCount: 1"),
+    Case("GetOffsetShell", f"{_B}--topic __consumer_offsets", "__consumer_offsets:0:0"),
     Case("DeleteRecordsCommand", f"{_B}--offset-json-file DELETE", "low_watermark: 0"),
     Case(_CONSUMER_GROUPS, f"{_B}--list", "tools"),
     Case(_CONSUMER_GROUPS, f"{_B}--describe --group tools", "CURRENT-OFFSET"),

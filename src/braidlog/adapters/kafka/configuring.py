@@ -14,6 +14,7 @@ from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
 from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of_cluster
 from braidlog.adapters.kafka.metadata import Creating
+from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC
 from braidlog.adapters.kafka.routes import Refusal as Refused
 from braidlog.adapters.kafka.routes import Route, on_topics, whole
 from braidlog.adapters.kafka.services import Services
@@ -90,6 +91,8 @@ def _configs(
     services: Services,
     node: list[Config],
 ) -> list[Config]:
+    if resource.resource_type == Resource.TOPIC and resource.resource_name == OFFSETS_TOPIC:
+        return []
     if resource.resource_type == Resource.TOPIC:
         shown = settings.show(services.configs.describe(resource.resource_name))
         told = [_to_message(each, message) for each in shown]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.leaders import add_to_fetch
+from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC
 from braidlog.adapters.kafka.routes import Route, on_topics, resolved
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR, named
@@ -94,7 +95,7 @@ def _asked(
     name = named(services, topic.topic, topic.topic_id)
     if name is None:
         return [_Asked(each.partition, None, E.UNKNOWN_TOPIC_ID) for each in topic.partitions]
-    if is_replica or name in denied:
+    if is_replica or name in denied or name == OFFSETS_TOPIC:
         return [_Asked(each.partition, None, E.TOPIC_AUTHORIZATION_FAILED) for each in topic.partitions]
     topic_id = None if topic.topic_id == NO_UUID else topic.topic_id.hex()
     return [

@@ -10,6 +10,7 @@ import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC, coordinators
 from braidlog.adapters.kafka.routes import Route, on_topics, topics_by_id, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR, cluster_id, id_of, may, named, operations
@@ -102,9 +103,12 @@ def _asked(request: Request, services: Services, conversation: Conversation) -> 
     """
     topics: list[c.MetadataRequestTopic] | None = request.message.topics
     if topics is None or (request.version == 0 and not topics):
-        visible = services.authorize.visible(conversation.principal, services.hosting.names())
-        return [c.MetadataRequestTopic(name=name) for name in visible]
+        return [c.MetadataRequestTopic(name=name) for name in _visible(services, conversation)]
     return list(dict.fromkeys(topics))
+
+
+def _visible(services: Services, conversation: Conversation) -> list[str]:
+    return services.authorize.visible(conversation.principal, [OFFSETS_TOPIC, *services.hosting.names()])
 
 
 async def _topic(
@@ -122,14 +126,15 @@ async def _topic(
     if name in denied:
         shown = None if asked.topic_id != NO_UUID else name  # whoever knows the id only does not learn the name
         return c.MetadataResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, shown, asked.topic_id)
-    if not services.hosting.exists(name):
+    if name != OFFSETS_TOPIC and not services.hosting.exists(name):
         code = await _create(name, message, services, conversation, creating)
         if code is not E.NONE:
             return c.MetadataResponseTopic(code, name)
     return c.MetadataResponseTopic(
         name=name,
         topic_id=id_of(services, name),
-        partitions=[_partition(state) for state in _states(name, services, where)],
+        is_internal=name == OFFSETS_TOPIC,
+        partitions=[_partition(_state(name, number, services, where)) for number in range(_count(name, services))],
         topic_authorized_operations=(
             operations(services, conversation, name) if message.include_topic_authorized_operations else UNASKED
         ),
@@ -154,12 +159,17 @@ async def _create(
     return E.NONE
 
 
-def _states(name: str, services: Services, where: _Where) -> list[PartitionState]:
-    return [_state(name, number, services, where) for number in range(services.hosting.meta(name).partitions)]
+def _count(name: str, services: Services) -> int:
+    return len(coordinators(services)) if name == OFFSETS_TOPIC else services.hosting.meta(name).partitions
 
 
 def _state(name: str, number: int, services: Services, where: _Where) -> PartitionState:
     """What the metadata says of a replicated partition; of one that is this node's alone, what the node finds."""
+    if name == OFFSETS_TOPIC:
+        node = coordinators(services)[number]
+        is_there = node in where.numbers
+        error, offline = (E.NONE, []) if is_there else (E.LEADER_NOT_AVAILABLE, [node])
+        return PartitionState(number, error, node if is_there else NO_LEADER, 0, [node], [node], offline)
     known = services.routing.assignment(name, number)
     if known is None:
         return _own_state(name, number, services)
@@ -251,7 +261,7 @@ async def describe_topic_partitions(
     message: c.DescribeTopicPartitionsRequest = request.message
     names = sorted({topic.name for topic in message.topics})
     if not names:
-        names = services.authorize.visible(conversation.principal, services.hosting.names())
+        names = _visible(services, conversation)
     first = 0
     if message.cursor is not None:
         names = [name for name in names if name >= message.cursor.topic_name]
@@ -270,7 +280,7 @@ async def describe_topic_partitions(
         topics.append(topic)
         room -= len(topic.partitions)
         reached = start + len(topic.partitions)
-        if not topic.error_code and reached < services.hosting.meta(name).partitions:
+        if not topic.error_code and reached < _count(name, services):
             return c.DescribeTopicPartitionsResponse(topics=topics, next_cursor=_cursor(name, reached))
     return c.DescribeTopicPartitionsResponse(topics=topics)
 
@@ -282,12 +292,13 @@ def _cursor(name: str, partition: int) -> c.TopicPartitionCursor:
 def _described(
     name: str, start: int, room: int, services: Services, conversation: Conversation, where: _Where
 ) -> c.DescribeTopicPartitionsResponseTopic:
-    if not services.hosting.exists(name):
+    if name != OFFSETS_TOPIC and not services.hosting.exists(name):
         return c.DescribeTopicPartitionsResponseTopic(E.UNKNOWN_TOPIC_OR_PARTITION, name)
-    count = services.hosting.meta(name).partitions
+    count = _count(name, services)
     return c.DescribeTopicPartitionsResponseTopic(
         name=name,
         topic_id=id_of(services, name),
+        is_internal=name == OFFSETS_TOPIC,
         partitions=[
             c.DescribeTopicPartitionsResponsePartition(
                 state.error,

@@ -3,6 +3,7 @@
 import base64
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC, OFFSETS_TOPIC_ID
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -38,10 +39,14 @@ def operations(services: Services, conversation: Conversation, name: str | None,
 
 def named(services: Services, name: str | None, topic_id: bytes) -> str | None:
     """The topic's name, whichever way it was named; None for an id that no topic has."""
+    if topic_id == OFFSETS_TOPIC_ID:
+        return OFFSETS_TOPIC
     return services.hosting.name_of(topic_id.hex()) if topic_id != NO_UUID else name
 
 
 def id_of(services: Services, name: str) -> bytes:
+    if name == OFFSETS_TOPIC:
+        return OFFSETS_TOPIC_ID
     return bytes.fromhex(services.hosting.meta(name).topic_id) if services.hosting.exists(name) else NO_UUID
 
 

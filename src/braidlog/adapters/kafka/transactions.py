@@ -12,6 +12,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, said_by_coordinator, said_of_cluster
 from braidlog.adapters.kafka.groups import checked_commit
+from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC
 from braidlog.adapters.kafka.routes import Refusal, Route, on_group, on_topics, on_transactional_id, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied, Handler, Need
@@ -324,6 +325,8 @@ async def describe_producers(
     def tell(topic: str, number: int) -> t.DescribeProducersResponsePartition:
         try:
             denied.check(topic)
+            if topic == OFFSETS_TOPIC:
+                return t.DescribeProducersResponsePartition(number)  # nobody writes it; tools ask about all topics
             hosted = services.hosting.partition(topic, number)
             hosted.require_leader()
         except (BrokerError, StorageFault) as error:

@@ -1,0 +1,18 @@
+"""`__consumer_offsets` as Kafka's tools look for it: an internal topic that tells which node coordinates groups.
+
+Groups and commits are kept in the coordinator's log, which is no topic and has a form of its own. What is shown is true of that
+log: who leads it. Records are not: offsets begin and end at 0, a Fetch is refused, and nobody writes, changes or deletes it.
+"""
+
+from typing import Final
+
+from braidlog.adapters.kafka.services import Services
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+OFFSETS_TOPIC_ID: Final = bytes.fromhex("5f5f636f6e73756d65725f6f66667365")
+"""The same on every node: the beginning of its name."""
+
+
+def coordinators(services: Services) -> list[int]:
+    """The node that leads each of its partitions."""
+    return [services.routing.coordinator]
