@@ -30,7 +30,7 @@ ANSWER_SECONDS_MAX: Final = 2.0
 RECORDS_PER_TURN: Final = 200
 """Applied at once; then others have their turn."""
 EXPIRE_KEYS: Final = 100
-_READS: Final = (o.Get, o.Exists, o.TimeToLive, o.ListRange, o.ListLength, o.HashGet, o.HashGetAll)
+_READS: Final = frozenset((o.Get, o.Exists, o.TimeToLive, o.ListRange, o.ListLength, o.HashGet, o.HashGetAll))
 
 Send = Callable[[int, SlotRecord], Awaitable[Verdict]]
 """To the leader of a slot, on whatever node; returns its verdict when that is committed."""
@@ -72,7 +72,7 @@ class Slots:
         """Carry out an operation, or raise why not; TIMED_OUT: a write may have happened, and a read has no answer."""
         partition, slot = self._slot(slot_of(operation.key))
         if not slot.is_leader:
-            if level is Level.ONE and isinstance(operation, _READS) and not partition.is_cutting:
+            if level is Level.ONE and type(operation) in _READS and not partition.is_cutting:
                 return slot.slot.look(operation, self._steady.now_ms())
             raise _led_elsewhere(partition.number)
         performed = slot.perform(operation, level, self._steady.now_ms())
