@@ -30,6 +30,7 @@ from braidlog.server.peers.replica_fetch import PeerMessage, ReplicaPeers
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
+from braidlog.storage.creation import create_partition
 from braidlog.storage.files import OsDisk
 from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
@@ -56,7 +57,7 @@ class Node:
         for index in range(partitions):
             key = (b"0123456789abcdef", index)
             place, identity = str(folder / f"{number}-{index}"), Identity(*key)
-            PartitionLog.create(disk, place, identity, TopicSettings(), pool, now_ms=0)
+            create_partition(disk, place, identity, TopicSettings(), pool, now_ms=0)
             log = PartitionLog(disk, place, identity, TopicSettings(), pool)
             made = self.partitions[key] = ReplicatedPartition(log, number, Port(self, key), flush_on_ack=FLUSH_ON_ACK)
             made.replica = made.replica.registered_as(number)

@@ -1,5 +1,6 @@
 """All replicas of three nodes, run: topics made, led, handed over, made whole again, over one log of metadata."""
 
+import errno
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from random import Random
@@ -15,7 +16,7 @@ from braidlog.cluster.controlling import Views
 from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Conflict, Entry, Metadata
-from braidlog.model.errors import BrokerError, NotLeaderError, Reason
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.append import Acks, Append
 from braidlog.partition.cluster_partition import ClusterPartition, Key
@@ -23,7 +24,7 @@ from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosted import Role
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.node_replicas import Between, NodeReplicas
-from braidlog.partition.opening import open_beside
+from braidlog.partition.opening import open_beside, retry
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.verification import Verified
@@ -512,6 +513,45 @@ def test_new_partitions_of_other_nodes_are_not_made_here() -> None:
     assert [folders(cluster[each]) for each in NODES] == [["0000", "0001"], ["0000", "0001", "0002"], ["0000", "0002"]]
     assert cluster[3].folder.topic("a").absent == (1,)
     assert cluster[1].append(b"x", partition=1).is_done
+
+
+def test_a_copy_that_cannot_be_opened_is_set_aside_and_copied_anew() -> None:
+    cluster = Cluster(partitions=2)
+    assert cluster[1].append(b"one").is_done
+    cluster.kill(3)
+    disk = cluster[3].disk.after_kill()
+    place = cluster[3].folder.partition_folder("a", 0)
+    for path in [each for each in disk.files() if each.startswith(place)]:
+        disk.drop(path)
+    node = cluster.nodes[3] = Node(cluster, 3, disk)
+    assert list(node.hosting.offline) == [("a", 0)]
+    assert not node.hosting.may_begin_anew("a", 0), "its sets count on it until it has registered without it"
+    node.register()
+    assert node.replicas.damaged() == [("a", 0)]
+    assert 3 not in cluster[1].in_sync
+    assert cluster.world.run(retry(node.hosting, cluster.world)) == [node.partition()]
+    cluster.settle()
+    cluster.pass_time(1_000)
+    assert (cluster[1].in_sync, node.values()) == ([1, 2, 3], [b"one"])
+    assert node.hosting.offline == {}
+    assert [name for name in folders(node) if name.endswith(".damaged")] != []
+
+
+def test_a_copy_begins_anew_only_if_others_have_all_of_it() -> None:
+    cluster = Cluster()
+    node = cluster[3]
+    fault = StorageFault("it cannot be read")
+    node.hosting.take_offline(node.partition(), fault)
+    assert not node.hosting.may_begin_anew("a", 0), "it is in sync"
+    cluster.write(moved(cluster, 0, in_sync=(1, 2)))
+    assert node.hosting.may_begin_anew("a", 0)
+    fault.__cause__ = OSError(errno.EMFILE, "too many open files")
+    assert not node.hosting.may_begin_anew("a", 0), "the system refuses it, and may not later"
+    fault.__cause__ = None
+    cluster.write(moved(cluster, 0, eligible=(3,), in_sync=(1,)))
+    assert not node.hosting.may_begin_anew("a", 0), "it may be elected"
+    cluster.write(moved(cluster, 0, eligible=(), leader=None))
+    assert not node.hosting.may_begin_anew("a", 0), "nobody leads: it may be the last"
 
 
 @pytest.mark.parametrize("was_in_sync", [True, False])

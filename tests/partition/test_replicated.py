@@ -8,6 +8,7 @@ from braidlog.partition.replicated import ReplicatedPartition
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Answer, Assigned, Complaint, Diverging, Fetch, Message
 from braidlog.replication.ready import Apply, Done, Proposal, Resign, Watermark
+from braidlog.storage.creation import create_partition
 from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
@@ -23,7 +24,7 @@ class Node:
         self.number = number
         self.disk = SimulatedDisk()
         pool = FilePool(self.disk)
-        PartitionLog.create(self.disk, FOLDER, IDENTITY, TopicSettings(), pool, now_ms=0)
+        create_partition(self.disk, FOLDER, IDENTITY, TopicSettings(), pool, now_ms=0)
         log = PartitionLog(self.disk, FOLDER, IDENTITY, TopicSettings(), pool)
         self.sent: list[Fetch | Answer | Complaint] = []
         self.proposed: list[Proposal] = []

@@ -5,6 +5,7 @@ from typing import Any
 from braidlog.codec.batch import BatchHeader, read_header
 from braidlog.codec.records import control_batch, encode_batch
 from braidlog.model.settings import TopicSettings, settings_from
+from braidlog.storage.creation import create_partition
 from braidlog.storage.files import Disk
 from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
@@ -49,7 +50,7 @@ def small(**changes: object) -> TopicSettings:
 def make_partition(disk: Disk, settings: TopicSettings | None = None, pool: FilePool | None = None) -> PartitionLog:
     pool = pool or FilePool(disk)
     settings = settings or small()
-    PartitionLog.create(disk, FOLDER, IDENTITY, settings, pool, now_ms=NOW)
+    create_partition(disk, FOLDER, IDENTITY, settings, pool, now_ms=NOW)
     disk.sync_folder("/")
     return PartitionLog(disk, FOLDER, IDENTITY, settings, pool)
 

@@ -12,6 +12,7 @@ from tests.storage.building import IDENTITY, NOW, batch, make_partition, small
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.commit import SHARED_FROM, Flusher, GroupCommit
+from braidlog.storage.creation import create_partition
 from braidlog.storage.files import OsDisk
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
@@ -107,7 +108,7 @@ def test_on_a_real_disk_threads_sync_less_often_than_they_append(
     disk = OsDisk()
     folder = str(tmp_path / "p")
     settings = small(segment_bytes=2**20)
-    PartitionLog.create(disk, folder, IDENTITY, settings, FilePool(disk), now_ms=NOW)
+    create_partition(disk, folder, IDENTITY, settings, FilePool(disk), now_ms=NOW)
     partition = PartitionLog(disk, folder, IDENTITY, settings, FilePool(disk))
     gate = Gate(partition, monkeypatch)
     commit = GroupCommit(partition)

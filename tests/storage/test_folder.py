@@ -306,3 +306,69 @@ def test_a_partition_that_comes_back_knows_no_epoch_of_the_one_before() -> None:
     folder.release_partitions("a", (0,))
     folder.hold_partitions("a", (0,))
     assert folder.open_partition("a", 0).state.epochs.entries() == []
+
+
+def test_a_partition_that_comes_back_after_a_start_knows_none_either() -> None:
+    disk = SimulatedDisk()
+    folder = folder_on(disk)
+    folder.create_topic("a", 1, TopicSettings())
+    folder.begin_epochs([(folder.open_partition("a", 0), 5)])
+    folder.release_partitions("a", (0,))
+    disk = disk.after_kill()
+    folder = folder_on(disk)
+    folder.hold_partitions("a", (0,))
+    for each in (folder, reopened(disk)):
+        assert each.open_partition("a", 0).state.epochs.entries() == []
+
+
+def unopened(disk: SimulatedDisk) -> tuple[DataFolder, bytes]:
+    """A folder whose partition 1 cannot be opened; and what is left in it."""
+    folder = folder_on(disk)
+    folder.create_topic("a", 2, TopicSettings(), topic_id="0" * 31 + "1", created_ms=1)
+    appended(folder, 0, b"whole")
+    appended(folder, 1, b"x")
+    place = folder.partition_folder("a", 1)
+    for path in [each for each in disk.files() if each.startswith(place) and not each.endswith("state.a")]:
+        disk.drop(path)
+    with pytest.raises(StorageFault):
+        folder.open_partition("a", 1)
+    return folder, disk.content(f"{place}/state.a")
+
+
+def test_a_partition_that_cannot_be_opened_begins_anew_and_what_is_left_is_kept() -> None:
+    disk = SimulatedDisk()
+    folder, left = unopened(disk)
+    folder.begin_anew("a", 1)
+    assert (content(folder, 0) != b"", content(folder, 1)) == (True, b"")
+    (kept,) = [path for path in disk.files() if ".damaged/" in path]
+    assert disk.content(kept) == left
+    folder.release()
+    folder = DataFolder(disk, "/data", ManualClock(1_800_000_000_000))
+    folder.begin_anew("a", 1)
+    assert left not in [disk.content(path) for path in disk.files() if ".damaged/" in path], (
+        "the newest is kept, and no other"
+    )
+
+
+def test_no_crash_loses_what_is_left_of_a_partition_that_begins_anew() -> None:
+    states = 0
+    for number in itertools.count(1):
+        disk = SimulatedDisk()
+        folder, left = unopened(disk)
+        disk.stop_at = len(disk.operations) + number
+        try:
+            folder.begin_anew("a", 1)
+        except Crash:
+            for label, state in disk.crash_states():
+                states += 1
+                again = folder_on(state)
+                assert left in [state.content(path) for path in state.files()], f"{label}, operation {number}"
+                assert content(again, 0) != b""
+                try:
+                    assert content(again, 1) == b""
+                except StorageFault:
+                    again.begin_anew("a", 1)
+                    assert content(again, 1) == b"", f"{label}, operation {number}"
+        else:
+            break
+    assert states > 20

@@ -10,6 +10,7 @@ import pytest
 from tests.storage.building import IDENTITY, NOW, batch, small
 
 from braidlog.model.errors import StorageFault
+from braidlog.storage.creation import create_partition
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
@@ -70,7 +71,7 @@ def partitions_of(disk: Disk, pool: FilePool, count: int, folder: str = "") -> l
     made = []
     for number in range(count):
         place, identity = f"{folder}/{number}", IDENTITY._replace(partition=number)
-        PartitionLog.create(disk, place, identity, small(), pool, now_ms=NOW)
+        create_partition(disk, place, identity, small(), pool, now_ms=NOW)
         made.append(PartitionLog(disk, place, identity, small(), pool))
     return made
 

@@ -11,6 +11,7 @@ from braidlog import Log, StorageFault
 from braidlog.codec.records import encode_batch
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.checkpoints import STATE_MAGIC
+from braidlog.storage.creation import create_partition
 from braidlog.storage.damage import Change, ChangeKind, DamageKind
 from braidlog.storage.head import DATA_START, Identity
 from braidlog.storage.partition import PartitionLog
@@ -131,7 +132,7 @@ def test_batches_inside_of_a_damaged_record_are_not_taken_for_the_logs() -> None
 def _written(identity: Identity = IDENTITY) -> tuple[SimulatedDisk, PartitionLog]:
     """Four segments of six batches each, closed."""
     disk = SimulatedDisk()
-    PartitionLog.create(disk, PLACE, identity, small(), FilePool(disk), now_ms=NOW)
+    create_partition(disk, PLACE, identity, small(), FilePool(disk), now_ms=NOW)
     partition = PartitionLog(disk, PLACE, identity, small(), FilePool(disk))
     for number in range(24):
         if number % 6 == 0 and number:

@@ -222,6 +222,22 @@ class Hosting:
             f"stop the node and restore it from a backup, or accept the loss: {accept}"
         )
 
+    def may_begin_anew(self, name: str, number: int) -> bool:
+        """Whether a partition that cannot be opened here can be copied from others: it is its data that is wrong, somebody else
+        leads, and no set counts on this copy."""
+        fault, topic = self.offline.get((name, number)), self._topics.get(name)
+        found = self._folder.find(name)
+        if fault is None or topic is None or found is None or found.topic_id != topic.topic_id:
+            return False
+        if self.cluster is None or self.cluster.incarnation is None or isinstance(fault.__cause__, OSError):
+            return False
+        known = topic.assignments[number]
+        return known.leader not in (None, self.number) and self.number not in known.in_sync + known.eligible
+
+    def begin_anew(self, name: str, number: int) -> None:
+        """On a thread."""
+        self._folder.begin_anew(name, number)
+
     # -- changes, after they are durable -----------------------------------------------------------------------
 
     def put(self, topic: Topic) -> None:

@@ -62,7 +62,11 @@ async def open_beside(places: Sequence[Place], hosting: Hosting, world: World, *
 
 
 async def retry(hosting: Hosting, world: World) -> list[HostedPartition]:
-    """Try again what could not be opened; returns what could be now. One call at a time: nothing may be opened twice."""
+    """Try again what could not be opened; returns what could be now. One call at a time: nothing may be opened twice. A copy that
+    others have, and that nobody counts on, begins anew."""
+    await world.blocking(
+        partial(_begin_anew, hosting, [each for each in hosting.offline if hosting.may_begin_anew(*each)])
+    )
     places = [(topic, number) for name, number in hosting.offline if (topic := hosting.find(name)) is not None]
     opened = await open_beside(places, hosting, world)
     found = [each for each in opened.partitions if (each.topic, each.number) in hosting.offline]
@@ -72,6 +76,16 @@ async def retry(hosting: Hosting, world: World) -> list[HostedPartition]:
     deleted = [each for each in opened.partitions if each not in found]  # meanwhile
     await shared(close_each, deleted, world)
     return found
+
+
+def _begin_anew(hosting: Hosting, places: Iterable[tuple[str, int]]) -> None:
+    for name, number in places:
+        try:
+            hosting.begin_anew(name, number)
+        except StorageFault as fault:
+            log.error("%s/%d cannot be copied anew: %s", name, number, fault)  # noqa: TRY400 - the fault says where
+        else:
+            log.error("%s/%d is copied anew; what was left of it is kept beside it", name, number)
 
 
 async def wake(partitions: Iterable[HostedPartition], hosting: Hosting, world: World) -> None:

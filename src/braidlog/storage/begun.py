@@ -55,6 +55,11 @@ class BegunEpochs:
     def faults(self) -> dict[str, str]:
         return self._slots.faults
 
+    @property
+    def latest(self) -> int:
+        """The number of the last save: a partition that is made now has seen all up to it, and none of them is about it."""
+        return self._number
+
     def of(self, identity: Identity) -> Begun | None:
         return self._records.get(identity)
 

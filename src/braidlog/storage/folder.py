@@ -12,6 +12,7 @@ it is taken apart. A name never becomes a path; folders are numbered.
              topics/00000001/topic.a .b   name, id, settings, partitions
                             /0000/        partition 0 (storage/partition.py), if it is held here
                             /0000/*.damaged   of a copy that was given up for another node's (storage/restart.py): never removed
+                            /0000.<time>.damaged   one that could not be opened, and was copied anew: never removed
                             /0000.gone    one that is held no more: removed at the latest when the folder is opened
              topics/00000002.new          a creation that was never finished: removed when the folder is opened
              topics/00000003.gone         a deletion that was never finished: likewise
@@ -32,9 +33,10 @@ from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.begun import BegunEpochs
 from braidlog.storage.compaction import Rewriter
+from braidlog.storage.creation import create_partition
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, join, parent
-from braidlog.storage.head import Identity
+from braidlog.storage.head import DAMAGED, Identity, is_damaged_copy
 from braidlog.storage.key_rewriting import KeyRewriting
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import OPEN_FILES_MAX, FilePool
@@ -313,7 +315,8 @@ class DataFolder:
 
     def _create_partition(self, place: str, meta: TopicMeta, partition: int) -> None:
         identity = Identity(bytes.fromhex(meta.topic_id), partition)
-        PartitionLog.create(self._disk, place, identity, meta.settings, self.pool, now_ms=self._clock.now_ms())
+        now_ms, begun = self._clock.now_ms(), self._begun.latest
+        create_partition(self._disk, place, identity, meta.settings, self.pool, now_ms=now_ms, begun=begun)
 
     def _save_meta(self, folder: str, meta: TopicMeta) -> None:
         slots = SlotPair(self._disk, folder, "topic", TOPIC_MAGIC)
@@ -364,6 +367,17 @@ class DataFolder:
             self._begun.forget(Identity(bytes.fromhex(meta.topic_id), each))
             self._remove_partition(join(folder, f"{each:04d}"))
         return meta
+
+    def begin_anew(self, name: str, partition: int) -> None:
+        """Make an empty partition in place of one that cannot be opened, or is lost; what is left of it is kept, once for each
+        partition. A crash in between leaves one that is lost."""
+        folder, meta = self._find(name)
+        place = join(folder, f"{partition:04d}")
+        if self._disk.exists(place):
+            self._disk.rename(place, f"{place}.{self._clock.now_ms()}{DAMAGED}")
+        self._add_partitions(folder, meta, [partition])
+        for older in [each for each in self._disk.names(folder) if is_damaged_copy(each, partition)][:-1]:
+            self._remove_tree(join(folder, older))
 
     def _remove_partition(self, place: str) -> None:
         """Renamed first: a half-removed one must not be taken for a partition."""

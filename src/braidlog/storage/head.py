@@ -79,6 +79,11 @@ class BadHead(Exception):  # noqa: N818 - a finding, like BadBatch
         self.kind = kind
 
 
+def is_damaged_copy(name: str, partition: int) -> bool:
+    """Whether a folder beside a partition's is what was kept of it."""
+    return name.startswith(f"{partition:04d}.") and name.endswith(DAMAGED)
+
+
 def log_name(base_offset: int) -> str:
     return f"{base_offset:020d}{LOG}"
 

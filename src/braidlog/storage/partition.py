@@ -28,14 +28,14 @@ from braidlog.model.settings import TopicSettings
 from braidlog.storage.begun import Begun
 from braidlog.storage.chain import SegmentChain
 from braidlog.storage.checking import CheckBudget
-from braidlog.storage.checkpoints import STATE_MAGIC, Checkpoints
+from braidlog.storage.checkpoints import Checkpoints
 from braidlog.storage.damage import Damage
 from braidlog.storage.durability import Durability
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk
 from braidlog.storage.fitting import fit
 from braidlog.storage.gate import Gate
-from braidlog.storage.head import Identity, SegmentHead
+from braidlog.storage.head import Identity
 from braidlog.storage.pool import FilePool
 from braidlog.storage.produced import check_produced
 from braidlog.storage.reading import Reader
@@ -43,8 +43,7 @@ from braidlog.storage.recovered import Recovered
 from braidlog.storage.recovery import Recovery
 from braidlog.storage.rest import Rest, rest_of
 from braidlog.storage.segment import FileSlice, Segment
-from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import PartitionState, Restart, StateImage, encode_image
+from braidlog.storage.state import PartitionState, Restart, StateImage
 from braidlog.storage.transactions import Aborted
 from braidlog.storage.walk import Found
 from braidlog.storage.writing import Appended, Writer
@@ -55,7 +54,7 @@ FIRST_EPOCH = 0
 
 
 class PartitionLog:
-    """Open one with `PartitionLog(...)`, make one with `PartitionLog.create`. Safe to share between threads."""
+    """Open one with `PartitionLog(...)`, make one with `create_partition`. Safe to share between threads."""
 
     def __init__(
         self,
@@ -92,20 +91,6 @@ class PartitionLog:
         self._writer = Writer(self._gate, self._chain, self._state, self._checkpoints, self._durability)
         if not self._gate.closed:
             self._pool.enlist(self)
-
-    @classmethod
-    def create(
-        cls, disk: Disk, folder: str, identity: Identity, settings: TopicSettings, pool: FilePool, *, now_ms: int
-    ) -> None:
-        """Make the folder of a new, empty partition. The caller syncs the folder above it."""
-        disk.make_folder(folder)
-        head = SegmentHead(identity, 0, now_ms, 0)
-        segment = Segment.create(disk, folder, head, pool, settings.index_interval_bytes)
-        segment.sync_file()
-        segment.retire()
-        slots = SlotPair(disk, folder, "state", STATE_MAGIC)
-        slots.save(encode_image(StateImage(start_offset=0, end_offset=0)), copies=2)
-        disk.sync_folder(folder)
 
     # -- what is there ---------------------------------------------------------------------------------------
 

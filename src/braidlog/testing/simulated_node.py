@@ -22,6 +22,7 @@ from braidlog.replication import swim
 from braidlog.replication.messages import Assigned, ChangeRefused, Tick
 from braidlog.replication.ready import Proposal, ProposeChange, Resign, TellEnd
 from braidlog.replication.registration import Life, Registration, remembered
+from braidlog.storage.creation import create_partition
 from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
@@ -176,7 +177,7 @@ class SimulatedNode:
         settings = self.universe.mix.settings
         if not self.disk.exists(folder):  # it has its name once it is whole, as in a data folder
             building = f"{folder}-new-{self.life}"
-            PartitionLog.create(self.disk, building, identity, settings, self._pool, now_ms=self.world.now_ms())
+            create_partition(self.disk, building, identity, settings, self._pool, now_ms=self.world.now_ms())
             self.disk.rename(building, folder)
             self.disk.sync_folder("/")
         return PartitionLog(self.disk, folder, identity, settings, self._pool)

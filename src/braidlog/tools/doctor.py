@@ -28,7 +28,7 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.storage.files import OsDisk, join
-from braidlog.storage.head import DAMAGED
+from braidlog.storage.head import DAMAGED, is_damaged_copy
 from braidlog.storage.restart import set_aside_names
 from braidlog.tools.findings import Severity
 from braidlog.tools.inspect import segment_bytes
@@ -218,6 +218,9 @@ def _set_aside(layout: Layout, data_dir: str) -> Iterator[Finding]:
 
 def _has_damaged_copy(layout: Layout, place: TopicPlace, number: int) -> bool:
     try:
+        beside = layout.disk.names(join(layout.path, place.label))
+        if any(is_damaged_copy(name, number) for name in beside):
+            return True
         return bool(set_aside_names(layout.disk.names(layout.partition_folder(place, number))))
     except StorageFault:
         return False  # `_damage` says what is wrong with it
