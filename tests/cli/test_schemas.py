@@ -24,6 +24,8 @@ from braidlog.client.drivers.cluster import ClusterEvent, ClusterPartition, Part
 from braidlog.client.drivers.contract import AccessRule
 from braidlog.model.record_json import RecordInput, RecordJson
 from braidlog.tools.clicks import Click
+from braidlog.tools.keyvalue.findings import StoreReport
+from braidlog.tools.keyvalue.repair import StoreRepairPlan, StoreRepairReport
 
 GENERATED: dict[str, Any] = {
     "bench": Measurement,
@@ -43,6 +45,9 @@ GENERATED: dict[str, Any] = {
     "group-list": list[GroupRow],
     "group-reset": ResetReport,
     "health": Readiness,
+    "kv-repair": StoreRepairReport,
+    "kv-repair-plan": StoreRepairPlan,
+    "kv-verify": StoreReport,
     "record": RecordJson,
     "record-input": RecordInput,
     "rule-list": list[AccessRule],

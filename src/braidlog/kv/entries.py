@@ -47,6 +47,7 @@ _pack_u32 = _U32.pack
 ENTRY_BYTES_MIN = _ENTRY_HEAD.size + 2 * _U32.size
 ENTRY_BYTES_MAX = ENTRY_BYTES_MIN + KV_KEY_BYTES_MAX + KV_COLLECTION_BYTES_MAX
 WINDOW_BYTES = 1024 * 1024
+_OP_AT = 12
 
 
 class Op(IntEnum):
@@ -118,6 +119,35 @@ def walk_entries(file: File, start: int, end: int, wall_ms: int) -> Iterator[Ent
         wall_ms = entry.wall_ms
         yield entry
         position = entry.end
+
+
+def is_entry(data: bytes, at: int) -> bool:
+    """Whether a whole entry begins at `at`."""
+    size = _size_at(data, at)
+    if size is None or at + size > len(data):
+        return False
+    try:
+        _entry_at(data, at, size, at)
+    except BadEntry:
+        return False
+    return True
+
+
+def following_entry(data: bytes, at: int) -> int:
+    """Where the next whole entry begins after the damaged one at `at`; the end of `data` if there is none.
+
+    By the damaged one's own lengths if they lead to one. Else it is searched for; values are bytes, too, and may look like one.
+    """
+    size = _size_at(data, at)
+    if size is not None and (at + size == len(data) or is_entry(data, at + size)):
+        return at + size
+    tries = range(at + 1, len(data) - ENTRY_BYTES_MIN + 1)
+    return next((each for each in tries if data[each + _OP_AT] in OPS and is_entry(data, each)), len(data))
+
+
+def key_of_entry(data: bytes, at: int) -> bytes:
+    """What an entry that may be damaged says is its key."""
+    return data[at + _ENTRY_HEAD.size : at + _ENTRY_HEAD.size + int.from_bytes(data[at + 13 : at + 15], "big")]
 
 
 def _size_at(window: bytes, at: int) -> int | None:

@@ -160,16 +160,16 @@ def _read_keys(file: File, put: Callable[[bytes, Value, int], None]) -> None:
     position, size, count, is_last = DATA_START, file.size(), 0, False
     payload = b""
     while not is_last:
-        payload, position, is_last = _read_block(file, position, size)
+        payload, position, is_last = read_block(file, position, size)
         if not is_last:
-            for key, value, deadline in _keys_in(payload):
+            for key, value, deadline in keys_in(payload):
                 put(key, value, deadline)
                 count += 1
     if position != size or _COUNT.unpack(payload)[0] != count:
         raise ProtocolError(f"{count} keys in {position} of {size} bytes are not what its end says")
 
 
-def _read_block(file: File, position: int, size: int) -> tuple[bytes, int, bool]:
+def read_block(file: File, position: int, size: int) -> tuple[bytes, int, bool]:
     """The payload of the block at `position`, where it ends, and whether it is the last."""
     head = file.read_at(_BLOCK.size, position)
     if len(head) < _BLOCK.size:
@@ -186,7 +186,8 @@ def _read_block(file: File, position: int, size: int) -> tuple[bytes, int, bool]
     return payload, end, is_last
 
 
-def _keys_in(payload: bytes) -> Iterator[tuple[bytes, Value, int]]:
+def keys_in(payload: bytes) -> Iterator[tuple[bytes, Value, int]]:
+    """The keys of a block, with value and deadline."""
     position = 0
     while position < len(payload):
         code, key_length = _KEY.unpack_from(payload, position)

@@ -60,6 +60,7 @@ class Layout:
         self.findings: list[Finding] = []
         self.bad_folder_slots: list[str] = []
         self.is_identity_lost = False
+        self.folder_id = ""
         self.cluster = ""
         """The cluster to which the folder belongs; empty: to none."""
         self.leftovers: list[str] = []
@@ -91,7 +92,7 @@ class Layout:
         if slots:
             try:
                 identity = msgspec.json.decode(slots[0].payload, type=FolderIdentity)
-                self.cluster = identity.cluster
+                self.folder_id, self.cluster = identity.folder_id, identity.cluster
                 other = identity.format != FORMAT
                 why = f"the folder has format {identity.format}, this version reads {FORMAT}" if other else None
             except msgspec.MsgspecError as error:

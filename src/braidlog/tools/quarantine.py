@@ -45,7 +45,7 @@ def keep_bytes(disk: Disk, data_folder: str, stem: str, source: File, report: Qu
         name = stem if copy == 0 else f"{stem}.{copy}"
         path = join(folder, name + ".json")
         if not disk.exists(path):
-            _copy(disk, join(folder, name + ".bin"), source, report)
+            _copy(disk, join(folder, name + ".bin"), source, report.position, report.end)
             disk.sync_folder(folder)
             _write(disk, path, msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
             disk.sync_folder(folder)
@@ -71,13 +71,22 @@ def _is_same(disk: Disk, path: str, report: QuarantineReport) -> bool:
     return earlier.sha256 == report.sha256 and earlier.end - earlier.position == report.end - report.position
 
 
-def _copy(disk: Disk, path: str, source: File, report: QuarantineReport) -> None:
+def copy_file(disk: Disk, path: str, copy: str) -> None:
+    """Make a file durable in another place, but for its name there."""
+    source = disk.open(path, writable=False)
+    try:
+        _copy(disk, copy, source, 0, source.size())
+    finally:
+        source.close()
+
+
+def _copy(disk: Disk, path: str, source: File, position: int, end: int) -> None:
     if disk.exists(path):
         disk.remove(path)
     file = disk.create(path)
     try:
-        for at in range(report.position, report.end, _CHUNK_BYTES):
-            file.write_at(source.read_at(min(_CHUNK_BYTES, report.end - at), at), at - report.position)
+        for at in range(position, end, _CHUNK_BYTES):
+            file.write_at(source.read_at(min(_CHUNK_BYTES, end - at), at), at - position)
         file.sync()
     finally:
         file.close()

@@ -32,6 +32,8 @@ _KEYS = "braidlog.cli.kv.keys"
         "stats": ("braidlog.cli.kv.node:stats", "Counts of the node."),
         "memory": ("braidlog.cli.kv.node:memory", "What the keys take."),
         "snapshot": ("braidlog.cli.kv.node:snapshot", "Write everything to one file."),
+        "verify": ("braidlog.cli.kv.offline:verify", "Read every byte of a stopped node's store; say what is lost."),
+        "repair": ("braidlog.cli.kv.offline:repair", "Make a damaged store whole; set the old files aside."),
     },
     epilog="""\b
 Example:
