@@ -1,8 +1,8 @@
 """What a dialect says of itself, once: everything that lists dialects reads this.
 
 A package `wire/<name>/` declares `DIALECT` in its `__init__.py`, which imports nothing else of the dialect: listing all of them
-must cost next to nothing. One that declares none is spoken between nodes, and not by clients. The other parts of a dialect are
-found by their place and name, when they are first asked for:
+must cost next to nothing. One that is spoken between nodes, and not by clients, declares `BETWEEN_NODES` instead. The other
+parts of a dialect are found by their place and name, when they are first asked for:
 
     wire/<name>/operations.py      OPERATIONS, SECRETS    what can be asked, what no log shows
     wire/<name>/observer.py        class <Name>Observer   what the wire tools see of a conversation
@@ -80,6 +80,15 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
 def dialects() -> dict[str, Dialect]:
     """All of them by name: the packages of `braidlog.wire` that declare one."""
-    names = sorted(each.name for each in pkgutil.iter_modules(braidlog.wire.__path__) if each.ispkg)
-    packages = {name: import_module(f"braidlog.wire.{name}") for name in names}
-    return {name: package.DIALECT for name, package in packages.items() if hasattr(package, "DIALECT")}
+    return _declared("DIALECT")
+
+
+def watched() -> dict[str, Dialect]:
+    """Those that the wire tools can read: of clients, and between nodes."""
+    return dialects() | _declared("BETWEEN_NODES")
+
+
+def _declared(name: str) -> dict[str, Dialect]:
+    packages = sorted(each.name for each in pkgutil.iter_modules(braidlog.wire.__path__) if each.ispkg)
+    found = {each: getattr(import_module(f"braidlog.wire.{each}"), name, None) for each in packages}
+    return {each: dialect for each, dialect in found.items() if dialect is not None}

@@ -17,7 +17,7 @@ import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Inbox
-from braidlog.wire.dialect import Secrets, dialects
+from braidlog.wire.dialect import Secrets, watched
 
 ASKED_MAX: Final = 65_536
 """Questions without an answer that are remembered; of more, the oldest are forgotten."""
@@ -98,7 +98,7 @@ class LengthPrefixed(Observer):
 
 def observer_class(dialect: str) -> type[Observer]:
     """A dialect's observer is imported when it is first asked for."""
-    found: type[Observer] = dialects()[dialect].part(f"braidlog.wire.{dialect}.observer", "Observer")
+    found: type[Observer] = watched()[dialect].part(f"braidlog.wire.{dialect}.observer", "Observer")
     return found
 
 

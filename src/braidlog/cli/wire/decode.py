@@ -18,7 +18,7 @@ from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import fields_text, hex_pairs, hex_rows, message_object
 from braidlog.tools.wire.transcript import ARROWS
 from braidlog.wire.cursus import DIALECT as CURSUS
-from braidlog.wire.dialect import dialects
+from braidlog.wire.dialect import watched
 from braidlog.wire.observer import Side
 
 _AROUND_BYTES = 8
@@ -129,7 +129,7 @@ def _write_capture(path: str, captured: list[Decoded]) -> None:
                     opened.add(found.connection)
                     client = Address(*found.client) if found.client else Address("127.0.0.1", 49_152 + len(opened))
                     server = (
-                        Address(*found.server) if found.server else Address("127.0.0.1", dialects()[found.dialect].port)
+                        Address(*found.server) if found.server else Address("127.0.0.1", watched()[found.dialect].port)
                     )
                     writer.open(found.connection, client, server, found.time_ns)
                 writer.write(found.connection, found.seen.side, found.seen.data, found.time_ns + number)

@@ -12,9 +12,9 @@ import click
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.tools.wire.faults import Splitter
 from braidlog.tools.wire.pcapng import Address
-from braidlog.wire.dialect import dialects
+from braidlog.wire.dialect import watched
 
-DIALECTS: Final = click.Choice(sorted(dialects()))
+DIALECTS: Final = click.Choice(sorted(watched()))
 FILE_BYTES_MAX: Final = 1024 * 1024 * 1024
 
 
@@ -27,11 +27,11 @@ class AddressType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # 
         if not isinstance(value, str):
             return value
         scheme, slashes, rest = value.rpartition("://")
-        if slashes and scheme not in dialects():
-            self.fail(f"unknown protocol {scheme!r}; supported: {', '.join(sorted(dialects()))}", param, ctx)
+        if slashes and scheme not in watched():
+            self.fail(f"unknown protocol {scheme!r}; supported: {', '.join(sorted(watched()))}", param, ctx)
         host, colon, port = rest.rstrip("/").rpartition(":")
         if not colon and slashes:
-            host, port = port, str(dialects()[scheme].port)
+            host, port = port, str(watched()[scheme].port)
         if not port.isdigit() or int(port) > 65535:
             self.fail(f"{value!r} is not host:port", param, ctx)
         return scheme or None, Address(host.strip("[]") or "127.0.0.1", int(port))

@@ -51,7 +51,7 @@ class _Conversation(asyncio.Protocol):
     """Frames in and out of one socket."""
 
     def __init__(self) -> None:
-        self._connection = PeerConnection()
+        self._connection = PeerConnection(m.GOSSIP)
         self.transport: asyncio.Transport | None = None
         self.certified: str | None = None
         self.is_tls = False

@@ -14,7 +14,7 @@ from braidlog.tools.wire.script import Expect, Send, read_script
 from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.sending import written
 from braidlog.tools.wire.watcher import Watcher
-from braidlog.wire.dialect import dialects
+from braidlog.wire.dialect import watched
 from braidlog.wire.observer import Side
 
 _HEX: Final = re.compile(rb"\s*(?:[0-9A-Fa-f]{2}\s*)+")
@@ -103,7 +103,7 @@ def _bytes_of(step: Send | Expect) -> bytes:
 
 
 def _captured(data: bytes, dialect: str | None, port: int | None) -> Iterator[Decoded]:
-    known = {each.port: name for name, each in dialects().items()}
+    known = {each.port: name for name, each in watched().items()}
     watchers: dict[str, Watcher] = {}
     for segment in segments_of(data, port):
         watcher = watchers.get(segment.connection)

@@ -23,7 +23,7 @@ from braidlog.tools.wire.script import Case, Expect, ExpectClose, ExpectNothing,
 from braidlog.tools.wire.seen import Seen
 from braidlog.tools.wire.shown import ROW_BYTES, hex_pairs, sentence
 from braidlog.tools.wire.watcher import Watcher
-from braidlog.wire.dialect import dialects
+from braidlog.wire.dialect import watched
 from braidlog.wire.observer import Side
 
 RECEIVE_BYTES: Final = 64 * 1024
@@ -299,7 +299,7 @@ def written(items: Sequence[Item], line: int) -> bytes:
 
 
 def _identity(seen: Seen, dialect: str) -> str:
-    return str(seen.head.get(dialects()[dialect].request_id or "", ""))
+    return str(seen.head.get(watched()[dialect].request_id or "", ""))
 
 
 def _told_apart(wanted: Seen, found: Seen, watcher: Watcher) -> str | None:

@@ -15,7 +15,7 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.inbox import Buffer, Inbox
 from braidlog.tools.wire.seen import Seen, conceal, see
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.dialect import dialects
+from braidlog.wire.dialect import watched
 from braidlog.wire.observer import Fault, Observer, Reading, Side, fault_of, hidden_text, observer_class
 from braidlog.wire.preamble import WORD, Introduction, Preamble
 
@@ -43,7 +43,7 @@ class Watcher:
     def __init__(self, dialect: str, keep_bytes_max: int = KEEP_BYTES_MAX) -> None:
         self.dialect = dialect
         self._observer: Observer = observer_class(dialect)()
-        self._secrets = dialects()[dialect].secrets
+        self._secrets = watched()[dialect].secrets
         self._keep_bytes_max = keep_bytes_max
         self._streams = {side: _Stream() for side in Side}
         self._preamble: Preamble | None = Preamble()

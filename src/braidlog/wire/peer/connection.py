@@ -2,7 +2,7 @@
 
 Knows: headers, and that there is nothing to be said to who sends anything else. Refuses to know: what a message leads to.
 Invariants: peer bytes never raise; the same bytes, however cut, give the same messages; a stray frame of another protocol fails
-at its first byte; a length is believed only if it is the one that the type has.
+at its first byte; a length is believed only if its type can have it, and a type only if it is spoken on this connection.
 
     ┌──────────┬───────────┬────────┬────────────────┬──────────────────┐
     │ BEE5  2  │ version 1 │ type 1 │ sender UUID 16 │ payload length 4 │ payload …
@@ -10,13 +10,15 @@ at its first byte; a length is believed only if it is the one that the type has.
 """
 
 import struct
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
+from braidlog.codec.cursor import Reader
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, NeedData, Receiver, Refused
-from braidlog.wire.peer.messages import BY_KIND, BY_NUMBER, Ack, Message
+from braidlog.wire.peer.messages import BY_KIND, BY_NUMBER, Ack, Message, Row
 
 MAGIC: Final = b"\xbe\xe5"
 VERSION: Final = 1
@@ -34,7 +36,14 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
 
 class PeerConnection(Receiver):
-    """Both ends are the same. `Refused` always closes: a node that talks nonsense is asked again on a fresh connection."""
+    """Both ends are the same. `Refused` always closes: a node that talks nonsense is asked again on a fresh connection.
+
+    `spoken`: the types that may come here; others are as unknown as if there were none.
+    """
+
+    def __init__(self, spoken: Collection[int] = BY_NUMBER.keys()) -> None:
+        super().__init__()
+        self._spoken = spoken
 
     def next_event(self) -> Frame | Refused | NeedData:
         if self._closed:
@@ -47,38 +56,48 @@ class PeerConnection(Receiver):
 
     def _next(self) -> Frame | NeedData:
         begun = self._inbox.peek(min(len(self._inbox), 4)) or b""
-        _check_begin(begun)
+        check_begin(begun, self._spoken)
         head = self._inbox.peek(HEADER_BYTES)
         if head is None:
             return NEED_DATA
         _, _, number, sender, size = HEADER.unpack(head)
         row = BY_NUMBER[number]
-        if size != row.layout.size:
-            raise ProtocolError(f"a {row.name} has {row.layout.size} bytes, not {size}", 20)
+        check_size(row, size)
         frame = self._inbox.take(HEADER_BYTES + size)
-        if frame is None:
-            return NEED_DATA
-        message = row.kind(*row.layout.unpack_from(frame, HEADER_BYTES))
-        if isinstance(message, Ack):
-            _check_flags(frame, message)
-        return Frame(sender, message)
+        return NEED_DATA if frame is None else Frame(sender, read_message(row, frame))
 
 
-def _check_begin(begun: bytes) -> None:
+def check_begin(begun: bytes, spoken: Collection[int]) -> None:
     """Magic, version and type, as far as they are there."""
     for position, (wanted, found) in enumerate(zip(_BEGIN, begun, strict=False)):
         if wanted != found:
             what = "version" if position == 2 else "magic"
             raise ProtocolError(f"the {what} of a node's message: byte {position} is {found:#04x}", position)
-    if len(begun) > 3 and begun[3] not in BY_NUMBER:
-        raise ProtocolError(f"nodes have no message of type {begun[3]:#04x}", 3)
+    if len(begun) > 3 and begun[3] not in spoken:
+        raise ProtocolError(f"nodes have no message of type {begun[3]:#04x} here", 3)
+
+
+def check_size(row: Row, size: int) -> None:
+    """Before anything is awaited."""
+    if not row.bytes_min <= size <= row.bytes_max:
+        allowed = f"{row.bytes_min}" if row.bytes_min == row.bytes_max else f"{row.bytes_min} to {row.bytes_max}"
+        raise ProtocolError(f"a {row.name} has {allowed} bytes, not {size}", 20)
+
+
+def read_message(row: Row, frame: bytes) -> Message:
+    """What a whole frame says. Positions of faults count from its first byte."""
+    reader = Reader(frame, HEADER_BYTES)
+    message = row.kind(*[kind.read(reader, name) for name, kind in row.fields])
+    if reader.left:
+        raise ProtocolError(f"{reader.left} bytes follow a {row.name}", reader.position)
+    if isinstance(message, Ack):
+        _check_flags(frame, message)
+    return message
 
 
 def _check_flags(frame: bytes, ack: Ack) -> None:
-    if max(frame[-2:]) > 1 or (ack.is_alive and ack.is_refused):
-        raise ProtocolError(
-            "a witness says 0 or 1, and not both that a node lives and that nobody listens", len(frame) - 2
-        )
+    if ack.is_alive and ack.is_refused:
+        raise ProtocolError("a witness does not say both that a node lives and that nobody listens", len(frame) - 2)
 
 
 def write(sender: bytes, message: Message) -> bytes:
@@ -87,7 +106,7 @@ def write(sender: bytes, message: Message) -> bytes:
     if len(sender) != UUID_BYTES:
         raise ValueError(f"a node's id has {UUID_BYTES} bytes, not {len(sender)}")
     try:
-        payload = row.layout.pack(*msgspec.structs.astuple(message))
-    except struct.error as error:
-        raise ValueError(f"{message} cannot be said: {error}") from error
+        payload = b"".join(kind.write(getattr(message, name)) for name, kind in row.fields)
+    except (struct.error, ValueError) as error:
+        raise ValueError(f"{row.name} cannot be said: {error}") from error
     return HEADER.pack(MAGIC, VERSION, row.number, sender, len(payload)) + payload

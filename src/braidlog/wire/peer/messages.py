@@ -3,10 +3,15 @@
 Knows: what each says. Refuses to know: headers (`connection.py`), and what a node does about any of it.
 """
 
-import struct
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 import msgspec
+
+from braidlog.codec.cursor import Reader
+from braidlog.codec.errors import ProtocolError
+from braidlog.model.limits import KV_COLLECTION_BYTES_MAX, KV_KEY_BYTES_MAX
+from braidlog.wire.fields import I64, TEXT, U8, U16, U32, U64, Kind, Layout
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -54,29 +59,284 @@ class Leave(Message, frozen=True):
     incarnation: int
 
 
+# -- keys and values ---------------------------------------------------------------------------------------------
+
+
+class Forward(Message, frozen=True):
+    """A client's request, from the node that it reached to the one with the key. Answered by `Answer` or `TopologyChanged`."""
+
+    request: int
+    """The sender's own number; the answer has it, too."""
+    command: int
+    """As in the client's header, and so is the body."""
+    consistency: int
+    hops: int
+    """How many nodes have handed it on, the sender included."""
+    stamp: bytes
+    """The sender's clock."""
+    principal: str
+    body: bytes
+
+
+class Answer(Message, frozen=True):
+    """What the client is to be told, as in the header and body of its answer."""
+
+    request: int
+    status: int
+    body: bytes
+
+
+class TopologyChanged(Message, frozen=True):
+    """It was handed on often enough, and the key is not here: nothing was done. `epoch` is that of the metadata known here."""
+
+    request: int
+    epoch: int
+
+
+class Replicate(Message, frozen=True):
+    """A change that was cut from a log, and is not to be lost. Answered by `Replicated`, once it is settled."""
+
+    request: int
+    slot: int
+    operation: int
+    stamp: bytes
+    ttl_seconds: int
+    origin_epoch: int
+    """Where it was written first: ..."""
+    origin_offset: int
+    """... its name for ever."""
+    key: bytes
+    argument: bytes
+
+
+class Replicated(Message, frozen=True):
+    """`is_settled`: it is committed here, or something newer is. Else the sender keeps it, and asks no more."""
+
+    request: int
+    is_settled: bool
+
+
+class SyncRequest(Message, frozen=True):
+    """Are these leaves of a slot's tree, as it was at an offset of its log, the same at the leader?
+
+    Answered by `SyncOk`, or by any number of `SyncDiff` and a `SyncEnd`.
+    """
+
+    slot: int
+    epoch: int
+    offset: int
+    first_leaf: int
+    next_leaf: int
+    digest: int
+
+
+class SyncOk(Message, frozen=True):
+    slot: int
+    epoch: int
+    offset: int
+    first_leaf: int
+    next_leaf: int
+
+
+class SyncDiff(Message, frozen=True):
+    """A key of a leaf that differs, as the leader has it after `offset`."""
+
+    slot: int
+    epoch: int
+    offset: int
+    stamp: bytes
+    """Of its last change."""
+    deadline_ms: int
+    kind: int
+    key: bytes
+    value: bytes
+
+
+class Verdict(IntEnum):
+    """What comes of a comparison that did not find the same."""
+
+    NARROWER = 1
+    """Several leaves: ask about parts of them."""
+    TOLD = 2
+    """One leaf: all of its keys have been told."""
+    UNKNOWN = 3
+    """The leader does not know the tree of that offset (any more)."""
+
+
+class SyncEnd(Message, frozen=True):
+    """These leaves differ. Of one leaf: these were all of its keys, `keys` of them, as they are after `offset`."""
+
+    slot: int
+    epoch: int
+    offset: int
+    first_leaf: int
+    next_leaf: int
+    keys: int
+    verdict: Verdict
+
+
+# -- the table ---------------------------------------------------------------------------------------------------
+
+
+def _read_flag(reader: Reader, what: str) -> bool:
+    at = reader.position
+    if (found := reader.u8(what)) > 1:
+        raise ProtocolError(f"{what} is 0 or 1, not {found}", at)
+    return bool(found)
+
+
+def _read_verdict(reader: Reader, what: str) -> Verdict:
+    at = reader.position
+    found = reader.u8(what)
+    if found not in Verdict.__members__.values():
+        raise ProtocolError(f"{what} is no {found}", at)
+    return Verdict(found)
+
+
+def _short(label: str, bytes_min: int, bytes_max: int) -> Kind:
+    """Bytes with their length as u16."""
+
+    def read(reader: Reader, what: str) -> bytes:
+        at = reader.position
+        size = reader.u16(what)
+        if not bytes_min <= size <= bytes_max:
+            raise ProtocolError(f"{what} of {size} bytes, {bytes_min} to {bytes_max} are allowed", at)
+        return reader.take(size, what)
+
+    def write(value: bytes) -> bytes:
+        if not bytes_min <= len(value) <= bytes_max:
+            raise ValueError(f"{label} of {len(value)} bytes, {bytes_min} to {bytes_max} are allowed")
+        return U16.write(len(value)) + value
+
+    return Kind(f"u16 len + {label}", read, write, 2 + bytes_min, 2 + bytes_max)
+
+
+def _rest(bytes_max: int) -> Kind:
+    """All bytes that are left."""
+
+    def write(value: bytes) -> bytes:
+        if len(value) > bytes_max:
+            raise ValueError(f"{len(value)} bytes, {bytes_max} are allowed")
+        return value
+
+    return Kind("the rest", lambda reader, what: reader.take(reader.left, what), write, 0, bytes_max)
+
+
+def _write_stamp(stamp: bytes) -> bytes:
+    if len(stamp) != STAMP_BYTES:
+        raise ValueError(f"a stamp has {STAMP_BYTES} bytes, not {len(stamp)}")
+    return stamp
+
+
+def _read_principal(reader: Reader, what: str) -> str:
+    at = reader.position
+    found = reader.text16(what)
+    if reader.position - at > 2 + PRINCIPAL_BYTES_MAX:
+        raise ProtocolError(f"{what} of {reader.position - at - 2} bytes, {PRINCIPAL_BYTES_MAX} are allowed", at)
+    return found
+
+
+STAMP_BYTES: Final = 28
+PRINCIPAL_BYTES_MAX: Final = 1024
+FORWARD_BYTES_MAX: Final = 1024 * 1024
+"""Of a request that is handed on: as large as a client's may be."""
+ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
+FLAG: Final = Kind("u8", _read_flag, lambda flag: b"\1" if flag else b"\0", 1, 1)
+STAMP: Final = Kind(
+    "stamp", lambda reader, what: reader.take(STAMP_BYTES, what), _write_stamp, STAMP_BYTES, STAMP_BYTES
+)
+KEY: Final = _short("key", 1, KV_KEY_BYTES_MAX)
+PRINCIPAL: Final = Kind("str", _read_principal, TEXT.write, 2, 2 + PRINCIPAL_BYTES_MAX)
+VERDICT: Final = Kind("u8", _read_verdict, U8.write, 1, 1)
+_PLACE: Final = (("slot", U16), ("epoch", U32), ("offset", U64))
+_LEAVES: Final = (("first_leaf", U16), ("next_leaf", U16))
+
+
 class Row(NamedTuple):
-    """`layout`: the payload; it has these bytes and no others."""
+    """`fields`: the payload, in this order and nothing else."""
 
     number: int
     name: str
     kind: type[Message]
-    layout: struct.Struct
-    drawing: str
+    fields: Layout
+
+    @property
+    def bytes_min(self) -> int:
+        return sum(kind.bytes_min for _, kind in self.fields)
+
+    @property
+    def bytes_max(self) -> int:
+        return sum(kind.bytes_max for _, kind in self.fields)
+
+    @property
+    def drawing(self) -> str:
+        return ", ".join(f"{kind.label} `{name}`" for name, kind in self.fields)
 
 
+_WITNESSED: Final = (("by", U32), ("node", U32), ("incarnation", U64))
 OPERATIONS: Final = (
-    Row(0x01, "PING", Ping, struct.Struct(">Q"), "u64 `members_hash`"),
-    Row(0x02, "PONG", Pong, struct.Struct(">IQqQ"), "u32 `node`, u64 `incarnation`, i64 `wall_ms`, u64 `members_hash`"),
-    Row(0x03, "PING_REQ", PingRequest, struct.Struct(">IIQ"), "u32 `by`, u32 `node`, u64 `incarnation`"),
+    Row(0x01, "PING", Ping, (("members_hash", U64),)),
     Row(
-        0x04,
-        "ACK",
-        Ack,
-        struct.Struct(">IIQ??"),
-        "u32 `by`, u32 `node`, u64 `incarnation`, u8 `is_alive`, u8 `is_refused`",
+        0x02,
+        "PONG",
+        Pong,
+        (("node", U32), ("incarnation", U64), ("wall_ms", I64), ("members_hash", U64)),
     ),
-    Row(0x05, "LEAVE", Leave, struct.Struct(">IQ"), "u32 `node`, u64 `incarnation`"),
+    Row(0x03, "PING_REQ", PingRequest, _WITNESSED),
+    Row(0x04, "ACK", Ack, (*_WITNESSED, ("is_alive", FLAG), ("is_refused", FLAG))),
+    Row(0x05, "LEAVE", Leave, (("node", U32), ("incarnation", U64))),
+    Row(
+        0x11,
+        "FORWARD",
+        Forward,
+        (
+            ("request", U32),
+            ("command", U8),
+            ("consistency", U8),
+            ("hops", U8),
+            ("stamp", STAMP),
+            ("principal", PRINCIPAL),
+            ("body", _rest(FORWARD_BYTES_MAX)),
+        ),
+    ),
+    Row(0x12, "ANSWER", Answer, (("request", U32), ("status", U8), ("body", _rest(ANSWER_BYTES_MAX)))),
+    Row(0x13, "TOPOLOGY_CHANGED", TopologyChanged, (("request", U32), ("epoch", U64))),
+    Row(
+        0x14,
+        "REPLICATE",
+        Replicate,
+        (
+            ("request", U32),
+            ("slot", U16),
+            ("operation", U8),
+            ("stamp", STAMP),
+            ("ttl_seconds", U32),
+            ("origin_epoch", U32),
+            ("origin_offset", U64),
+            ("key", KEY),
+            ("argument", _rest(FORWARD_BYTES_MAX)),
+        ),
+    ),
+    Row(0x15, "REPLICATED", Replicated, (("request", U32), ("is_settled", FLAG))),
+    Row(0x21, "SYNC_REQ", SyncRequest, (*_PLACE, *_LEAVES, ("digest", U64))),
+    Row(0x22, "SYNC_OK", SyncOk, (*_PLACE, *_LEAVES)),
+    Row(
+        0x23,
+        "SYNC_DIFF",
+        SyncDiff,
+        (
+            *_PLACE,
+            ("stamp", STAMP),
+            ("deadline_ms", U64),
+            ("kind", U8),
+            ("key", KEY),
+            ("value", _rest(KV_COLLECTION_BYTES_MAX)),
+        ),
+    ),
+    Row(0x24, "SYNC_END", SyncEnd, (*_PLACE, *_LEAVES, ("keys", U32), ("verdict", VERDICT))),
 )
 """The high nibble is the group. 0x00 is nothing: memory that nobody wrote must not look like a message."""
 BY_NUMBER: Final = {row.number: row for row in OPERATIONS}
 BY_KIND: Final = {row.kind: row for row in OPERATIONS}
+GOSSIP: Final = frozenset(number for number in BY_NUMBER if number >> 4 == 0)
+"""What is said of who is alive. Small, all of it."""
