@@ -9,6 +9,7 @@ from tests.broker.node import Node
 from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, three_nodes
 
 from braidlog.cluster import events as e
+from braidlog.model.errors import NotLeaderError
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.replicas import Replica, ReplicaSet
 from braidlog.server.doors import make_adapter
@@ -314,10 +315,22 @@ def test_mayfly_sends_keys_to_the_node_that_keeps_them() -> None:
     adapter = make_adapter("mayfly", node.services)
     assert served(node, adapter, Request(1, mm.Get(b"k"))) == mm.Moved(*addresses(1)["mayfly"])
     node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
-    assert isinstance(served(node, adapter, Request(1, mm.Get(b"k"))), mm.TopologyChanged)
+    told = served(node, adapter, Request(1, mm.Get(b"k")))
+    assert isinstance(told, mm.TopologyChanged)
+    assert told.epoch == node.services.routing.epoch > 0
     named = {"mayfly": ("braid.example", 1)}
     node.services.metadata.change_alone([registered(1, 9, doors=named)])
     assert isinstance(served(node, adapter, Request(1, mm.Get(b"k"))), mm.TopologyChanged)
+
+
+def test_mayfly_sends_keys_to_the_leader_of_their_slot() -> None:
+    """Clients of version 2 follow; what those of version 1 ask is handed on, and so is nothing that they could read as MOVED."""
+    node = three_nodes(leader=3)
+    adapter = make_adapter("mayfly", node.services)
+    refused = NotLeaderError(TOPIC, 0, "node 3 leads it")
+    asked = Request(1, mm.Get(b"k"), version=2)
+    assert adapter.failure(asked, refused) == mm.Moved(*addresses(3)["mayfly"])
+    assert isinstance(adapter.failure(asked, NotLeaderError("nope", 0, "no such one")), mm.TopologyChanged)
 
 
 def test_rustlog_refuses_a_fetch_from_where_a_group_is() -> None:

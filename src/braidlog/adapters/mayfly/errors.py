@@ -84,15 +84,20 @@ STATUSES: Final[dict[Reason, Status]] = {
 }
 
 
-def failure(error: Exception, moved: Address | None = None) -> m.Failure | m.TopologyChanged | m.Moved:
-    """The answer to a request that could not be served; the node at `moved` can. A fault of the disk is a SERVER_ERROR."""
+def failure(
+    error: Exception, moved: Address | None = None, epoch: int | None = None
+) -> m.Failure | m.TopologyChanged | m.Moved:
+    """The answer to a request that could not be served; the node at `moved` can. A fault of the disk is a SERVER_ERROR.
+
+    `epoch`: of what this node knows of the others.
+    """
     if moved is not None and _is_address(moved[0]):
         return m.Moved(*moved)
     status = STATUSES[error.reason] if isinstance(error, BrokerError) else Status.SERVER_ERROR
     if status is Status.NOT_FOUND:
         return m.MISSING  # as short as it is frequent
     if status is Status.TOPOLOGY_CHANGED:
-        return m.TopologyChanged(message=str(error))
+        return m.TopologyChanged(epoch, str(error))
     return m.Failure(status, text_of(error))
 
 

@@ -15,7 +15,8 @@ from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, al
 from braidlog.broker.access.authorize import ANONYMOUS, Kind, Operation
 from braidlog.broker.keyvalue import operations as o
 from braidlog.broker.routing import Broker
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.address import Address
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import Burst, Request, write_request
@@ -247,12 +248,17 @@ class MayflyAdapter(ForwardingAdapter):
         return b"".join(write_request(each, 1) for each in request.requests)
 
     def failure(self, request: Request | Burst, error: Exception) -> m.Message | list[m.Message]:
-        routing, moved = self._services.routing, None
-        is_elsewhere = isinstance(error, BrokerError) and error.reason is Reason.NOT_COORDINATOR
-        if is_elsewhere and not self.forwards(request):
-            moved = routing.address(routing.coordinator, self.dialect)
-        answer = failure(error, moved)
+        moved = None if self.forwards(request) else self._serving(error)
+        answer = failure(error, moved, self._services.routing.epoch)
         return [answer] * len(request.ids) if isinstance(request, Burst) else answer
+
+    def _serving(self, error: Exception) -> Address | None:
+        """Where the node is that serves what was refused here, if it is known."""
+        routing = self._services.routing
+        if isinstance(error, NotLeaderError):
+            return routing.leader_address(error.topic, error.number, self.dialect)
+        is_coordinated = isinstance(error, BrokerError) and error.reason is Reason.NOT_COORDINATOR
+        return routing.address(routing.coordinator, self.dialect) if is_coordinated else None
 
 
 async def _require_authentication() -> m.Message:
