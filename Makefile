@@ -116,6 +116,9 @@ bench-kv: setup ## the key-value store against Redis, in one run
 	command -v redis-server >/dev/null || (apt-get update -qq && apt-get install -y -qq redis-server)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.kv $(BENCH)
 
+bench-kv-cluster: setup ## keys of three nodes against a Redis Cluster of six processes (Debian's redis-server), in one run; BENCH=--quick
+	$(BIN)/python -m benchmarks.kv_cluster $(BENCH)
+
 bench-log: setup ## the segment log against the disk it stands on (10 GB; BENCH="--gb 1" for less)
 	$(BIN)/python -m benchmarks.log $(BENCH)
 
@@ -167,4 +170,4 @@ interop-peer: setup ## the same checks against Apache Kafka itself: what fails t
 interop-cluster: setup ## Kafka's command-line tools, and franz-go, librdkafka and the Java client across a kill -9 of a leader, against three nodes
 	INTEROP=full $(BIN)/pytest tests/interop/cluster -n 0
 
-.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack nemesis spark-kill spark fuzz bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd etcd-clock pictures interop interop-peer interop-cluster
+.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack nemesis spark-kill spark fuzz bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kv-cluster bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd etcd-clock pictures interop interop-peer interop-cluster
