@@ -534,7 +534,13 @@ def test_a_copy_that_cannot_be_opened_is_set_aside_and_copied_anew() -> None:
     cluster.pass_time(1_000)
     assert (cluster[1].in_sync, node.values()) == ([1, 2, 3], [b"one"])
     assert node.hosting.offline == {}
-    assert [name for name in folders(node) if name.endswith(".damaged")] != []
+    assert node.hosting.set_aside == {"damaged": 0, "stray": 0}
+    node.hosting.count_set_aside()
+    assert node.hosting.set_aside == {"damaged": 1, "stray": 0}
+    (kept,) = [name for name in folders(node) if name.endswith(".damaged")]
+    disk.remove_folder(node.folder.partition_folder("a", 0)[:-4] + kept)
+    node.hosting.count_set_aside()
+    assert node.hosting.set_aside == {"damaged": 0, "stray": 0}, "somebody has removed it"
 
 
 def test_a_copy_begins_anew_only_if_others_have_all_of_it() -> None:

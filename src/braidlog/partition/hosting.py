@@ -20,6 +20,7 @@ from braidlog.replication.replicas import ReplicaSet
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.rest import Rest
+from braidlog.storage.set_aside import find_set_aside
 
 FEED_TOPIC = "__kv"
 PUBLISHED = frozenset({FEED_TOPIC})
@@ -59,6 +60,8 @@ class Hosting:
         self.offline: dict[tuple[str, int], StorageFault] = {}
         """Partitions that could not be opened, and why."""
         self._names_by_id: dict[str, str] = {}
+        self.set_aside = {"damaged": 0, "stray": 0}
+        """Copies and topics, as they were last counted."""
         self.node = node
         self.number = own_number(node)
         self.cluster: ClusterNode | None = None
@@ -82,13 +85,10 @@ class Hosting:
         """Folders of topics that could not be read when the node was started, and why."""
         return self._folder.broken_topics
 
-    def set_aside(self) -> dict[str, int]:
-        """What was put out of the way in this folder and is removed by a person alone: damaged copies, strange topics."""
-        logs = (each.open_log for each in self.opened())
-        return {
-            "damaged": sum(log is not None and bool(log.report.set_aside) for log in logs),
-            "stray": len(self._folder.strays),
-        }
+    def count_set_aside(self) -> None:
+        """On a thread: count what is put out of the way in this folder. A person removes it while the node runs."""
+        found = find_set_aside(self._folder.disk, self._folder.path)
+        self.set_aside = {"damaged": len(found.damaged), "stray": len(found.strays)}
 
     # -- topics ----------------------------------------------------------------------------------------------
 

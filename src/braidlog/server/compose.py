@@ -404,6 +404,7 @@ class Server:
             log.error("%s", trouble)
             return
         assert self.services is not None
+        await self.services.world.blocking(self.services.hosting.count_set_aside)
         await keep_up_partitions(self.services.hosting, self.services.world, self._tell_damages)
         await keep_up(self.services.journal.maintain, "the coordinator's log", self.services.world)
         for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):

@@ -100,7 +100,7 @@ class Reporter:
         partitions_there = sum(services.hosting.partition_count(name) for name in services.hosting.names())
         is_open = Counter(hosted.is_open for hosted in services.hosting.opened())
         syncs = added(self._syncs())
-        set_aside = services.hosting.set_aside()
+        set_aside = services.hosting.set_aside
         return r.Snapshot(
             taken_ms=self._clock.now_ms(),
             uptime_seconds=now - self._began,

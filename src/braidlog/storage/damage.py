@@ -95,8 +95,6 @@ class RecoveryReport(msgspec.Struct):
     walked_bytes: int = 0
     damages: list[Damage] = []
     """Things that cannot be put right without losing something: for `braid log repair` and its owner to decide."""
-    set_aside: list[str] = []
-    """Files of a damaged copy that was given up for another replica's: kept until a person removes them."""
 
     def forgive(self, fault: StorageFault) -> None:
         """What a clean stop left is durable: on a full disk it can be read, and the next write saves the state first."""

@@ -99,8 +99,6 @@ class DataFolder:
         self.rewriter: Rewriter = KeyRewriting
         """Who computes compactions."""
         self.notes: list[str] = []
-        self.strays: list[str] = []
-        """Folders that were set aside, for the metadata did not know them."""
         self.broken_topics: dict[str, str] = {}
         self._topics: dict[str, tuple[str, TopicMeta]] = {}
         self._fault: StorageFault | None = None
@@ -210,7 +208,6 @@ class DataFolder:
             self._disk.sync_folder(shelf)
         for name in self._disk.names(shelf) if self._disk.exists(shelf) else []:
             if name.endswith(STRAY):
-                self.strays.append(name)
                 self.notes.append(f"topics/{name}: set aside, for the metadata of this folder does not know it")
             elif name.endswith((_NEW, _GONE)):
                 self.notes.append(f"topics/{name}: a change that was never finished was undone or finished")
@@ -416,7 +413,6 @@ class DataFolder:
         with self._no_way_back():
             self._disk.rename(folder, folder + STRAY)
             self._disk.sync_folder(join(self.path, "topics"))
-        self.strays.append(folder.rpartition("/")[2] + STRAY)
 
     def rest_of(self, name: str, partition: int) -> Rest | None:
         """What a partition that was closed cleanly says without being opened; None if it has to be opened."""

@@ -428,7 +428,6 @@ class PartitionLog:
         self._state.is_alone = is_alone
         self._reader.renew(self._chain, self._state)
         self.report.damages.extend(recovered.report.damages)
-        self.report.set_aside = recovered.report.set_aside
 
     def advance_start(self, offset: int) -> int:
         """Delete the records below `offset`; return the new start. The start is durable before any file goes."""

@@ -42,7 +42,7 @@ from braidlog.storage.head import (
 from braidlog.storage.index import vouched_end
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovered import Auditor, Recovered
-from braidlog.storage.restart import Place, begin_anew, set_aside_names
+from braidlog.storage.restart import Place, begin_anew
 from braidlog.storage.rewrite import check_swap, finish_swap
 from braidlog.storage.segment import Segment, headers_from, remove_segment
 from braidlog.storage.slots import SlotPair
@@ -98,7 +98,6 @@ class Recovery:
     def run(self) -> Recovered:
         """Open the partition; a folder without a segment is refused."""
         found = self.look()
-        self.report.set_aside = set_aside_names(self._disk.names(self._folder))
         if not found.segments:
             raise StorageFault("no segment could be opened; the partition's data is gone", self._folder)
         if not self._read_only:

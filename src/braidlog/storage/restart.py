@@ -7,7 +7,6 @@ a damaged copy is kept until another one is, or a person removes it.
     00000000000000000042.log.1763298720000.damaged      a segment of a damaged copy that was set aside at that time (ms)
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from braidlog.model.settings import TopicSettings
@@ -73,11 +72,6 @@ def begin_anew(place: Place, restart: Restart, begun: int, *, read_only: bool) -
     return Anew(segment, image, changes)
 
 
-def set_aside_names(names: Sequence[str]) -> list[str]:
-    """The files of damaged copies."""
-    return [name for name in names if name.endswith(DAMAGED)]
-
-
 def _give_up(place: Place, restart: Restart) -> None:
     disk, names = place.disk, place.disk.names(place.folder)
     for suffix in _DERIVED + _RECORDS:
@@ -96,6 +90,6 @@ def _give_up(place: Place, restart: Restart) -> None:
 def _keep_newest(place: Place, created_ms: int) -> None:
     """One copy for each partition: the one before goes, or damage upon damage would fill the disk. After this one has its name:
     names of one folder become durable in the order in which they were changed."""
-    for name in set_aside_names(place.disk.names(place.folder)):
-        if not name.endswith(f".{created_ms}{DAMAGED}"):
+    for name in place.disk.names(place.folder):
+        if name.endswith(DAMAGED) and not name.endswith(f".{created_ms}{DAMAGED}"):
             place.disk.remove(join(place.folder, name))

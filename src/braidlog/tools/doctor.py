@@ -28,8 +28,8 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.storage.files import OsDisk, join
-from braidlog.storage.head import DAMAGED, is_damaged_copy
-from braidlog.storage.restart import set_aside_names
+from braidlog.storage.head import DAMAGED
+from braidlog.storage.set_aside import SetAside, find_set_aside
 from braidlog.tools.findings import Severity
 from braidlog.tools.inspect import segment_bytes
 from braidlog.tools.layout import Layout, TopicPlace
@@ -179,7 +179,7 @@ def _partitions(data_dir: str) -> Iterator[Finding]:
     for each in layout.findings:
         if each.severity is Severity.DAMAGE:
             yield Finding("partitions", Status.FAIL, f"{each.file}: {each.why}; {each.meaning}", stopped)
-    yield from _set_aside(layout, quoted)
+    yield from _set_aside(find_set_aside(disk, data_dir), quoted)
     readable = _readable(size for size, _, _ in places)
     damages = [(place, number, _damage(layout, place, number)) for _, place, number in places[:readable]]
     damaged = [(place.meta.name, number, why) for place, number, why in damages if why]
@@ -196,34 +196,15 @@ def _partitions(data_dir: str) -> Iterator[Finding]:
         yield Finding("partitions", Status.OK, f"{len(places)}, all whole")
 
 
-def _set_aside(layout: Layout, data_dir: str) -> Iterator[Finding]:
+def _set_aside(found: SetAside, data_dir: str) -> Iterator[Finding]:
     """What a node has put out of the way and never removes."""
-    damaged = [
-        f"{place.meta.name}/{number}"
-        for place in layout.topics
-        for number in place.meta.held
-        if _has_damaged_copy(layout, place, number)
-    ]
-    remedies = {
-        "damaged copies": f"find {data_dir} -name '*{DAMAGED}'",
-        "topics that are not in the metadata": data_dir,
-    }
-    for what, kept in zip(remedies, (damaged, layout.strays), strict=True):
+    wheres = {"damaged copies": f"find {data_dir} -name '*{DAMAGED}'", "topics that are not in the metadata": data_dir}
+    for what, kept in zip(wheres, found, strict=True):
         if kept:
             more = f" and {len(kept) - NAMED_MAX} more" if len(kept) > NAMED_MAX else ""
             detail = f"{len(kept)} {what}: {', '.join(kept[:NAMED_MAX])}{more}"
-            remedy = f"nobody but you removes them: look at them, then delete them ({remedies[what]})"
+            remedy = f"nobody but you removes them: look at them, then delete them ({wheres[what]})"
             yield Finding("set aside", Status.WARN, detail, remedy)
-
-
-def _has_damaged_copy(layout: Layout, place: TopicPlace, number: int) -> bool:
-    try:
-        beside = layout.disk.names(join(layout.path, place.label))
-        if any(is_damaged_copy(name, number) for name in beside):
-            return True
-        return bool(set_aside_names(layout.disk.names(layout.partition_folder(place, number))))
-    except StorageFault:
-        return False  # `_damage` says what is wrong with it
 
 
 def _readable(sizes: Iterable[int]) -> int:

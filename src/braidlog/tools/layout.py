@@ -64,8 +64,6 @@ class Layout:
         self.cluster = ""
         """The cluster to which the folder belongs; empty: to none."""
         self.leftovers: list[str] = []
-        self.strays: list[str] = []
-        """Folders of topics that the node's metadata does not know."""
         topics = join(path, "topics")
         if not disk.exists(path):
             raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{path} does not exist")
@@ -130,9 +128,7 @@ class Layout:
                 why = "a creation was not finished" if name.endswith(".new") else "a deletion was not finished"
                 self._find(Severity.NOTE, Kind.LEFTOVER, f"topics/{name}", why, "opening removes it")
             else:
-                is_stray = name.endswith(STRAY)
-                self.strays += [f"topics/{name}"] * is_stray
-                why = "set aside: not in the node's metadata" if is_stray else "not a topic's folder"
+                why = "set aside: not in the node's metadata" if name.endswith(STRAY) else "not a topic's folder"
                 self._find(Severity.NOTE, Kind.STRANGER, f"topics/{name}", why, "it is left alone")
         return sorted(places, key=lambda place: place.meta.name)
 

@@ -138,8 +138,12 @@ def test_doctor_names_what_was_set_aside(tmp_path: Path) -> None:
             log.create_topic(name, partitions=2)
     (tmp_path / "topics/00000001").rename(tmp_path / "topics/00000001.stray")
     (tmp_path / "topics/00000002/0001" / f"{0:020d}.log.1763298720000.damaged").write_bytes(b"x")
+    (tmp_path / "topics/00000002/0000.1763298720000.damaged").mkdir()
     damaged, stray, rest = tool._partitions(str(tmp_path))
-    assert (damaged.status, damaged.detail) == ("warn", "1 damaged copies: whole/1")
+    assert (damaged.status, damaged.detail) == (
+        "warn",
+        "2 damaged copies: topics/00000002/0000, topics/00000002/0001",
+    )
     assert damaged.remedy.endswith(f"(find {tmp_path} -name '*.damaged')")
     assert (stray.status, stray.detail) == ("warn", "1 topics that are not in the metadata: topics/00000001.stray")
     assert (rest.status, rest.detail) == ("ok", "2, all whole")
