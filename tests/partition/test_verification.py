@@ -136,3 +136,15 @@ def test_a_batch_that_nobody_has_verified_is_not_written() -> None:
     with pytest.raises(BrokerError) as caught:
         peers[1].append_service.write(TOPIC, 0, batch)
     assert caught.value.reason is Reason.INVALID_TRANSACTION_STATE
+
+
+def test_what_was_verified_waits_while_its_leader_leaves() -> None:
+    peers = Peers()
+    peers[1].is_coordinator_slow = True
+    job = send(peers, b"x", 0)
+    peers[1].partition.held_writes.hold()
+    peers[1].is_coordinator_slow = False
+    answer(peers)
+    assert (job.is_done, peers[1].partition.end_offset) == (False, 0)
+    peers.elect(2)
+    assert refused(job) is Reason.NOT_LEADER

@@ -131,7 +131,12 @@ class Append:
         Comes before `write`, with no wait between them.
         """
         hosted = self._hosting.partition(topic, partition)
-        if isinstance(hosted, ClusterPartition) and not self._verification.is_done(hosted, header):
+        if not isinstance(hosted, ClusterPartition) or self._verification.is_done(hosted, header):
+            return
+        await self._verification.ask(hosted, header, transactional_id)
+        # A leader may have begun to leave meanwhile: all that it knew is of the past then.
+        while not self.is_ready(topic, partition):
+            await self.ready(topic, partition)
             await self._verification.ask(hosted, header, transactional_id)
 
     def write(
