@@ -72,6 +72,7 @@ model: setup ## three replicas in every order of crashes and late messages, driv
 SIM_SEEDS ?= 10000
 sim: setup ## a simulated cluster, SIM_SEEDS seeds (default 10,000), each with its own mix of faults; a seed that fails is shortened and told
 	$(BIN)/python -m tests.simulation.search $(SIM_SEEDS)
+	$(BIN)/python -m tests.simulation.slot_search 1000
 
 sim-planted: setup ## look for every planted bug with the simulator, 500 seeds each at most: a table of the seeds that find them
 	$(BIN)/python -m tests.simulation.search planted
