@@ -200,7 +200,10 @@ def test_a_long_log_is_applied_in_turns() -> None:
     late = Slots(peers.world, b"another node ...", SETTINGS, TailFolder(peers[3].disk, "/tails"), peers[3].spawn)
     late.attach(peers[3].partition)
     assert late.here()[0].slot.applied == RECORDS_PER_TURN
+    with pytest.raises(NotLeaderError):
+        peers.world.run(late.execute(o.Get(KEY), Level.ONE))
     peers.world.advance(0)
+    assert peers.world.run(late.execute(o.Get(KEY), Level.ONE)) == b"%d" % (2 * RECORDS_PER_TURN)
     assert late.here()[0].slot.applied == 2 * RECORDS_PER_TURN
 
 

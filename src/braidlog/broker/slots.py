@@ -72,7 +72,7 @@ class Slots:
         """Carry out an operation, or raise why not; TIMED_OUT: a write may have happened, and a read has no answer."""
         partition, slot = self._slot(slot_of(operation.key))
         if not slot.is_leader:
-            if level is Level.ONE and type(operation) in _READS and not partition.is_cutting:
+            if level is Level.ONE and type(operation) in _READS and slot.is_whole:
                 return slot.slot.look(operation, self._steady.now_ms())
             raise _led_elsewhere(partition.number)
         performed = slot.perform(operation, level, self._steady.now_ms())

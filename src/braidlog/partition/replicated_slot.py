@@ -81,6 +81,8 @@ class ReplicatedSlot:
         self._settings = settings
         self._delete_retention_ms = delete_retention_ms
         self._led_epoch: int | None = None
+        self.is_whole = False
+        """Whether the state has had all that was committed, since it was made: before that keys are missing in it."""
         self.kept = 0
         """Tails that were kept since this was opened: there is something to send."""
         self.slot = self._made_anew()
@@ -104,6 +106,7 @@ class ReplicatedSlot:
                 last = self.slot.clock.stamp
                 self.slot = self._made_anew()
                 self.slot.observe(last)
+                self.is_whole = False
             return self._apply(log, replica.watermark, records_max)
         if self._led_epoch == replica.epoch:
             return False
@@ -114,7 +117,9 @@ class ReplicatedSlot:
     def _apply(self, log: PartitionLog, end: int, records_max: int) -> bool:
         for origin, record in islice(records_in(log, self.slot.applied, end), records_max):
             self.slot.apply(origin.offset, record)
-        return self.slot.applied < end
+        is_behind = self.slot.applied < end
+        self.is_whole = self.is_whole or not is_behind
+        return is_behind
 
     # -- on the leader -----------------------------------------------------------------------------------------
 
