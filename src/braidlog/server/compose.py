@@ -313,7 +313,7 @@ class Server:
         assert self._worker is not None
         assert self._upkeep is not None
         assert self._scrubber is not None
-        bound = bind(admin.host, admin.port)
+        bound = await bind(admin.host, admin.port)
         measured = [self._world.seconds, self._flusher.seconds]
         reporter = Reporter(
             loaded,

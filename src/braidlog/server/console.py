@@ -33,6 +33,8 @@ MODULE: Final = "braidlog.console"
 AGAIN_SECONDS_MIN: Final = 0.5
 AGAIN_SECONDS_MAX: Final = 30.0
 GOODBYE_SECONDS_MAX: Final = 5.0
+BIND_SECONDS_MAX: Final = 5.0
+BIND_AGAIN_SECONDS: Final = 0.1
 WATCHES_MAX: Final = 16
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Watched pieces that the console has not taken; beyond, they are dropped."""
@@ -41,14 +43,21 @@ _encode = msgspec.json.Encoder().encode
 _questions = msgspec.json.Decoder(Question)
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """The admin port, not yet served by anyone: who connects meanwhile waits in line."""
-    try:
-        bound, *others = listen(host, port, "the admin port")
-    except BrokerError as error:
-        raise BrokerError(error.reason, f"{error} (admin.port, admin.enabled)") from error
-    close(others)
-    return bound
+async def bind(host: str, port: int) -> socket.socket:
+    """The admin port, not yet served by anyone: who connects meanwhile waits in line. The console of a node that was killed just
+    now has it for a moment."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + BIND_SECONDS_MAX
+    while True:
+        try:
+            bound, *others = listen(host, port, "the admin port")
+        except BrokerError as error:
+            if loop.time() >= until:
+                raise BrokerError(error.reason, f"{error} (admin.port, admin.enabled)") from error
+            await asyncio.sleep(BIND_AGAIN_SECONDS)
+        else:
+            close(others)
+            return bound
 
 
 class Channel:
