@@ -138,7 +138,8 @@ class NemesisNode(ServerProcess):
         self.disk.cut_power()
         os.kill(self.pid, signal.SIGKILL)
         if member is not None:
-            os.kill(member, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it may have ended by itself when its disk was gone
+                os.kill(member, signal.SIGKILL)
             _wait_for_end(member)
 
     def power_on(self) -> None:
@@ -161,7 +162,8 @@ class NemesisNode(ServerProcess):
             self.kill()
         if (pid := self.member_pid()) is not None:
             os.kill(pid, signal.SIGCONT)
-        asyncio.run(stop_member(self._member))
+        with contextlib.suppress(OSError):  # a disk whose power is cut says nothing; its member was ended with it
+            asyncio.run(stop_member(self._member))
 
 
 def _wait_for_end(pid: int) -> None:
