@@ -155,6 +155,8 @@ class Peer(msgspec.Struct, frozen=True):
     is_refused: bool = False
     witnesses_ms: int | None = None
     """When witnesses were last asked."""
+    accused: tuple[int, int] | None = None
+    """Who asked us last to look, and when: it finds no answer either."""
     has_lost_lease: bool = False
     is_condemned: bool = False
     requests: tuple[int, ...] = ()
@@ -240,7 +242,11 @@ def _doubting(swim: Swim, now_ms: int) -> Swim:
     """We were away: what we did not hear meanwhile says nothing about the others."""
     peers = tuple(
         msgspec.structs.replace(
-            each, heard_ms=now_ms, asks_since_ms=now_ms if each.asks_since_ms is not None else None, witnesses_ms=None
+            each,
+            heard_ms=now_ms,
+            asks_since_ms=now_ms if each.asks_since_ms is not None else None,
+            witnesses_ms=None,
+            accused=None,
         )
         for each in swim.peers
     )
@@ -275,6 +281,9 @@ def _judged(swim: Swim, peer: Peer | None, now_ms: int) -> SwimStepped:
         return swim, NOTHING
     if peer.has_lost_lease and _leases_count(swim, now_ms):
         return _condemned(swim, peer, "silent, and its lease has expired")
+    if peer.has_answered and peer.accused is not None and now_ms - peer.accused[1] < SILENCE_MS_MAX:
+        # Not asked once more: the lowest node proposes, and should not be the last to know.
+        return _condemned(swim, peer, f"silent, also towards node {peer.accused[0]}")
     are_asked = peer.witnesses_ms is not None and now_ms - peer.witnesses_ms < SILENCE_MS_MAX
     if not peer.has_answered or are_asked:
         return swim, NOTHING
@@ -295,7 +304,13 @@ def _answered(swim: Swim, message: Pong | ConnectionRefused, now_ms: int) -> Swi
         if peer is None:
             return swim, NOTHING
         heard = msgspec.structs.replace(
-            peer, heard_ms=now_ms, asks_since_ms=None, has_answered=True, is_refused=False, witnesses_ms=None
+            peer,
+            heard_ms=now_ms,
+            asks_since_ms=None,
+            has_answered=True,
+            is_refused=False,
+            witnesses_ms=None,
+            accused=None,
         )
         swim, reports = _reported(swim, heard, is_alive=True)
         return swim, SwimReady(reports)
@@ -317,7 +332,8 @@ def _witnessed(swim: Swim, message: PingRequest | WitnessReport, now_ms: int) ->
         return swim, NOTHING
     if isinstance(message, PingRequest):
         swim, peer = _asked(swim, peer, now_ms)
-        swim = swim.with_peer(peer, requests=tuple(dict.fromkeys((*peer.requests, message.by))))
+        requests = tuple(dict.fromkeys((*peer.requests, message.by)))
+        swim = swim.with_peer(peer, requests=requests, accused=(message.by, now_ms))
         swim, reports = _reported_late(swim, swim.peer(peer.node), now_ms)
         return swim, SwimReady((*reports, Ping(peer.node)))
     if message.is_alive or peer.is_condemned or not peer.has_answered:
