@@ -4,7 +4,8 @@ import asyncio
 import functools
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.server.toy import Scene, until
@@ -239,3 +240,18 @@ def test_complaints_are_few(caplog: pytest.LogCaptureFixture) -> None:
     complaints(loop, {"exception": OSError(5, "Input/output error")})  # type: ignore[arg-type]
     complaints(loop, {"message": "something else"})  # type: ignore[arg-type]
     assert len(handled) == 2
+
+
+@pytest.mark.parametrize(("is_closing", "is_ours", "is_told"), [(1, 0, 0), (0, 0, 1), (1, 1, 1)])
+def test_a_connection_that_ends_under_uvloops_hands_is_no_complaint(
+    is_closing: bool, is_ours: bool, is_told: bool
+) -> None:
+    told: list[object] = []
+    loop: Any = SimpleNamespace(default_exception_handler=told.append)
+    error = RuntimeError("unable to perform operation; the handler is closed")
+    if is_ours:
+        with pytest.raises(RuntimeError):
+            raise error  # it has a frame of ours from now on
+    transport = SimpleNamespace(is_closing=lambda: is_closing)
+    descriptors.Complaints()(loop, {"exception": error, "transport": transport})
+    assert len(told) == is_told

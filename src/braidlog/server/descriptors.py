@@ -8,6 +8,7 @@ import asyncio
 import errno
 import logging
 import resource
+import traceback
 from typing import Any
 
 from braidlog.model.errors import BrokerError, Reason
@@ -65,7 +66,10 @@ def connections_that_fit(wanted: int, limit: int) -> int:
 
 
 class Complaints:
-    """The loop's exception handler: that nothing more can be accepted is said now and then.
+    """The loop's exception handler: that nothing more can be accepted is said now and then, and what is no error at all is not.
+
+    uvloop's TLS fails when it has something to send on a connection that the other side has just ended (RuntimeError, of a
+    transport that is closing): everybody who has to know hears of the end itself.
 
     asyncio's own loop tries a thousand times in a row when descriptors run out, and tells each time, with a traceback: a node
     that cannot take clients would be busy saying so. (uvloop keeps a descriptor in reserve to turn them away with.)
@@ -75,9 +79,19 @@ class Complaints:
         self._said_at = float("-inf")
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
+        error, transport = context.get("exception"), context.get("transport")
+        if transport is not None and transport.is_closing() and _is_uvloops(error):
+            log.debug("a connection ended while something was sent on it: %s", error)
+        elif not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
             loop.default_exception_handler(context)
         elif loop.time() - self._said_at > _COMPLAIN_SECONDS:
             self._said_at = loop.time()
             log.warning("clients have to wait: %s", error.strerror)
+
+
+def _is_uvloops(error: object) -> bool:
+    """Whether none of our own code had a part in it."""
+    if not isinstance(error, RuntimeError):
+        return False
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return all(file.startswith("uvloop/") for file in files)
