@@ -25,7 +25,7 @@ from braidlog.cluster.store import Metadata
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
-from braidlog.server.etcd.http import Connection, Endpoint, parse_endpoint
+from braidlog.server.etcd.http import Endpoint, parse_endpoint
 from braidlog.server.etcd.versions import check_version
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
@@ -51,9 +51,7 @@ def play(
 
     async def run() -> None:
         patience = seconds if write_seconds is None else write_seconds
-        settings = GatewaySettings(
-            endpoints=urls, connect_seconds_max=seconds, read_seconds_max=seconds, write_seconds_max=patience, **words
-        )
+        settings = GatewaySettings(endpoints=urls, read_seconds_max=seconds, write_seconds_max=patience, **words)
         etcd = Gateway(settings)
         try:
             async with asyncio.timeout(SECONDS_MAX):
@@ -287,30 +285,6 @@ def test_nobody_there(tmp_path: Path) -> None:
         url = started[0].url
         started[0].kill()
         play(scene, [url])
-
-
-def test_a_member_that_cannot_be_reached_is_not_waited_for_as_long_as_for_an_answer(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def reach(endpoint: Endpoint, _: object) -> Connection:
-        if endpoint.host == "cut-off":
-            await asyncio.Event().wait()
-        raise ConnectionRefusedError("refused")
-
-    monkeypatch.setattr(Connection, "open", reach)
-
-    async def scene() -> None:
-        settings = GatewaySettings(
-            endpoints=["http://cut-off:1", "http://there:2"], connect_seconds_max=0.001, read_seconds_max=1000.0
-        )
-        etcd = Gateway(settings)
-        for call in (etcd.write([Put(b"a", b"b")]), etcd.watch([ALL], 0)):
-            with pytest.raises(EtcdAwayError, match=r"cut-off:1 does not answer.*there:2: refused"):
-                async with asyncio.timeout(SECONDS_MAX):
-                    await call
-            etcd._endpoints.sort()
-
-    asyncio.run(scene())
 
 
 @pytest.mark.parametrize("version", ["3.4.22", "3.4.23", "3.5.6", "3.5.21", "3.6.0", "3.7.3", "v3.5.7+git"])

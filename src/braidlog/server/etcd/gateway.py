@@ -48,8 +48,6 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     password: str = ""
     token: str = ""
     """Sent as it is, in place of user and password."""
-    connect_seconds_max: float = 0.5
-    """For each member: a machine that is cut off does not even refuse."""
     read_seconds_max: float = 1.0
     write_seconds_max: float = 0.25
     """Of a proposal. It is safe to repeat, and another member may be faster."""
@@ -168,7 +166,7 @@ class Gateway:
         failures = []
         for endpoint in list(self._endpoints):
             try:
-                async with asyncio.timeout(self._settings.connect_seconds_max):
+                async with asyncio.timeout(self._settings.read_seconds_max):
                     return await self._take(endpoint)
             except _UNREACHED as error:
                 failures.append(_said(endpoint, error))
