@@ -28,8 +28,6 @@ from braidlog.model.errors import ProtocolError
 
 MARK_EVERY: Final = 1024
 MARKS_MAX: Final = 8
-WAITING_MAX: Final = 64
-"""Leaves that are asked for at a time; of more, the rest is found by the next comparison."""
 _KINDS: Final = {code: kind for kind, code in KIND_CODES.items()}
 Leaves = tuple[int, ...]
 
@@ -220,11 +218,7 @@ class Comparison:
                 self.compared += ask.among == (0, LEAVES)
             case Narrower():
                 self.differed += ask.among == (0, LEAVES)
-                busy = len(self._received) + sum(each.among[1] - each.among[0] == 1 for each in self._asked)
-                parts = list(narrowed(ask.among))
-                if parts and parts[0][1] - parts[0][0] == 1:
-                    parts = parts[: max(WAITING_MAX - busy, 0)]
-                return self._ask(ask.offset, parts)
+                return self._ask(ask.offset, narrowed(ask.among))
             case Unknown():
                 mark = self._mine.last_mark
                 if mark is not None and mark < ask.offset and ask.among == (0, LEAVES):

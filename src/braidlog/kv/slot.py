@@ -109,6 +109,14 @@ class Slot:
         known = self.stamps.get(key)
         return None if known is None else known.changed
 
+    def restamp(self, key: bytes, stamp: Stamp | None) -> None:
+        """The key was put right by its leader (kv/comparing.py): this is when it last changed. None: it should not be there."""
+        self._gone.pop(key, None)
+        if stamp is None:
+            self.stamps.pop(key, None)
+        else:
+            self.stamps[key] = KeyStamps(stamp, stamp)
+
     # -- on the leader -----------------------------------------------------------------------------------------
 
     def execute(self, operation: Operation[R], level: Level, now_ms: int) -> R:
