@@ -14,12 +14,14 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from benchmarks.peers.process import free_port
 from benchmarks.peers.redis import Redis
 
 MASTERS = 3
 READY_SECONDS_MAX = 60.0
 SLOTS = 16384
 NODE_TIMEOUT_MS = 1000
+PORT_MAX = 55_535
 Address = tuple[str, int]
 
 
@@ -31,6 +33,11 @@ def missing() -> str:
 
 class _ClusterNode(Redis):
     is_alive = True
+
+    def __init__(self) -> None:
+        super().__init__(fsync=True)
+        while self.port > PORT_MAX:  # nodes speak with each other ten thousand ports above
+            self.port = free_port()
 
     def command(self) -> list[str]:
         kept = [
@@ -48,7 +55,7 @@ class RedisCluster:
     """Six processes that are one cluster as long as the context is open."""
 
     def __init__(self) -> None:
-        self._nodes = [_ClusterNode(fsync=True) for _ in range(2 * MASTERS)]
+        self._nodes = [_ClusterNode() for _ in range(2 * MASTERS)]
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
