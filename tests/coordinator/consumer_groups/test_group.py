@@ -136,15 +136,15 @@ def test_a_topic_that_grows_or_goes_and_one_that_comes() -> None:
     drive = Drive(2)
     drive.send("a", topics=["t", "late"])
     drive.topics["t"] = (T, 3)
-    drive.group.topic_changed("t", exists=True, may_see=lambda _, __: True)
+    list(drive.group.topic_changed("t", exists=True, may_see=lambda _, __: True))
     assert reads(drive.send("a", 1)) == {0, 1, 2}
-    drive.group.topic_changed("other", exists=True, may_see=lambda _, __: True)
+    list(drive.group.topic_changed("other", exists=True, may_see=lambda _, __: True))
     assert not drive.group.is_stale
     drive.topics["late"] = ("L", 1)
-    drive.group.topic_changed("late", exists=True, may_see=lambda _, __: True)
+    list(drive.group.topic_changed("late", exists=True, may_see=lambda _, __: True))
     assert drive.send("a", 2).assignment == {T: [0, 1, 2], "L": [0]}
     del drive.topics["t"]
-    drive.group.topic_changed("t", exists=False, may_see=lambda _, __: True)
+    list(drive.group.topic_changed("t", exists=False, may_see=lambda _, __: True))
     assert drive.send("a", 3).assignment == {"L": [0]}
 
 
@@ -346,7 +346,7 @@ class Crowd:
             self.goes(says_so=dice < 0.08)
         elif dice < 0.11:
             self.drive.topics["t"] = (T, self.drive.topics["t"][1] + 1)
-            self.drive.group.topic_changed("t", exists=True, may_see=lambda _, __: True)
+            list(self.drive.group.topic_changed("t", exists=True, may_see=lambda _, __: True))
         elif dice < 0.14:
             self.drive = self.drive.restored()
         elif self.clients:

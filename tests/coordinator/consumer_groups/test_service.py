@@ -1,10 +1,12 @@
 """Consumer groups of a node: settled before anyone hears of it, kept through restarts, patterns, kinds, limits."""
 
+import itertools
 from typing import Any
 
 import pytest
 from tests.broker.node import Node
 
+from braidlog.coordinator.consumer_groups import service
 from braidlog.coordinator.consumer_groups.messages import JOIN, LEAVE, Heartbeat, HeartbeatAnswer
 from braidlog.coordinator.consumer_groups.service import MEMBERS_AT_ONCE
 from braidlog.coordinator.consumer_groups.subscriptions import compile_pattern
@@ -47,11 +49,15 @@ def reason_of(node: Node, awaitable: Any) -> Reason:
     return caught.value.reason
 
 
-def classic_join(node: Node, group: str = "g") -> Any:
+def classic_join(node: Node, *, id_required: bool = False) -> Any:
     joining = Joining(
-        session_timeout_ms=10_000, rebalance_timeout_ms=10_000, protocol_type="consumer", protocols=[("range", b"")]
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=[("range", b"")],
+        id_required=id_required,
     )
-    return node.services.groups.classic.join(group, joining)
+    return node.services.groups.classic.join("g", joining)
 
 
 # -- what is told is settled -------------------------------------------------------------------------------------
@@ -160,11 +166,30 @@ def test_a_pattern_finds_only_what_its_principal_may_see(node: Node, monkeypatch
     assert shares(node, send(node, "r", topics=[], pattern="a.*", by="root", group="other")).keys() == {"a", "ab", "ac"}
 
 
-@pytest.mark.parametrize("pattern", ["(", "a{2000}", "((a{100}){100}){100}", r"\pL{900}", "x" * 1_001, r"(a)\1"])
+@pytest.mark.parametrize("pattern", ["(", "a{2000}", "((a{100}){100}){100}", r"\pL{200}", "x" * 1_001, r"(a)\1"])
 def test_a_pattern_that_costs_too_much_or_is_none_is_refused(node: Node, pattern: str) -> None:
     heartbeat = node.services.groups.consumer.heartbeat
     assert reason_of(node, heartbeat("g", asked("m", topics=[], pattern=pattern))) is Reason.INVALID_PATTERN
     assert node.services.groups.names() == []
+
+
+def test_others_go_on_while_patterns_are_matched(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As often as time says: what a name costs depends on the pattern."""
+    for number in range(8):
+        node.create(f"a{number}", 1)
+    pauses: list[str] = []
+
+    async def pause() -> None:
+        pauses.append("")
+
+    monkeypatch.setattr(service, "breathe", pause)
+    ticks = itertools.count()
+    monkeypatch.setattr(node.world, "monotonic", lambda: next(ticks) * service.TURN_SECONDS)
+    send(node, "m", topics=[], pattern="a.*")
+    assert len(pauses) >= 4
+    before = len(pauses)
+    node.run(node.services.groups.consumer.topic_changed("a1"))
+    assert len(pauses) > before
 
 
 def test_a_pattern_that_ruins_others_is_matched_in_linear_time() -> None:
@@ -201,12 +226,13 @@ def test_an_empty_group_changes_its_kind_both_ways_and_its_numbers_go_on(node: N
 def test_a_classic_group_that_nobody_entered_gives_the_name_back(node: Node) -> None:
     send(node, "m")
     send(node, "m", LEAVE)
-    joining = node.spawn(classic_join(node))
-    joining.cancel()
-    node.run(node.services.groups.expire())
+    groups = node.services.groups
+    assert reason_of(node, classic_join(node, id_required=True)) is Reason.MEMBER_ID_REQUIRED
+    assert groups.describe("g").kind is GroupKind.CLASSIC
     node.world.advance(60_000)
-    node.run(node.services.groups.expire())
-    assert send(node, "m").epoch >= 2
+    node.run(groups.expire())
+    assert (groups.describe("g").kind, groups.describe("g").generation) == (GroupKind.CONSUMER, 1)
+    assert send(node, "m").epoch == 2
 
 
 # -- time, limits, forgetting ------------------------------------------------------------------------------------

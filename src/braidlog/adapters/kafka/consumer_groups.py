@@ -20,6 +20,7 @@ from braidlog.coordinator.consumer_groups.messages import JOIN, PAUSE, Heartbeat
 from braidlog.coordinator.groups.messages import State
 from braidlog.coordinator.groups.service import GroupKind, MemberView
 from braidlog.model.errors import BrokerError
+from braidlog.model.slices import Pace
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -100,8 +101,10 @@ async def describe(
 ) -> m.ConsumerGroupDescribeResponse:
     message: m.ConsumerGroupDescribeRequest = request.message
     groups = []
+    pace = Pace()
     for name in dict.fromkeys(message.group_ids):
         told = _described(name, services, denied)
+        await pace.step(1 + len(told.members))
         if message.include_authorized_operations:
             allowed = operations(services, conversation, name, Kind.GROUP)
             told = msgspec.structs.replace(told, authorized_operations=allowed)

@@ -13,7 +13,7 @@ calls it keeps the change first, and applies it then.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -282,10 +282,14 @@ class ConsumerGroup:
 
     # -- targets ---------------------------------------------------------------------------------------------
 
-    def topic_changed(self, topic: str, *, exists: bool, may_see: Callable[[str, str], bool]) -> None:
-        """A topic came, has grown or is gone: the targets have to be looked at if somebody wants it."""
+    def topic_changed(self, topic: str, *, exists: bool, may_see: Callable[[str, str], bool]) -> Iterator[None]:
+        """A topic came, has grown or is gone: the targets have to be looked at if somebody wants it.
+
+        Yields before each pattern: one may take milliseconds.
+        """
         wanted = topic in self._wanted
-        for (by, _), pattern in self.patterns.items():
+        for (by, _), pattern in list(self.patterns.items()):
+            yield
             if exists and pattern.matches(topic) and may_see(by, topic):
                 pattern.topics.add(topic)
             elif topic not in pattern.topics:

@@ -18,16 +18,30 @@ from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.offsets import Commit, Offsets, check_group_name
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.slices import breathe, in_slices
+from braidlog.model.slices import breathe
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosting import Hosting
 
 MEMBERS_AT_ONCE = 200
 """How many targets are kept in one batch of the journal."""
 ASSIGNING_SECONDS_MAX = 60.0
+TURN_SECONDS = 0.01
 
 MaySee = Callable[[str, str], bool]
 """may_see(principal, topic)"""
+
+
+class _Turn:
+    """How long patterns are matched before others go on: what one takes depends on who wrote it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._until = world.monotonic() + TURN_SECONDS
+
+    async def step(self) -> None:
+        if self._world.monotonic() >= self._until:
+            await breathe()
+            self._until = self._world.monotonic() + TURN_SECONDS
 
 
 class ConsumerGroupSettings(msgspec.Struct, frozen=True):
@@ -148,12 +162,14 @@ class ConsumerGroups:
 
     async def _resolve(self, group: ConsumerGroup) -> None:
         """Let each pattern that is new look at all topics; those that come meanwhile show themselves."""
+        turn = _Turn(self._world)
         used = group.patterns_used()
         for key in group.patterns.keys() - used:
             del group.patterns[key]
         for by, text in used - group.patterns.keys():
             pattern = group.patterns[by, text] = Pattern(text)
-            async for topic in in_slices(self._hosting.names()):
+            for topic in self._hosting.names():
+                await turn.step()
                 if pattern.matches(topic) and self._hosting.exists(topic) and self._may_see(by, topic):
                     pattern.topics.add(topic)
 
@@ -180,10 +196,13 @@ class ConsumerGroups:
 
     async def topic_changed(self, topic: str) -> None:
         """A topic came, has grown or is gone: the next heartbeat of a group that wants it looks at its targets."""
+        turn = _Turn(self._world)
         exists = self._hosting.exists(topic)
-        async for group in in_slices(self._registry.all()):
+        for group in self._registry.all():
+            await turn.step()
             if isinstance(group, ConsumerGroup):
-                group.topic_changed(topic, exists=exists, may_see=self._may_see)
+                for _ in group.topic_changed(topic, exists=exists, may_see=self._may_see):
+                    await turn.step()
 
     # -- commits ---------------------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 Knows: names, patterns and what they found. Refuses to know: who may see which topic (it is asked), partitions.
 Invariant: a pattern looks at all topics once, when it is first used; after that at each topic that comes or goes.
 
-Patterns are RE2's: matching takes time in proportion to the name whatever the pattern is, and a pattern that would take more
-than `PATTERN_BYTES_MAX` of memory is refused.
+Patterns are RE2's: matching takes time in proportion to the name whatever the pattern is, at most a few milliseconds for a name,
+since a pattern that would take more than `PATTERN_BYTES_MAX` of memory is refused.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from braidlog.coordinator.consumer_groups.messages import PATTERN_CHARS_MAX
 from braidlog.model.errors import BrokerError, Reason
 
-PATTERN_BYTES_MAX = 1024 * 1024
+PATTERN_BYTES_MAX = 128 * 1024
 
 
 class Pattern:
