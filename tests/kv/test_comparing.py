@@ -315,6 +315,7 @@ def test_slots_keep_their_trees_up_and_are_put_right() -> None:
     assert trees[0].tree.leaves() == trees[1].tree.leaves()
     follower.keyspace.data[b"c1"] = 99
     follower.keyspace.remove(b"s1")
+    del follower.stamps[b"s1"]
     follower.keyspace.put(b"stray", b"1", 0)
     for key in (b"c1", b"s1", b"stray"):
         trees[1].changed(key)
