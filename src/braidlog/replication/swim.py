@@ -242,11 +242,7 @@ def _doubting(swim: Swim, now_ms: int) -> Swim:
     """We were away: what we did not hear meanwhile says nothing about the others."""
     peers = tuple(
         msgspec.structs.replace(
-            each,
-            heard_ms=now_ms,
-            asks_since_ms=now_ms if each.asks_since_ms is not None else None,
-            witnesses_ms=None,
-            accused=None,
+            each, heard_ms=now_ms, asks_since_ms=now_ms if each.asks_since_ms is not None else None, witnesses_ms=None
         )
         for each in swim.peers
     )
@@ -304,13 +300,7 @@ def _answered(swim: Swim, message: Pong | ConnectionRefused, now_ms: int) -> Swi
         if peer is None:
             return swim, NOTHING
         heard = msgspec.structs.replace(
-            peer,
-            heard_ms=now_ms,
-            asks_since_ms=None,
-            has_answered=True,
-            is_refused=False,
-            witnesses_ms=None,
-            accused=None,
+            peer, heard_ms=now_ms, asks_since_ms=None, has_answered=True, is_refused=False, witnesses_ms=None
         )
         swim, reports = _reported(swim, heard, is_alive=True)
         return swim, SwimReady(reports)
