@@ -55,6 +55,7 @@ class _Conversation(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.certified: str | None = None
         self.is_tls = False
+        self._is_aborted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
@@ -64,7 +65,7 @@ class _Conversation(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._connection.receive(data)
         event: Any
-        while (event := self._connection.next_event()) is not NEED_DATA:
+        while not self._is_aborted and (event := self._connection.next_event()) is not NEED_DATA:
             if isinstance(event, Refused):
                 log.warning("a connection between nodes is closed: %s", event.error)
                 self.abort()
@@ -76,7 +77,7 @@ class _Conversation(asyncio.Protocol):
         raise NotImplementedError
 
     def send(self, data: bytes) -> None:
-        if self.transport is None or self.transport.is_closing() or not data:
+        if self.transport is None or self._is_aborted or self.transport.is_closing() or not data:
             return
         if self.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
             self.abort()
@@ -84,8 +85,10 @@ class _Conversation(asyncio.Protocol):
             self.transport.write(data)
 
     def abort(self) -> None:
+        """In the next turn of the loop: uvloop's TLS, which may be handing over what it has read, does not expect it sooner."""
+        self._is_aborted = True
         if self.transport is not None:
-            self.transport.abort()
+            asyncio.get_running_loop().call_soon(self.transport.abort)
 
 
 class Incoming(_Conversation):
