@@ -25,8 +25,8 @@ async def recover_folders(paths: Sequence[str], config: ClusterConfig, clock: Cl
     if not config.etcd or config.is_embedded:
         raise BrokerError(
             Reason.INVALID_SETTING,
-            "name the members of etcd by their URLs in cluster.etcd: embedded ones run only beside their nodes, so start them by "
-            "hand (etcd --data-dir <data_dir>/etcd/data ...)",
+            "name a running etcd by its URLs in cluster.etcd: embedded members run only beside their nodes, so let one of its "
+            "own take the metadata, and restore its snapshot to them (docs/guides/cluster.md, Backups)",
         )
     gateway = Gateway(config.gateway(), config.tls())
     with ExitStack() as stack:
