@@ -189,7 +189,7 @@ def test_in_which_order_a_node_joins_its_cluster_and_leaves_it(tmp_path: Path, m
 
     names = ("run", "join", "leave", "disconnect", "stopped_cleanly", "stop")
     calls = {name: partial(noted, what=name) for name in names}
-    cluster: Any = SimpleNamespace(store=None, has_joined=True, serve_calls=lambda _: None, **calls)
+    cluster: Any = SimpleNamespace(store=None, has_joined=True, serve_calls=lambda *_: None, **calls)
 
     async def opened(*_: object) -> Any:
         return cluster

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import socket
 import uuid
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -203,10 +203,10 @@ class ClusterNode:
         topic = None if name is None else self._metadata.image.topics.get(name)
         return topic is not None and place[1] < topic.partitions and node in topic.assignments[place[1]].in_sync
 
-    def serve_calls(self, adapter: Adapter) -> None:
-        """From now on others may ask what their clients want of this dialect."""
+    def serve_calls(self, adapter: Adapter, privileged: Mapping[str, Adapter]) -> None:
+        """From now on others may ask what their clients want of this dialect; `privileged`: by principal, whatever rules say."""
         if isinstance(adapter, ForwardingAdapter):
-            self.peers.adapter.calls.rows[adapter.dialect] = requests_of(adapter)
+            self.peers.adapter.calls.rows[adapter.dialect] = requests_of(adapter, privileged)
 
     # -- joining -----------------------------------------------------------------------------------------------
 

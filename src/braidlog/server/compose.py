@@ -33,7 +33,7 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
-from braidlog.server.doors import make_adapters, open_private_doors
+from braidlog.server.doors import make_adapters, of_consoles, open_private_doors
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.guards import gatekeeper
@@ -281,7 +281,8 @@ class Server:
     async def _listen(self, dialect: str, adapter: Adapter) -> None:
         settings: ListenerConfig = getattr(self.config.listeners, dialect)
         if self._cluster is not None:
-            self._cluster.serve_calls(adapter)
+            assert self.services is not None
+            self._cluster.serve_calls(adapter, of_consoles(dialect, self.services))
         if not settings.enabled:
             return
         advertised = (settings.advertised_host, settings.advertised_port) if settings.advertised_host else None

@@ -23,6 +23,8 @@ from braidlog.wire.dialect import dialects
 CONSOLE: Final = "__console"
 """Who the console is on its own doors. On the others nobody has this name."""
 CONSOLE_CONNECTIONS_MAX: Final = 256
+CONSOLE_DIALECTS: Final = ("mayfly",)
+"""Those in which a node hands on what its console asks."""
 
 
 def adapter_class(dialect: str) -> type[Any]:
@@ -44,6 +46,14 @@ def make_adapters(services: Services, listeners: Any) -> dict[str, Adapter]:  # 
         options = {each.name: getattr(getattr(listeners, name), each.name) for each in dialect.listener_options}
         made[name] = make_adapter(name, services, **options)
     return made
+
+
+def of_consoles(dialect: str, services: Services) -> dict[str, Adapter]:
+    """What serves the consoles of other nodes, as their own nodes do: whatever the rules are for clients."""
+    if dialect not in CONSOLE_DIALECTS:
+        return {}
+    allowed = Authorize({}, [Rule(CONSOLE, [Operation.ALL])])
+    return {CONSOLE: make_adapter(dialect, msgspec.structs.replace(services, authorize=allowed))}
 
 
 async def open_private_doors(

@@ -6,11 +6,11 @@ import pytest
 from tests.adapters.peers.linked_nodes import Client, LinkedNode, linked
 from tests.broker.three_nodes import TOPIC, addresses, assign, registered
 
-from braidlog.adapters.peers.calls import CallTable
+from braidlog.adapters.peers.calls import CallTable, requests_of
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
 from braidlog.cluster import events as e
 from braidlog.model.errors import Reason
-from braidlog.server.doors import make_adapter
+from braidlog.server.doors import CONSOLE, make_adapter, of_consoles
 from braidlog.wire.flux import messages as fm
 from braidlog.wire.flux.connection import ClientConnection as FluxClient
 from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
@@ -191,15 +191,16 @@ def test_flux_is_told_where_the_leader_is_only_where_nothing_is_forwarded() -> N
 # -- Mayfly --------------------------------------------------------------------------------------------------------
 
 
-def mayfly(node: LinkedNode, *messages: mm.Message, version: int = 1) -> list[mm.Message]:
-    connection = MayflyClient()
+def mayfly(node: LinkedNode, *messages: mm.Message, version: int = 1, principal: str = "anonymous") -> list[mm.Message]:
+    connection, client = MayflyClient(), Client()
+    client.principal = principal
     frames = [connection.request(Request(connection.next_id(), each), version=version) for each in messages]
-    connection.receive(node.ask("mayfly", b"".join(frames)))
+    connection.receive(node.ask("mayfly", b"".join(frames), client))
     return [connection.next_event().message for _ in messages]
 
 
-def with_keys() -> dict[int, LinkedNode]:
-    nodes = linked(3, "mayfly")
+def with_keys(authorize: Authorize | None = None) -> dict[int, LinkedNode]:
+    nodes = linked(3, "mayfly", authorize=authorize)
     for each in nodes.values():
         each.node.services.keyvalue.open()
         for _, work in each.node.services.keyvalue.background():
@@ -215,6 +216,22 @@ def test_any_node_takes_the_keys_of_mayflys_version_1(asked: int) -> None:
     for each in nodes.values():
         assert mayfly(each, mm.Get(b"k"), mm.Get(b"none"), mm.Get(b"l")) == [mm.Value(b"v"), mm.MISSING, mm.Value(b"w")]
     assert (nodes[2].called, nodes[3].called) == ([], [])
+
+
+def test_the_console_of_another_node_reads_keys_whatever_rules_hold() -> None:
+    """Its own node has let it in; clients of the same rules are refused."""
+    nodes = with_keys(Authorize({"ann": "00" * 32}, [Rule("ann", [Operation.WRITE])]))
+    for number, each in nodes.items():
+        privileged = of_consoles("mayfly", each.node.services)
+        each.table.rows["mayfly"] = requests_of(each.adapters["mayfly"], privileged)
+        each.adapters["mayfly"] = privileged[CONSOLE]  # as on the door of its console
+        assert mayfly(each, mm.Set(b"k", b"%d" % number), principal=CONSOLE) == [mm.STORED]
+    assert mayfly(nodes[2], mm.Get(b"k"), principal=CONSOLE) == [mm.Value(b"3")]
+    assert nodes[1].called == ["mayfly"] * 3
+    call = CallRequest("mayfly", "ann", MayflyClient().request(Request(1, mm.Get(b"k")), version=1))
+    link: Any = Client()
+    refused = nodes[1].node.run(nodes[1].table.answer(link, call))
+    assert b"may not read key" in refused.body
 
 
 def test_mayflys_version_2_is_sent_to_the_node_that_keeps_the_keys() -> None:

@@ -6,7 +6,7 @@ Invariants: what is forwarded is served here or refused, and never handed on; wh
 the other node names; a refusal says that nothing was done.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -19,6 +19,7 @@ from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
 Serve = Callable[[Conversation, CallRequest], Coroutine[Any, Any, bytes]]
 """serve(the connection of the node that asks, what it asks) → what is answered."""
 
+NOBODY: Mapping[str, Adapter] = {}
 _NOT_KNOWN_YET = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
 """Of what the other node knows to be there: this one has not heard of it yet, or the other not that it has gone."""
 
@@ -103,10 +104,14 @@ class ForwardedConversation:
         raise BrokerError(Reason.UNAVAILABLE, "an answer in many frames is not forwarded")
 
 
-def requests_of(adapter: Adapter) -> Serve:
-    """The row of a dialect: the body is a request as a client sends it, what is answered is what that client is to read."""
+def requests_of(ordinary: Adapter, privileged: Mapping[str, Adapter] = NOBODY) -> Serve:
+    """The row of a dialect: the body is a request as a client sends it, what is answered is what that client is to read.
+
+    `privileged`: what serves those, by principal, whom the other node's own door has let in, and no rule speaks of.
+    """
 
     async def serve(link: Conversation, call: CallRequest) -> bytes:
+        adapter = privileged.get(call.principal, ordinary)
         connection = adapter.open()
         connection.receive(call.body)
         request = connection.next_event()
