@@ -5,9 +5,11 @@ Writes are synced by each master before they are answered (appendfsync always); 
 """
 
 import binascii
+import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import time
 from contextlib import ExitStack
@@ -21,7 +23,9 @@ MASTERS = 3
 READY_SECONDS_MAX = 60.0
 SLOTS = 16384
 NODE_TIMEOUT_MS = 1000
-PORT_MAX = 55_535
+BUS_PORT_AFTER = 10_000
+"""Its nodes speak with each other so many ports above."""
+PORT_MAX = 65_535 - BUS_PORT_AFTER
 Address = tuple[str, int]
 
 
@@ -31,12 +35,19 @@ def missing() -> str:
     return f"{' and '.join(lacking)} not found; on Debian: apt-get install redis-server" if lacking else ""
 
 
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.bind(("127.0.0.1", port))
+        return True
+    return False
+
+
 class _ClusterNode(Redis):
     is_alive = True
 
     def __init__(self) -> None:
         super().__init__(fsync=True)
-        while self.port > PORT_MAX:  # nodes speak with each other ten thousand ports above
+        while self.port > PORT_MAX or not _is_free(self.port + BUS_PORT_AFTER):
             self.port = free_port()
 
     def command(self) -> list[str]:
@@ -59,8 +70,14 @@ class RedisCluster:
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        for node in self._nodes:
-            self._stack.enter_context(node)
+        with ExitStack() as stack:  # those that were started end if another is not
+            for node in self._nodes:
+                stack.enter_context(node)
+            self._join()
+            self._stack = stack.pop_all()
+        return self
+
+    def _join(self) -> None:
         places = [f"127.0.0.1:{node.port}" for node in self._nodes]
         self._cli("--cluster", "create", *places, "--cluster-replicas", "1", "--cluster-yes")
         until = time.monotonic() + READY_SECONDS_MAX
@@ -68,7 +85,6 @@ class RedisCluster:
             if time.monotonic() > until:
                 raise RuntimeError(f"the Redis Cluster is not ready after {READY_SECONDS_MAX:g} s")
             time.sleep(0.1)  # noqa: TID251 - nothing else is measured meanwhile
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
