@@ -7,6 +7,7 @@ Knows: which parts there are. What each measures, and by what, stands in its own
 | kill, stop, etcd | fail-over: of a node killed, stopped, killed together with etcd's leader | failover.py |
 | cut | the same of a node that nobody reaches any more, in network namespaces (root) | failover_cut.py |
 | many | fail-over of a thousand partitions | failover_many.py |
+| coordinator | fail-over of a group's coordinator | failover_coordinator.py |
 | starved | nodes that are taken for dead while the machine is busy | starved.py |
 | rest | processor time of nodes that do nothing, and their memory | here |
 | memory, produce, single, copy | Apache Kafka beside it: at rest, records in, one record, an empty follower | cluster_kafka.py |
@@ -25,6 +26,7 @@ from benchmarks.cluster_kafka import PARTS as AGAINST_KAFKA
 from benchmarks.cluster_kafka import Options, compare
 from benchmarks.cluster_nodes import Cluster, cluster, processor_seconds
 from benchmarks.failover import FAULTS, QUIET, SECONDS_MAX, failovers
+from benchmarks.failover_coordinator import coordinators
 from benchmarks.failover_cut import cut
 from benchmarks.failover_many import many
 from benchmarks.measure import spread
@@ -47,7 +49,7 @@ def at_rest(nodes: Cluster, partitions: int, seconds: float) -> None:
         print(f"  {spread(shares):.1f} % of a core a {who}", flush=True)
 
 
-OURS_ALONE = (*FAULTS, "cut", "many", "starved", "rest")
+OURS_ALONE = (*FAULTS, "cut", "many", "coordinator", "starved", "rest")
 
 
 def main() -> None:
@@ -86,7 +88,9 @@ def main() -> None:
             starved(asked.starved_seconds)
         else:
             with cluster(parent=asked.folder) as nodes:
-                if part == "rest":
+                if part == "coordinator":
+                    coordinators(nodes, int(count))
+                elif part == "rest":
                     at_rest(nodes, asked.partitions, asked.seconds)
                 else:
                     failovers(nodes, FAULTS[part], int(count))

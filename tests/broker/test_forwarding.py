@@ -129,7 +129,7 @@ def test_while_the_coordinator_is_away_nobody_waits_for_it() -> None:
     assert forwarded(node, refusal=refusal) == b"kept"
     node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
     before = node.clock.monotonic()
-    with pytest.raises(BrokerError, match="node 1 keeps groups") as caught:
+    with pytest.raises(BrokerError, match="node 1 keeps keys") as caught:
         forwarded(node, refusal=refusal)
     assert caught.value.reason is Reason.NOT_COORDINATOR
     assert (others.asked, node.clock.monotonic()) == ([1], before)

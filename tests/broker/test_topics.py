@@ -9,9 +9,9 @@ import pytest
 from tests.broker.node import Node, batch_of
 from tests.broker.three_nodes import three_nodes
 
-from braidlog.broker.services import JOURNAL_TOPIC
 from braidlog.broker.topics import Placed
 from braidlog.cluster.events import DeleteTopic
+from braidlog.cluster.local import JOURNAL_TOPIC
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.holdings import Holdings, StateLimits
 from braidlog.coordinator.offsets import Commit

@@ -1,8 +1,12 @@
 """A node that is one of three in its metadata: node 2, beside nodes 1 and 3."""
 
+import uuid
+from typing import cast
+
 from tests.broker.node import Node
 
 from braidlog.cluster import events as e
+from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, ShardLog
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.registration import Life
 
@@ -25,13 +29,48 @@ def registered(number: int, incarnation: int = 1, *, doors: dict[str, tuple[str,
 
 
 def three_nodes(leader: int | None = 3, *, partitions: int = 1, name: str = "2") -> Node:
-    """Each partition of `orders` is held by 3, 1 and 2, in sync are 3 and 2; this node follows it, unless it is the leader."""
+    """Each partition of `orders` is held by 3, 1 and 2, in sync are 3 and 2; this node follows it, unless it is the leader.
+    Node 1 coordinates all there is to coordinate."""
     node = Node(name=name)
     node.create(TOPIC, partitions)
     node.services.metadata.change_alone([registered(number) for number in (1, 2, 3)])
+    coordinate(node, leads=name == "1")
     for number in range(partitions):
         assign(node, leader, number)
     return node
+
+
+class LedShard:
+    """A `ShardLog`: this node's own journal."""
+
+    epoch, is_led = 1, True
+
+    def __init__(self, node: Node) -> None:
+        self._log = node.services.journal._log
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._log, name)
+
+
+def coordinate(node: Node, *, leads: bool) -> None:
+    created = e.CreateTopic(
+        topic=STATE_TOPIC,
+        topic_id=uuid.UUID(int=7).hex,
+        partitions=SHARDS,
+        settings=STATE_SETTINGS,
+        created_ms=1,
+        replicas=("1",),
+        min_in_sync=2,
+        placement=((1, 2, 3),) * SHARDS,
+    )
+    node.services.metadata.change_alone([created])
+    assert not node.run(node.services.reconciler.follow())
+    coordinators = node.services.coordinators
+    coordinators.take_part(lambda work, _: node.spawn(work))
+    assert coordinators._shards is not None
+    for number in range(SHARDS if leads else 0):
+        coordinators._shards.lead(number, cast("ShardLog", LedShard(node)))
+    node.world.settle()
 
 
 def assign(node: Node, leader: int | None, number: int = 0) -> None:

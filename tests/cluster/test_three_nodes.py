@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from tests.broker.node import batch_of
 from tests.cli.braid import Braid, check
 from tests.cli.braid import until as braid_until
@@ -295,6 +296,86 @@ def test_a_producer_survives_the_kill_of_the_process_that_leads(cluster: Cluster
         while len(found) < len(wanted):
             found += [record.value for record in consumer.poll(timeout=SECONDS_MAX)]
         assert found == wanted
+
+
+class GroupMember:
+    """A consumer of librdkafka in a group, which counts how often it was given partitions, and lost them."""
+
+    def __init__(self, addresses: str, group: str, topic: str) -> None:
+        own = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        self.consumer = Consumer({"bootstrap.servers": addresses, "log_level": 0, **own})
+        self.assigned = self.revoked = 0
+        self.read: list[Message] = []
+        self.acknowledged: dict[int, int] = {}
+        self.consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke)
+
+    def _on_assign(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self.assigned += bool(partitions)
+
+    def _on_revoke(self, _: Consumer, __: list[TopicPartition]) -> None:
+        self.revoked += 1
+
+    def poll(self) -> None:
+        message = self.consumer.poll(0.05)
+        if message is not None and message.error() is None:
+            self.read.append(message)
+
+    def commit(self) -> bool:
+        """All that it has read; whether that is acknowledged."""
+        try:
+            told = self.consumer.commit(offsets=self.consumer.position(self.consumer.assignment()), asynchronous=False)
+        except KafkaException:
+            return False
+        if not told or any(each.error is not None for each in told):
+            return False
+        self.acknowledged.update({each.partition: each.offset for each in told})
+        return True
+
+
+def test_a_group_goes_on_when_the_node_that_coordinates_it_is_killed(cluster: ClusterProcess) -> None:
+    """Its members keep their assignment, and what they committed is there."""
+    addresses = cluster.url("kafka").removeprefix("kafka://")
+    admin = AdminClient({"bootstrap.servers": addresses, "log_level": 0})
+    with connect(cluster.url("kafka")) as client:
+        client.admin.create_topic("grouped", partitions=2)
+        producer = client.producer(acks="all", idempotent=True)
+        for number in range(20):
+            producer.send_and_wait("grouped", b"%d" % number, partition=number % 2)
+    members = [GroupMember(addresses, "g", "grouped") for _ in range(2)]
+
+    def poll_until(condition: Callable[[], bool]) -> None:
+        until = time.monotonic() + SECONDS_MAX
+        while not condition():
+            assert time.monotonic() < until
+            for each in members:
+                each.poll()
+
+    def is_shared_out() -> bool:
+        return all(len(each.consumer.assignment()) == 1 for each in members)
+
+    try:
+        poll_until(lambda: is_shared_out() and {m.value() for e in members for m in e.read} >= {b"18", b"19"})
+        poll_until(lambda: all(each.commit() for each in members))
+        before = [(each.assigned, each.revoked) for each in members]
+        group = admin.describe_consumer_groups(["g"])["g"].result(SECONDS_MAX)
+        killed = group.coordinator.id
+        cluster[killed].kill()
+        poll_until(lambda: all(each.commit() for each in members))
+        # Another: the first one waits for the node that it took for the coordinator.
+        other = AdminClient({"bootstrap.servers": addresses, "log_level": 0})
+        after = other.describe_consumer_groups(["g"])["g"].result(SECONDS_MAX)
+        assert after.coordinator.id != killed
+        assert {each.member_id for each in after.members} == {each.member_id for each in group.members}
+        assert [(each.assigned, each.revoked) for each in members] == before, "nobody has to begin anew"
+        acknowledged = {**members[0].acknowledged, **members[1].acknowledged}
+        found = members[0].consumer.committed([TopicPartition("grouped", each) for each in acknowledged], SECONDS_MAX)
+        assert {each.partition: each.offset for each in found} == acknowledged
+    finally:
+        for each in members:
+            each.consumer.close()
+        for node in cluster.nodes.values():
+            if not node.is_running:
+                node.restart()
 
 
 def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, tmp_path: Path) -> None:

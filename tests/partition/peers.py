@@ -92,6 +92,8 @@ class Peer:
 
     def follow(self) -> None: ...
 
+    def led_anew(self, partition: ClusterPartition) -> None: ...
+
     def replaced(self) -> None:
         self.is_replaced = True
 

@@ -117,7 +117,7 @@ class Coordinator:
         tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
         load_tables(journal, list(tables.values()), lambda key: None)
         holdings = Holdings()
-        self.offsets = Offsets(tables["offset"], universe.hosting, universe.world, holdings)
+        self.offsets = Offsets(tables["offset"], universe.hosting, universe.world, holdings, lambda _: TOPIC_ID)
         self.pending = PendingCommits(tables["pending-commit"], self.offsets, universe.ask_group, holdings)
         self.transactions = Transactions(
             tables["transaction"], universe.ids, universe.hosting, self.offsets, universe.world, holdings, universe
@@ -203,6 +203,7 @@ class Universe:
 
     def propose(self, *_: object) -> None: ...
     def follow(self) -> None: ...
+    def led_anew(self, *_: object) -> None: ...
     def replaced(self) -> None: ...
 
     def begin_epoch(self, partition: ClusterPartition, epoch: int) -> None:

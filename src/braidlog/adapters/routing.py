@@ -8,12 +8,14 @@ finds.
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from braidlog.adapters.contract import Conversation, Relayed
 from braidlog.broker.access.authorize import Authorize, Kind, NotAuthorizedError, Operation
+from braidlog.broker.coordinator import SERVICES, Coordinator
+from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Call, Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
@@ -61,7 +63,9 @@ class Route(msgspec.Struct, frozen=True):
     each: tuple[Need, ...] = ()
     """What is allowed or refused for each name by itself, because each has an answer of its own."""
     coordinated: Callable[[Any], bool] | None = None
-    """Of which of these requests only the node that keeps groups, transactions and keys can serve; None: any node serves them."""
+    """Of which of these requests only the node that keeps keys can serve; None: any node serves them."""
+    state_of: Callable[[Any], str | None] | None = None
+    """state_of(request) → the name of the group, transactional id or sink whose coordinator serves it; None: any node does."""
     of_message: bool = False
     """Whether the handler takes the `message` of a request, and not the request around it."""
 
@@ -74,6 +78,9 @@ class Authorized(Protocol):
 
     @property
     def routing(self) -> Routing: ...
+
+    @property
+    def coordinators(self) -> Coordinators: ...
 
 
 class RoutedAdapter:
@@ -114,19 +121,27 @@ class RoutedAdapter:
         routing = self._services.routing
         if route.coordinated is not None and not routing.is_coordinator and route.coordinated(request):
             raise routing.not_coordinator()
+        if route.state_of is not None and not routing.is_alone and (name := route.state_of(request)) is not None:
+            async with self._services.coordinators.settled_after(name) as coordinator:
+                services = services_of(self._services, coordinator)
+                return await self._served(route, conversation, request, services)
+        return await self._served(route, conversation, request, self._services)
+
+    async def _served(self, route: Route, conversation: Conversation, request: Any, services: Authorized) -> Any:  # noqa: ANN401
         asked = request.message if route.of_message else request
         if not route.each:
-            return await route.handler(asked, self._services, conversation)
-        denied = Denied() if is_free else self._denied(route, conversation, request)
-        return await route.handler(asked, self._services, conversation, denied)
+            return await route.handler(asked, services, conversation)
+        is_free = services.authorize.is_free
+        denied = Denied() if is_free else self._denied(route, conversation, request, services)
+        return await route.handler(asked, services, conversation, denied)
 
-    def _denied(self, route: Route, conversation: Conversation, request: Any) -> Denied:  # noqa: ANN401
+    def _denied(self, route: Route, conversation: Conversation, request: Any, services: Authorized) -> Denied:  # noqa: ANN401
         """Said alike of what is there and of what is not, so that nothing is revealed."""
-        principal, is_allowed = conversation.principal, self._services.authorize.is_allowed
+        principal, is_allowed = conversation.principal, services.authorize.is_allowed
         return Denied(
             (name if kind is Kind.TOPIC else (kind, name), NotAuthorizedError(principal, operation, name, kind))
             for operation, find, kind in route.each
-            for name in find(request, self._services)
+            for name in find(request, services)
             if not is_allowed(principal, operation, name, kind)
         )
 
@@ -208,8 +223,17 @@ class ForwardingAdapter(RoutedAdapter):
         return Relayed(answer) if isinstance(answer, bytes) else answer
 
 
+S = TypeVar("S")
+
+
+def services_of(services: S, coordinator: Coordinator) -> S:
+    """A dialect's services with what one coordinator keeps."""
+    own = {name: getattr(coordinator, name) for name in SERVICES if hasattr(services, name)}
+    return msgspec.structs.replace(services, **own)  # type: ignore[type-var]  # they are structs
+
+
 def always(_: Any) -> bool:  # noqa: ANN401
-    """Of requests that only the coordinator serves, whatever they say."""
+    """Of requests that only the node that keeps keys serves, whatever they say."""
     return True
 
 

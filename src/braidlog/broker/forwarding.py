@@ -11,7 +11,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from braidlog.broker.routing import Routing
-from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason, is_elsewhere
+from braidlog.model.errors import (
+    BrokerError,
+    NotCoordinatorError,
+    NothingDoneError,
+    NotLeaderError,
+    Reason,
+    is_elsewhere,
+)
 from braidlog.model.world import World
 
 T = TypeVar("T")
@@ -26,7 +33,14 @@ ANSWER_SECONDS_MAX: Final = 10.0
 
 
 _ASK_AGAIN: Final = frozenset(
-    {Reason.NOT_LEADER, Reason.NOT_COORDINATOR, Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND, Reason.UNAVAILABLE}
+    {
+        Reason.NOT_LEADER,
+        Reason.NOT_COORDINATOR,
+        Reason.COORDINATOR_LOADING,
+        Reason.TOPIC_NOT_FOUND,
+        Reason.PARTITION_NOT_FOUND,
+        Reason.UNAVAILABLE,
+    }
 )
 """Why a node refuses what it may serve a moment later, or another does."""
 
@@ -84,8 +98,8 @@ class Forwarding:
             except BrokerError as error:
                 if not (is_elsewhere(error) or (error.reason is Reason.TIMED_OUT and not call.changes)):
                     raise
-            # Nobody takes the coordinator's place while it is away; a leader's is taken soon.
-            is_away = node is None and not isinstance(refusal, NotLeaderError)
+            # Nobody takes the place of the node that keeps keys while it is away; a leader's is taken soon.
+            is_away = node is None and not isinstance(refusal, (NotLeaderError, NotCoordinatorError))
             if is_away or self._world.monotonic() >= until:
                 raise self._nobody(refusal, "it is away")
             await self._world.wakeup().wait(pause)
@@ -100,8 +114,11 @@ class Forwarding:
 
     def _serving(self, refusal: BrokerError) -> int | None:
         """Who serves what was refused, by the newest metadata; None: nobody now. Of what has gone, this node says so itself."""
-        if not isinstance(refusal, NotLeaderError):
-            node: int | None = self._routing.coordinator
+        node: int | None
+        if isinstance(refusal, NotCoordinatorError):
+            node = self._routing.leader_of_shard(refusal.shard)
+        elif not isinstance(refusal, NotLeaderError):
+            node = self._routing.coordinator
         elif (known := self._routing.assignment(refusal.topic, refusal.number)) is None:
             return self._routing.own_number
         else:
@@ -109,11 +126,14 @@ class Forwarding:
         return node if node is not None and self._routing.is_live(node) else None
 
     def _nobody(self, refusal: BrokerError, why: str) -> BrokerError:
+        if isinstance(refusal, NotCoordinatorError):
+            text = f"the coordinator of shard {refusal.shard} cannot be asked: {why}; nothing was done, try again"
+            return NotCoordinatorError(refusal.shard, text)
         if not isinstance(refusal, NotLeaderError):
             node = self._routing.coordinator
             return BrokerError(
                 Reason.NOT_COORDINATOR,
-                f"node {node} keeps groups, transactions and keys, and cannot be asked: {why}; nothing was done, try again",
+                f"node {node} keeps keys, and cannot be asked: {why}; nothing was done, try again",
             )
         place = f"{refusal.topic}/{refusal.number}"
         text = f"the leader of {place} cannot be asked: {why}; nothing was done, try again"

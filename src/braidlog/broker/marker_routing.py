@@ -95,7 +95,8 @@ class RoutedMarkers:
     def _node_of(self, target: Target) -> int | None:
         """Who leads a partition or keeps a group, NOBODY if nobody does now; None: it is gone, and nothing is to be ended."""
         if isinstance(target, str):
-            return self._routing.coordinator
+            found = self._routing.coordinator_of(target)
+            return NOBODY if found is None else found
         if not self._routing.has_partition(*target):
             return None
         assignment = self._routing.assignment(*target)

@@ -1,8 +1,9 @@
 """Partitions and groups as reports: what the console's snapshot and RustLog's metrics tell of them."""
 
 import contextlib
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Sequence
 
+from braidlog.broker.coordinators import Coordinators
 from braidlog.coordinator.groups.service import Groups
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.report import LagReport, LogReport, PartitionReport
@@ -36,19 +37,23 @@ async def lag_reports(groups: Groups, group: str) -> list[LagReport]:
 
 
 async def log_report(
-    hosting: Hosting, groups: Groups, topics: Collection[str], shown: Iterable[str] | None = None
+    hosting: Hosting,
+    coordinators: Coordinators,
+    topics: Collection[str],
+    shown: Callable[[Sequence[str]], Sequence[str]] = lambda names: names,
 ) -> LogReport:
-    """The partitions of these topics, and the groups in them: all, or those that are shown. Looked at in slices, between which
-    topics and groups may go."""
+    """The partitions of these topics, and the groups in them that are shown, of those that this node keeps. Looked at in slices,
+    between which topics and groups may go."""
     places = [(name, number) for name in topics for number in range(hosting.partition_count(name))]
     partitions: list[PartitionReport] = []
     async for name, number in in_slices(places):
         with contextlib.suppress(BrokerError):
             partitions.append(_report(hosting, name, number))
     lags: list[LagReport] = []
-    async for group in in_slices(groups.names() if shown is None else shown):
+    groups = [(each.groups, name) for each in coordinators.here() for name in shown(each.groups.names())]
+    async for service, name in in_slices(groups):
         with contextlib.suppress(BrokerError):
-            lags += [lag for lag in await lag_reports(groups, group) if lag.topic in topics]
+            lags += [lag for lag in await lag_reports(service, name) if lag.topic in topics]
     return LogReport(partitions=partitions, lags=lags)
 
 

@@ -1,4 +1,4 @@
-"""Producers that name themselves, among several nodes: one node gives ids to names, the others ask it.
+"""Producers that name themselves, among several nodes: the coordinator of a name gives it an id, leaders ask that one.
 
 Knows: what it was told, for a while. Refuses to know: how ids are given and kept (`coordinator/named_producers.py`).
 Invariants: a name has one id on all nodes, so that a retry at the next leader is known for one; whoever comes while a name is
@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Call, Forwarding
-from braidlog.broker.routing import Routing
 from braidlog.coordinator.holdings import NODE
-from braidlog.coordinator.named_producers import NamedProducer, NamedProducers, current
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.coordinator.named_producers import NamedProducer, current
+from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 
@@ -31,9 +31,8 @@ class _Remembered(NamedTuple):
 class ProducerNames:
     """The use case."""
 
-    def __init__(self, named: NamedProducers, routing: Routing, forwarding: Forwarding, world: World) -> None:
-        self._named = named
-        self._routing = routing
+    def __init__(self, coordinators: Coordinators, forwarding: Forwarding, world: World) -> None:
+        self._coordinators = coordinators
         self._forwarding = forwarding
         self._world = world
         forwarding.names.add(CALL)
@@ -42,23 +41,27 @@ class ProducerNames:
 
     async def resolve(self, name: str, foreign_epoch: int, *, by: str = NODE) -> NamedProducer:
         """The id and epoch to write with, for the principal `by`. Raises if a newer producer of the same name is known."""
-        if self._routing.is_coordinator:
-            return await self._named.resolve(name, foreign_epoch, by=by)
+        try:
+            return await self._resolve_here(name, foreign_epoch, by)
+        except NotCoordinatorError as error:
+            refusal = error.with_traceback(None)
         known = self._current(name, foreign_epoch)
         if known is not None and not self._turns.is_held(name):
             return known  # nearly always: no wait, so that requests stay in the order they came
         async with self._turns.take(name):
-            return self._current(name, foreign_epoch) or await self._ask(name, foreign_epoch, by)
+            return self._current(name, foreign_epoch) or await self._ask(name, foreign_epoch, by, refusal)
+
+    async def _resolve_here(self, name: str, foreign_epoch: int, by: str) -> NamedProducer:
+        async with self._coordinators.settled_after(name) as coordinator:
+            return await coordinator.named_producers.resolve(name, foreign_epoch, by=by)
 
     async def answer(self, body: bytes, by: str) -> bytes:
         """What another node asks of this one."""
-        if not self._routing.is_coordinator:
-            raise self._routing.not_coordinator()
         try:
             name, foreign_epoch = msgspec.msgpack.decode(body, type=tuple[str, int])
         except msgspec.MsgspecError as error:
             raise BrokerError(Reason.INVALID_RECORD, f"another node asks for no producer's name: {error}") from None
-        return msgspec.msgpack.encode(await self._named.resolve(name, foreign_epoch, by=by))
+        return msgspec.msgpack.encode(await self._resolve_here(name, foreign_epoch, by))
 
     def _current(self, name: str, foreign_epoch: int) -> NamedProducer | None:
         known = self._remembered.get(name)
@@ -66,13 +69,11 @@ class ProducerNames:
         is_fresh = known is not None and self._world.monotonic() - known.at < REMEMBERED_SECONDS
         return found if is_fresh else None
 
-    async def _ask(self, name: str, foreign_epoch: int, by: str) -> NamedProducer:
+    async def _ask(self, name: str, foreign_epoch: int, by: str, refusal: BrokerError) -> NamedProducer:
         # To ask twice gives the same id: silence is no reason to stop.
         call = Call(CALL, by, msgspec.msgpack.encode((name, foreign_epoch)), changes=False)
         try:
-            answer = await self._forwarding.forward(
-                call, self._routing.not_coordinator(), lambda: self._named.resolve(name, foreign_epoch, by=by)
-            )
+            answer = await self._forwarding.forward(call, refusal, lambda: self._resolve_here(name, foreign_epoch, by))
         except BrokerError as error:
             known = self._remembered.get(name)
             if (

@@ -1,6 +1,6 @@
 """Which node answers for what, and where a client of one protocol reaches it.
 
-Knows: leaders, the controller, the coordinator of groups and transactions, as the metadata has them; the address of each door of
+Knows: leaders, the controller, the coordinators of groups and transactions, as the metadata has them; the address of each door of
 each node, as the node registered it. Refuses to know: how any dialect says it, whether a node can be reached.
 Invariant: what is told of another node is what that node said of itself; of this one, the address that the client can be sure of:
 the configured one, else the one that it dialled.
@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
+from braidlog.coordinator.shards import STATE_TOPIC, place_of
 from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import own_number
@@ -55,11 +56,19 @@ class Routing:
 
     @property
     def coordinator(self) -> int:
-        """The node that keeps groups, commits and transactions: the lowest number that is registered, alive or not.
+        """The node that keeps keys: the lowest number that is registered, alive or not.
 
-        Their state is on that node alone, so another cannot take its place: while it is away, they wait.
+        They are on that node alone, so another cannot take its place: while it is away, they wait.
         """
         return self._lowest(live=False)
+
+    def coordinator_of(self, name: str) -> int | None:
+        """The node that keeps a group, a transactional id or whatever else has that name; None if nobody does now."""
+        return self.own_number if self.is_alone else self.leader_of_shard(place_of(name))
+
+    def leader_of_shard(self, shard: int) -> int | None:
+        known = self.assignment(STATE_TOPIC, shard)
+        return None if known is None else known.leader
 
     @property
     def is_coordinator(self) -> bool:
@@ -67,7 +76,7 @@ class Routing:
 
     def not_coordinator(self) -> BrokerError:
         """The refusal of what only that node can serve: here it would be kept where nobody looks for it."""
-        text = f"node {self.coordinator} keeps groups, transactions and keys, not this one"
+        text = f"node {self.coordinator} keeps keys, not this one"
         return BrokerError(Reason.NOT_COORDINATOR, text)
 
     def has_partition(self, topic: str, number: int) -> bool:

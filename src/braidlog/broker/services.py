@@ -12,12 +12,13 @@ from typing import TypeVar
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize, Operation
-from braidlog.broker.access.owners import Owner, Owners
-from braidlog.broker.access.rule import Kind
+from braidlog.broker.access.owners import Owners
 from braidlog.broker.access.rules import Rules
 from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
+from braidlog.broker.coordinator import Carrying, Making, Members, refuse_unknown
+from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.marker_routing import RoutedMarkers
@@ -30,29 +31,24 @@ from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.broker.transaction_checks import TransactionChecks
+from braidlog.cluster.local import JOURNAL_TOPIC
 from braidlog.cluster.store import Metadata, MetadataStore
-from braidlog.coordinator.consumer_groups.messages import ConsumerGroupImage, ConsumerMember
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
-from braidlog.coordinator.groups.group import GroupImage
-from braidlog.coordinator.groups.messages import ClassicGroupImage
-from braidlog.coordinator.groups.registry import GroupRegistry, GroupTables
 from braidlog.coordinator.groups.service import Groups, Reads
-from braidlog.coordinator.holdings import COMMIT_BYTES, PLACE_BYTES, Account, Holdings, StateKind
-from braidlog.coordinator.journal import Journal, Key, Table, load_tables
+from braidlog.coordinator.holdings import Holdings
+from braidlog.coordinator.journal import Journal, load_tables
 from braidlog.coordinator.markers import LocalMarkers
-from braidlog.coordinator.named_producers import NamedProducer, NamedProducers
-from braidlog.coordinator.offsets import Committed, Offsets
-from braidlog.coordinator.pending_commits import Pending, PendingCommits
+from braidlog.coordinator.named_producers import NamedProducers
+from braidlog.coordinator.offsets import Offsets
+from braidlog.coordinator.pending_commits import PendingCommits
 from braidlog.coordinator.producer_ids import ProducerIds
-from braidlog.coordinator.staging import Sink, Staging
-from braidlog.coordinator.streams import EventStreams, Snapshot, snapshot_name
-from braidlog.coordinator.transaction import Transaction
+from braidlog.coordinator.staging import Staging
+from braidlog.coordinator.streams import EventStreams
 from braidlog.coordinator.transactions import Transactions
 from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener
-from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import World
 from braidlog.partition.append import Append
@@ -68,7 +64,6 @@ from braidlog.storage.folder import DataFolder
 from braidlog.worker.here import Here
 from braidlog.worker.jobs import Worker
 
-JOURNAL_TOPIC = "__state"
 JOURNAL_SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
 T = TypeVar("T", bound=msgspec.Struct)
 KEY_VALUE_FOLDER = "kv"
@@ -91,7 +86,9 @@ class Services(msgspec.Struct, frozen=True):
     append: Append
     intake: Intake
     fetch: Fetch
+    coordinators: Coordinators
     offsets: Offsets
+    """This, groups, transactions and the like are those of a node that is alone; in a cluster ask `coordinators`."""
     pending_commits: PendingCommits
     groups: Groups
     streams: EventStreams
@@ -154,57 +151,28 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     worker = worker or Here()
     kv_settings = kv or KeyValueSettings()
     journal = Journal(open_internal_topic(folder, JOURNAL_TOPIC, JOURNAL_SETTINGS, world), world)
-    kinds: dict[str, type] = {
-        "offset": Committed,
-        "group": GroupImage,
-        "classic-group": ClassicGroupImage,
-        "consumer-group": ConsumerGroupImage,
-        "consumer-member": ConsumerMember,
-        "named-producer": NamedProducer,
-        "transaction": Transaction,
-        "pending-commit": Pending,
-        "sink": Sink,
-        "snapshot": Snapshot,
-        "owner": Owner,
-    }
     holdings = holdings or Holdings()
-    accounts = {
-        "offset": Account(holdings, StateKind.GROUPS, lambda committed: len(committed.metadata)),
-        "named-producer": Account(holdings, StateKind.NAMED_PRODUCERS),
-        "transaction": Account(holdings, StateKind.TRANSACTIONAL_IDS, _size_of),
-        "pending-commit": Account(holdings, StateKind.GROUPS, lambda found: len(found.commits) * COMMIT_BYTES),
-        "sink": Account(holdings, StateKind.SINKS),
-        "snapshot": Account(holdings, StateKind.SNAPSHOTS, lambda found: len(found.payload), snapshot_name),
-    }
-    tables = {kind: Table(journal, kind, value_type, accounts.get(kind)) for kind, value_type in kinds.items()}
-    load_tables(journal, list(tables.values()), _refuse_unknown)
-    offsets = Offsets(tables["offset"], hosting, world, holdings)
     producer_ids = ProducerIds(metadata, world)
     forwarding = Forwarding(routing, world)
-    transaction_checks = TransactionChecks(routing, forwarding)
-    pending_commits = PendingCommits(tables["pending-commit"], offsets, transaction_checks.ask_group, holdings)
-    local_markers = LocalMarkers(hosting, world, lambda _, ends: pending_commits.end(ends))
+    topics = Topics(reconciler, hosting, world, defaults, holdings)
+    coordinators = Coordinators(routing, topics, world)
+    transaction_checks = TransactionChecks(coordinators, forwarding)
+    local_markers = LocalMarkers(hosting, world, coordinators.end_commits)
     markers = RoutedMarkers(local_markers, hosting, routing, forwarding, world)
-    transactions = Transactions(tables["transaction"], producer_ids, hosting, offsets, world, holdings, markers)
-    transaction_checks.transactions = transactions
+    members = Members(reads, rebalance_delay_ms, consumer_groups, partial(_may_see, authorize))
+    carrying = Carrying(producer_ids, markers, transaction_checks.ask_group)
+    making = Making(hosting, metadata.topic_id, world, holdings, carrying, members)
+    tables = making.tables(journal)
+    load_tables(journal, list(tables.values()), refuse_unknown)
+    own = making.coordinator(journal, tables)
+    coordinators.begin(own, making)
     producers = ProducerLimit(hosting, world, holdings.limits.producers_max)
-    append = Append(hosting, world, transactions.check_append, producers, transaction_checks.ask)
-    registry = GroupRegistry(
-        GroupTables(tables["group"], tables["classic-group"], tables["consumer-group"], tables["consumer-member"]),
-        hosting.partition_count,
-        world,
-        holdings,
-        rebalance_delay_ms,
-    )
-    may_see = partial(_may_see, authorize)
-    groups = Groups(registry, offsets, hosting, world, reads, consumer_groups, may_see)
+    append = Append(hosting, world, coordinators.check_append, producers, transaction_checks.ask)
     fetch = Fetch(hosting, world, worker)
     streams = EventStreams(hosting, append, fetch, tables["snapshot"], world, holdings)
-    for listener in (offsets.topic_changed, streams.topic_changed, groups.topic_changed):
+    for listener in (coordinators.topic_changed, streams.topic_changed):
         reconciler.when_changed(listener)
-    reconciler.when_made(groups.consumer.topic_changed)
-    named_producers = NamedProducers(tables["named-producer"], producer_ids, world, holdings)
-    topics = Topics(reconciler, hosting, world, defaults, holdings)
+    reconciler.when_made(coordinators.topic_made)
     placement = Placement(metadata, reconciler, hosting, world)
     return Services(
         world=world,
@@ -221,20 +189,21 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         append=append,
         intake=Intake(hosting, world, worker, decompression or DecompressionLimits()),
         fetch=fetch,
-        offsets=offsets,
-        pending_commits=pending_commits,
-        groups=groups,
+        coordinators=coordinators,
+        offsets=own.offsets,
+        pending_commits=own.pending_commits,
+        groups=own.groups,
         streams=streams,
         producer_ids=producer_ids,
-        named_producers=named_producers,
-        producer_names=ProducerNames(named_producers, routing, forwarding, world),
-        transactions=transactions,
+        named_producers=own.named_producers,
+        producer_names=ProducerNames(coordinators, forwarding, world),
+        transactions=own.transactions,
         transaction_checks=transaction_checks,
         markers=markers,
-        staging=Staging(tables["sink"], transactions, world, holdings),
+        staging=own.staging,
         authorize=authorize,
         rules=Rules(metadata, authorize),
-        owners=Owners(tables["owner"], {Kind.GROUP: groups.names, Kind.TRANSACTIONAL_ID: transactions.names}, world),
+        owners=own.owners,
         users=Users(metadata, world, users),
         keyvalue=KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident),
         metadata=metadata,
@@ -249,10 +218,6 @@ def _may_see(authorize: Authorize, principal: str, topic: str) -> bool:
     return authorize.is_allowed(principal, Operation.DESCRIBE, topic)
 
 
-def _size_of(found: Transaction) -> int:
-    return len(found.partitions) * PLACE_BYTES + len(found.offsets) * COMMIT_BYTES
-
-
 def _store_in(folder: DataFolder, settings: KeyValueSettings, world: World) -> Callable[[Listener | None], LocalStore]:
     path, node = join(folder.path, KEY_VALUE_FOLDER), bytes.fromhex(folder.identity.folder_id)
 
@@ -260,7 +225,3 @@ def _store_in(folder: DataFolder, settings: KeyValueSettings, world: World) -> C
         return LocalStore(folder.disk, path, node, settings, now_ms=world.now_ms(), syncer=world, listener=listener)
 
     return open_store
-
-
-def _refuse_unknown(key: Key) -> None:
-    raise StorageFault(f"the journal holds an entry of an unknown kind, {key[:1]}: it was written by a later version")

@@ -15,7 +15,9 @@ import msgspec
 from braidlog.broker.quotas import Buckets
 from braidlog.cluster.events import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Event
 from braidlog.cluster.image import Image
+from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.cluster.placing import MIN_IN_SYNC, live, place
+from braidlog.cluster.sharing import lacking
 from braidlog.cluster.topic import Topic
 from braidlog.coordinator.holdings import NODE, Holdings
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -114,7 +116,7 @@ class Topics:
                 placement=places,
             )
             image.check(created)  # first: what makes no sense is refused as that
-            if name not in PUBLISHED:
+            if not name.startswith(INTERNAL_PREFIX):
                 self._check_room(image, partitions, by)
             return [created]
 
@@ -125,7 +127,7 @@ class Topics:
             with contextlib.suppress(StorageFault, BrokerError):
                 await self._delete(name, topic_id)
             raise
-        topic = self.hosting.meta(name)
+        topic = self.hosting.topics[name]
         if topic.min_in_sync == len(topic.assignments[0].replicas) > 1:
             log.warning(
                 "topic %r has %d replicas and needs all of them in sync: while one node is away, acks=all is refused",
@@ -194,6 +196,23 @@ class Topics:
                 if error.reason is not Reason.TOPIC_EXISTS:  # another was faster
                     raise
         return self.hosting.partition(name, 0)
+
+    async def create_internal(self, name: str, partitions: int, settings: TopicSettings) -> None:
+        """A topic of the cluster's own, which several nodes hold and no request sees; made if it is not there."""
+        if name not in self.hosting.topics:
+            try:
+                await self._create(name, partitions, settings)
+            except BrokerError as error:
+                if error.reason is not Reason.TOPIC_EXISTS:  # another node was faster
+                    raise
+
+    async def add_replicas(self, name: str) -> None:
+        """Give a topic of the cluster's own the replicas that it lacks."""
+
+        def decide(image: Image) -> list[Event]:
+            return lacking(image, name, self.hosting.node)
+
+        await self._reconciler.change(name, decide)
 
     def check_new_name(self, name: str) -> None:
         """Refuse a name that a new topic cannot have."""

@@ -7,11 +7,10 @@ from typing import Final
 
 import msgspec
 
+from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Call, Forwarding
-from braidlog.broker.routing import Routing
 from braidlog.coordinator.holdings import NODE
-from braidlog.coordinator.transactions import Transactions
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
 from braidlog.partition.verification import Verified
 
 CALL: Final = "transaction-check"
@@ -29,9 +28,8 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
 class TransactionChecks:
     """The use case."""
 
-    def __init__(self, routing: Routing, forwarding: Forwarding) -> None:
-        self.transactions: Transactions | None = None
-        self._routing = routing
+    def __init__(self, coordinators: Coordinators, forwarding: Forwarding) -> None:
+        self._coordinators = coordinators
         self._forwarding = forwarding
         forwarding.names.add(CALL)
 
@@ -44,10 +42,12 @@ class TransactionChecks:
         return await self._ask(Question(name, producer_id, epoch, group))
 
     async def _ask(self, question: Question) -> Verified:
-        if self._routing.is_coordinator:
+        try:
             return await self._here(question)
+        except NotCoordinatorError as error:
+            refusal = error.with_traceback(None)
         call = Call(CALL, NODE, msgspec.msgpack.encode(question), changes=False)  # to ask twice changes nothing more
-        answer = await self._forwarding.forward(call, self._routing.not_coordinator(), lambda: self._here(question))
+        answer = await self._forwarding.forward(call, refusal, lambda: self._here(question))
         return answer if isinstance(answer, Verified) else msgspec.msgpack.decode(answer, type=Verified)
 
     async def answer(self, body: bytes) -> bytes:
@@ -59,10 +59,8 @@ class TransactionChecks:
         return msgspec.msgpack.encode(await self._here(question))
 
     async def _here(self, question: Question) -> Verified:
-        if not self._routing.is_coordinator:
-            raise self._routing.not_coordinator()
-        assert self.transactions is not None
         producer = question.name, question.producer_id, question.epoch
-        if isinstance(question.of, str):
-            return await self.transactions.verify_group(*producer, question.of)
-        return self.transactions.verify(*producer, *question.of)
+        async with self._coordinators.settled_after(question.name) as coordinator:
+            if isinstance(question.of, str):
+                return await coordinator.transactions.verify_group(*producer, question.of)
+            return coordinator.transactions.verify(*producer, *question.of)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from braidlog.cluster import events as e
 from braidlog.cluster.image import Image
+from braidlog.cluster.sharing import left_by
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication import assignment as sets
@@ -114,4 +115,4 @@ async def drain(metadata: Metadata, node: int, *, is_draining: bool = True) -> N
 
 async def remove(metadata: Metadata, node: int) -> None:
     """A node that is fenced and holds nothing is gone for good; refused, in words, as long as that is not so."""
-    await metadata.change(lambda _: [e.RemoveNode(node_id=str(node))])
+    await metadata.change(lambda image: [*left_by(image, node), e.RemoveNode(node_id=str(node))])

@@ -92,6 +92,11 @@ class Metadata:
     def history(self) -> History:
         return self._store.history
 
+    def topic_id(self, name: str) -> str | None:
+        """Of the topic that has a name now."""
+        found = self.image.topics.get(name)
+        return None if found is None else found.topic_id
+
     async def change(self, decide: Decide) -> None:
         """Check, propose, and apply once it is durable; a decision that came second is taken again at the newer image.
 

@@ -15,6 +15,7 @@ from braidlog.codec.records import encode_batch
 from braidlog.coordinator.holdings import Account
 from braidlog.model.errors import StorageFault
 from braidlog.model.internal_log import InternalLog
+from braidlog.model.slices import Pace, in_slices
 from braidlog.model.world import World
 
 Key = tuple[str | int, ...]
@@ -22,6 +23,8 @@ Mark = NewType("Mark", int)
 """What writing returns, and `settled` takes. Nobody but the log compares marks or computes with them."""
 NOTHING = Mark(0)
 """The mark of no change: settled always."""
+_STARTED: Key = ("started",)
+"""The key of entries that say nothing: written to see what is before them settled."""
 _encode = msgspec.json.Encoder().encode
 _decode_key = msgspec.json.Decoder(tuple[str | int, ...]).decode
 
@@ -34,6 +37,8 @@ class Journal:
         self._world = world
         self.epoch = epoch
         """Grows whenever another node becomes the coordinator of what is kept here."""
+        self._end = NOTHING
+        """The mark of the last change."""
 
     def write(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> Mark:
         """Append values, None for a key that goes, as one batch: all of them survive a crash, or none."""
@@ -42,7 +47,12 @@ class Journal:
             keys=[_encode(key) for key, _ in entries],
             base_timestamp=self._world.now_ms(),
         )
-        return Mark(self._log.append(batch))
+        self._end = Mark(self._log.append(batch))
+        return self._end
+
+    def write_start(self) -> Mark:
+        """Append an entry that says nothing: when it is settled, so is all that was there before."""
+        return self.write([(_STARTED, None)])
 
     def is_settled(self, mark: Mark) -> bool:
         return self._log.is_durable(mark)
@@ -50,6 +60,10 @@ class Journal:
     async def settled(self, *marks: Mark) -> None:
         """Done when these changes can be acted on and told; raises if they cannot become so."""
         await self._log.durable(max(marks, default=NOTHING))
+
+    async def all_settled(self) -> None:
+        """The same for all that is written when this is asked: for whoever has looked at tables, and is about to tell."""
+        await self._log.durable(self._end)
 
     @property
     def identity(self) -> bytes:
@@ -59,7 +73,8 @@ class Journal:
     def replay(self) -> Iterator[tuple[Key, bytes | None]]:
         """Every entry in order; a later one replaces an earlier one of the same key, None drops it."""
         for row in self._log.rows():
-            yield _decode_key(row[2] or b"[]"), row[3]
+            if (key := _decode_key(row[2] or b"[]")) != _STARTED:
+                yield key, row[3]
 
     def maintain(self) -> None:
         """Take away what later entries have replaced; blocks."""
@@ -93,6 +108,11 @@ class Table:
         if self._account is not None:
             self._account.moved(key, before, value)
 
+    async def forget(self) -> None:
+        """In memory only: another node keeps these from now on."""
+        async for key in in_slices(self.values):
+            self.set(key, None)
+
     def get(self, *key: str | int) -> Any:  # noqa: ANN401 - the type is the table's
         return self.values.get((self.kind, *key))
 
@@ -125,6 +145,19 @@ def put_together(entries: Sequence[tuple[Table, Key, msgspec.Struct | None]]) ->
 
 def load_tables(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> None:
     """Replay the log into its tables; entries of no table go to `unknown`, which decides what that means."""
+    for _ in _loaded(journal, tables, unknown):
+        pass
+
+
+async def load_tables_in_slices(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> None:
+    """The same, with others served in between."""
+    pace = Pace()
+    for _ in _loaded(journal, tables, unknown):
+        await pace.step()
+
+
+def _loaded(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> Iterator[None]:
+    """One entry after the other."""
     by_kind = {table.kind: table for table in tables}
     for key, raw in journal.replay():
         table = by_kind.get(str(key[0])) if key else None
@@ -132,3 +165,4 @@ def load_tables(journal: Journal, tables: list[Table], unknown: Callable[[Key], 
             unknown(key)
         else:
             table.load(key, raw)
+        yield

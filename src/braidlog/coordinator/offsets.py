@@ -6,7 +6,7 @@ partitions are one batch of the journal: all of them survive a crash, or none; a
 topic's commits end with it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
@@ -22,6 +22,8 @@ OFFSET_MAX = 2**63 - 1
 
 Place = tuple[str, int]
 """Topic and partition."""
+TopicId = Callable[[str], str | None]
+"""The id of the topic that has a name, by the metadata; None if there is none."""
 Entry = tuple[Table, Key, msgspec.Struct | None]
 
 
@@ -30,6 +32,8 @@ class Committed(msgspec.Struct, frozen=True):
     metadata: str = ""
     leader_epoch: int = -1
     committed_ms: int = 0
+    topic_id: str = ""
+    """A topic that was deleted and made again is another. Empty: kept by a version that knew names only."""
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -45,17 +49,26 @@ class Commit(msgspec.Struct, frozen=True):
 class Offsets:
     """The use case."""
 
-    def __init__(self, table: Table, hosting: Hosting, world: World, holdings: Holdings) -> None:
+    def __init__(self, table: Table, hosting: Hosting, world: World, holdings: Holdings, topic_id: TopicId) -> None:
         self._table = table
+        self._topic_id = topic_id
         self._hosting = hosting
         self._world = world
         self._holdings = holdings
         self._by_group: dict[str, dict[Place, Committed]] = {}
+        gone = []
         for (group, topic, partition), committed in table.items():
-            self._by_group.setdefault(str(group), {})[str(topic), int(partition)] = committed
-        for topic in {topic for places in self._by_group.values() for topic, _ in places}:
-            if not hosting.exists(topic):  # a crash came between the topic's end and theirs
-                self._drop(self._of_topic(topic))
+            place = str(topic), int(partition)
+            self._by_group.setdefault(str(group), {})[place] = committed
+            if not self._is_there(place, committed):  # a crash came between the topic's end and theirs
+                gone.append((str(group), *place))
+        if gone:
+            self._drop(gone)
+
+    def _is_there(self, place: Place, committed: Committed) -> bool:
+        """Whether it is a commit of the topic that has the name now."""
+        topic_id = self._topic_id(place[0])
+        return topic_id is not None and committed.topic_id in ("", topic_id)
 
     # -- committing ------------------------------------------------------------------------------------------
 
@@ -123,7 +136,10 @@ class Offsets:
         """Journal, then memory, in one step."""
         now_ms = self._world.now_ms()
         entries = [
-            ((group, c.topic, c.partition), Committed(c.offset, c.metadata, c.leader_epoch, now_ms))
+            (
+                (group, c.topic, c.partition),
+                Committed(c.offset, c.metadata, c.leader_epoch, now_ms, self._topic_id(c.topic) or ""),
+            )
             for group, c in commits
         ]
         mark = put_together([*((self._table, key, committed) for key, committed in entries), *beside])
@@ -134,10 +150,13 @@ class Offsets:
     # -- looking ---------------------------------------------------------------------------------------------
 
     def committed(self, group: str, topic: str, partition: int) -> Committed | None:
-        return self._by_group.get(group, {}).get((topic, partition))
+        place = topic, partition
+        found = self._by_group.get(group, {}).get(place)
+        return found if found is not None and self._is_there(place, found) else None
 
     def of_group(self, group: str) -> dict[Place, Committed]:
-        return dict(self._by_group.get(group, {}))
+        known = self._by_group.get(group, {})
+        return {place: committed for place, committed in known.items() if self._is_there(place, committed)}
 
     def groups(self) -> set[str]:
         return set(self._by_group)

@@ -19,6 +19,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 __all__ = [
     "BrokerError",
+    "NotCoordinatorError",
     "NotLeaderError",
     "NothingDoneError",
     "ProtocolError",
@@ -53,6 +54,7 @@ class Reason(Enum):
     TIMED_OUT = auto()
     NOT_LEADER = auto()
     NOT_COORDINATOR = auto()
+    COORDINATOR_LOADING = auto()
     REPLICA_NOT_FOUND = auto()
     NOT_ENOUGH_REPLICAS = auto()
     ACKS_TIMED_OUT = auto()
@@ -117,13 +119,21 @@ class NotLeaderError(BrokerError):
         self.number = number
 
 
+class NotCoordinatorError(BrokerError):
+    """Another node keeps what is asked for (it leads that shard), or this one has not read it yet."""
+
+    def __init__(self, shard: int, message: str, *, is_loading: bool = False) -> None:
+        super().__init__(Reason.COORDINATOR_LOADING if is_loading else Reason.NOT_COORDINATOR, message)
+        self.shard = shard
+
+
 class NothingDoneError(BrokerError):
     """Another node, who alone could serve it, was not reached or refused: whoever knows where to ask may ask again."""
 
 
 def is_elsewhere(error: BrokerError) -> bool:
-    """Whether nothing was done because another node does it."""
-    return isinstance(error, NotLeaderError) or error.reason is Reason.NOT_COORDINATOR
+    """Whether nothing was done because another node does it, or this one will in a moment."""
+    return isinstance(error, NotLeaderError) or error.reason in (Reason.NOT_COORDINATOR, Reason.COORDINATOR_LOADING)
 
 
 class StorageFault(Exception):  # noqa: N818 - a fault is what it is called in every text about disks

@@ -91,6 +91,10 @@ class ClusterNode(Protocol):
         """Partitions were opened: tell them what the metadata says of them."""
         ...
 
+    def led_anew(self, partition: "ClusterPartition") -> None:
+        """A partition is led by this node from now on, or not any more, or in another epoch."""
+        ...
+
     def replaced(self) -> None:
         """This node's number is registered by another process: it must stop."""
         ...
@@ -196,11 +200,14 @@ class ClusterPartition(HostedPartition):
         self._shown.follow(replica)
         refusal = follower_reads.refusal(replica)
         if (role, replica.epoch, refusal) != (self.role, self.leader_epoch, self._refusal):
+            is_led_anew = (role, replica.epoch) != (self.role, self.leader_epoch)
             self.role, self.leader_epoch, self._refusal = role, replica.epoch, refusal
             if role is Role.FOLLOWER:
                 self.held_writes.release()
             self.verified.clear()
             self.wake()
+            if is_led_anew:
+                self._node.led_anew(self)
         if self.followed is not None:
             self.followed()
 
@@ -221,6 +228,7 @@ class ClusterPartition(HostedPartition):
         super().retire()
         self._fail_all()
         self.held_writes.release()
+        self._node.led_anew(self)
 
     def tick(self) -> None:
         """Time has passed. A log that has stopped by itself (a failed sync, damage that was found) is noticed here."""

@@ -2,14 +2,15 @@
 
 Knows: which topics there are, how many partitions each has, and which of them are open. Refuses to know: who may create, change
 or delete one (`broker/topics.py`), and records.
-Invariants: internal topics (their names begin with two underscores) are not there for any request, but for the published ones,
-which anyone may read and only the broker writes; a partition is opened once.
+Invariants: internal topics (their names begin with two underscores) are not there for any request, also if all nodes of a cluster
+hold them, but for the published ones, which anyone may read and only the broker writes; a partition is opened once.
 """
 
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from braidlog.cluster.local import INTERNAL_PREFIX
+from braidlog.cluster.local import INTERNAL_PREFIX, JOURNAL_TOPIC, METADATA_TOPIC
 from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.names import no_topic, own_number
@@ -30,6 +31,11 @@ PUBLISHED = frozenset({FEED_TOPIC})
 def is_hidden(name: str) -> bool:
     """Whether a topic is the broker's own and nobody else's to see."""
     return name.startswith(INTERNAL_PREFIX) and name not in PUBLISHED
+
+
+def is_own(name: str) -> bool:
+    """Whether a topic is a node's own: the metadata does not know it."""
+    return name in (METADATA_TOPIC, JOURNAL_TOPIC)
 
 
 def refuse_internal(name: str) -> None:
@@ -56,6 +62,9 @@ class Hosting:
     def __init__(self, folder: DataFolder, node: str) -> None:
         self._folder = folder
         self._topics: dict[str, Topic] = {}
+        self._hidden: dict[str, Topic] = {}
+        self.topics: Mapping[str, Topic] = ChainMap(self._topics, self._hidden)
+        """All of them, also those that are not there for any request."""
         self._hosted: dict[tuple[str, int], HostedPartition] = {}
         self.offline: dict[tuple[str, int], StorageFault] = {}
         """Partitions that could not be opened, and why."""
@@ -66,10 +75,6 @@ class Hosting:
         self.number = own_number(node)
         self.cluster: ClusterNode | None = None
         """What is around partitions that several nodes hold; None on a node that is alone."""
-
-    @property
-    def topics(self) -> Mapping[str, Topic]:
-        return self._topics
 
     @property
     def data_dir(self) -> str:
@@ -116,8 +121,9 @@ class Hosting:
     def name_of(self, topic_id: str) -> str | None:
         """The topic that has this id."""
         name = self._names_by_id.get(topic_id)
-        if name is None or name not in self._topics or self._topics[name].topic_id != topic_id:
-            self._names_by_id = {meta.topic_id: meta.name for meta in self._topics.values()}
+        found = None if name is None else self._topics.get(name) or self._hidden.get(name)
+        if found is None or found.topic_id != topic_id:
+            self._names_by_id = {meta.topic_id: meta.name for meta in self.topics.values()}
             name = self._names_by_id.get(topic_id)
         return name
 
@@ -137,7 +143,7 @@ class Hosting:
         """The hosted partition, found since its creation or the node's start. One that could not be opened says why, and is tried
         again beside the loop (`opening.retry`)."""
         hosted = self._hosted.get((name, number))
-        if hosted is None:
+        if hosted is None or name in self._hidden:
             meta = self.check_partition(name, number)
             if (fault := self.offline.get((name, number))) is not None:
                 raise fault.again()
@@ -184,7 +190,8 @@ class Hosting:
         if name is None:
             yield from list(self._hosted.values())
             return
-        for number in range(self.partition_count(name)):
+        topic = self.topics.get(name)
+        for number in range(0 if topic is None else topic.partitions):
             if (hosted := self._hosted.get((name, number))) is not None:
                 yield hosted
 
@@ -225,7 +232,7 @@ class Hosting:
     def may_begin_anew(self, name: str, number: int) -> bool:
         """Whether a partition that cannot be opened here can be copied from others: it is its data that is wrong, somebody else
         leads, and no set counts on this copy."""
-        fault, topic = self.offline.get((name, number)), self._topics.get(name)
+        fault, topic = self.offline.get((name, number)), self.topics.get(name)
         found = self._folder.find(name)
         if fault is None or topic is None or found is None or found.topic_id != topic.topic_id:
             return False
@@ -242,7 +249,7 @@ class Hosting:
 
     def put(self, topic: Topic) -> None:
         """A topic is there, or is another than before."""
-        self._topics[topic.name] = topic
+        (self._hidden if is_hidden(topic.name) else self._topics)[topic.name] = topic
 
     def host(self, partitions: Iterable[HostedPartition], faults: Iterable[NotOpened] = ()) -> None:
         """Partitions were opened, and others could not be: from now on they are found, or say why not."""
@@ -266,7 +273,7 @@ class Hosting:
     def remove(self, name: str) -> list[HostedPartition]:
         """A topic is there no more: nobody finds it, who waits for it is told. Returns what is open of it, to be closed."""
         gone = list(self.opened(name))
-        del self._topics[name]
+        del (self._hidden if name in self._hidden else self._topics)[name]
         self.forget_faults(name)
         for hosted in gone:
             del self._hosted[(name, hosted.number)]
@@ -286,7 +293,7 @@ class Hosting:
 
     def is_due(self, hosted: HostedPartition, now_ms: int) -> bool:
         """Whether `keep_up` may find something to do."""
-        return hosted.is_due(self.meta(hosted.topic).settings, now_ms)
+        return hosted.is_due(self.topics[hosted.topic].settings, now_ms)
 
     def keep_up(self, hosted: HostedPartition, now_ms: int) -> None:
         """On a thread: let go what may go. A log that is closed is opened: ask `is_due` before."""

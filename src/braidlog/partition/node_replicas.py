@@ -93,6 +93,8 @@ class NodeReplicas:
         self._is_following = False
         self._beginning: Begun = []
         self._is_beginning = False
+        self.listeners: dict[str, Callable[[ClusterPartition], None]] = {}
+        """By the name of a topic: who is told when this node leads a partition of it, or does no more."""
 
     @property
     def partitions(self) -> Iterator[ClusterPartition]:
@@ -175,6 +177,10 @@ class NodeReplicas:
             for each in self.partitions:
                 each.tick()
                 await pace.step()
+
+    def led_anew(self, partition: ClusterPartition) -> None:
+        if (listener := self.listeners.get(partition.topic)) is not None:
+            listener(partition)
 
     # -- what goes out -----------------------------------------------------------------------------------------
 

@@ -67,7 +67,7 @@ async def retry(hosting: Hosting, world: World) -> list[HostedPartition]:
     await world.blocking(
         partial(_begin_anew, hosting, [each for each in hosting.offline if hosting.may_begin_anew(*each)])
     )
-    places = [(topic, number) for name, number in hosting.offline if (topic := hosting.find(name)) is not None]
+    places = [(topic, number) for name, number in hosting.offline if (topic := hosting.topics.get(name)) is not None]
     opened = await open_beside(places, hosting, world)
     found = [each for each in opened.partitions if (each.topic, each.number) in hosting.offline]
     hosting.host(found)

@@ -35,7 +35,7 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition, Role
-from braidlog.partition.hosting import PUBLISHED, Hosting, is_hidden
+from braidlog.partition.hosting import PUBLISHED, Hosting, is_own
 from braidlog.partition.opening import open_beside
 from braidlog.replication.replicas import Placed
 from braidlog.storage.folder import DataFolder
@@ -145,7 +145,7 @@ class Reconciler:
         return list(
             reconcile(
                 self._metadata.image,
-                [meta for meta in found if not is_hidden(meta.name)],
+                [meta for meta in found if not is_own(meta.name)],
                 hosting.topics,
                 node=hosting.node,
                 names=names,

@@ -27,6 +27,7 @@ from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.membership import Membership, name_of
 from braidlog.cluster.registering import Description, Registrar
 from braidlog.cluster.starts import StartFile
+from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.model.address import Address
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason
@@ -65,6 +66,8 @@ KNOWN_SECONDS_MAX: Final = 3.0
 LOOK_SECONDS: Final = 0.02
 ANSWER_SECONDS_MAX: Final = 1.0
 """How long a node that leaves waits for the in-sync replicas to have what its producers wait for."""
+SHARE_SECONDS: Final = 2.0
+"""Between two looks at whether the cluster's own topics have their replicas."""
 PEER_CONNECTIONS_MAX: Final = 1_000
 
 
@@ -159,6 +162,8 @@ class ClusterNode:
             number, services.hosting, self._metadata, self._folder, self._world, self._spawn, self._replaced
         )
         services.hosting.cluster = self.replicas
+        services.coordinators.take_part(self._spawn)
+        self.replicas.listeners[STATE_TOPIC] = services.coordinators.led_anew
         services.replication_rate.configured = self._config.peers.replication_bytes_per_second
         self.controller = NodeController(number, self._metadata, self._world, self._spawn)
         sender = bytes.fromhex(self._folder.identity.folder_id)
@@ -239,6 +244,7 @@ class ClusterNode:
         self._metadata.listeners.append(self.follow)
         self._tasks.spawn(self.replicas.run(), "replicas")
         self._tasks.spawn(self.controller.run(), "controller")
+        self._tasks.every(SHARE_SECONDS, self._services.coordinators.add_replicas, "share-topics")
         leases = self._store.leases(self._members, self.gossip.tell, self.controller.lost_lease)
         self._tasks.spawn(leases.run(), "leases")
         await self._while(self._is_to_lead, LEAD_SECONDS_MAX)

@@ -16,6 +16,7 @@ from typing import Final
 
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.access.owners import AllOwners
 from braidlog.broker.services import Services, open_services
 from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
@@ -160,14 +161,13 @@ class Server:
         if self._cluster is not None:
             await self._cluster.run(self.services)
         if config.auth.owner_by_first_use:
-            authorize.own_by_first_use(self.services.owners)
+            authorize.own_by_first_use(AllOwners(self.services.coordinators.owners_of))
         for note in self._folder.notes:
             log.warning("data folder: %s", note)
         # Before others count on this node: while modules are read its loop stands, for seconds where the machine is busy.
         adapters = make_adapters(self.services, config.listeners)
         await self._open_partitions()
-        for name, why in (await self.services.transactions.resume()).items():
-            log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
+        await self.services.coordinators.resume()
         self._open_store()
         self._gatekeeper = gatekeeper(
             config.auth, authorize, world, connections_max=self._connection_limits.connections_max
@@ -394,8 +394,7 @@ class Server:
 
     async def _expire(self) -> None:
         assert self.services is not None
-        await self.services.groups.expire()
-        await self.services.transactions.expire()
+        await self.services.coordinators.expire()
         for hosted, node in self.services.placement.expire_replicas(REPLICA_LAG_MS_MAX):
             log.warning("replica %s of %s has not fetched for a while and is in sync no more", node, hosted)
 
@@ -408,14 +407,8 @@ class Server:
         await self.services.world.blocking(self.services.hosting.count_set_aside)
         await keep_up_partitions(self.services.hosting, self.services.world, self._tell_damages)
         await keep_up(self.services.journal.maintain, "the coordinator's log", self.services.world)
-        for name in await self.services.groups.forget_unused(self.config.groups.offsets_retention_ms):
-            log.info("group %r was empty for long, and is forgotten", name)
         await self.services.append.producers.make_room()
-        await self.services.transactions.forget_unused()
-        await self.services.named_producers.expire()
-        for sink in await self.services.staging.expire():
-            log.info("sink %r committed nothing for long, and is forgotten", sink)
-        await self.services.owners.forget_unused()
+        await self.services.coordinators.forget_unused(self.config.groups.offsets_retention_ms)
 
     async def _scrub(self, scrubber: Scrubber) -> None:
         pause = SCRUB_AFTER_SECONDS

@@ -189,11 +189,11 @@ class Reporter:
 
     async def _groups(self) -> tuple[list[r.GroupReport], list[r.LagReport]]:
         """All groups, and one lag more than are shown, if there are more. A group may end between two slices."""
-        service = self._services.groups
         groups: list[r.GroupReport] = []
         lags: list[r.LagReport] = []
         pace = Pace()
-        for name in service.names()[: r.LAGS_MAX]:
+        there = [(each.groups, name) for each in self._services.coordinators.here() for name in each.groups.names()]
+        for service, name in there[: r.LAGS_MAX]:
             before = len(lags)
             with contextlib.suppress(BrokerError):
                 view = service.describe(name)

@@ -77,15 +77,16 @@ class Job:
         if self.is_over:
             return
         try:
-            gate: _Gate = self._coroutine.send(None)
+            gate: _Gate | None = self._coroutine.send(None)
         except StopIteration:
             self.is_over = True
             return
         except BaseException:
             self.is_over = True
             raise
-        gate.job = self
-        if gate.is_open:
+        if gate is not None:
+            gate.job = self
+        if gate is None or gate.is_open:  # it only lets others go first, or has nothing to wait for
             self._time.after(0, lambda: self._enter(self.go_on))
 
     def cancel(self) -> None:

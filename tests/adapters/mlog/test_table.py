@@ -156,7 +156,7 @@ class _Leaderless(MlogAdapter):
 
 async def _ask_leaderless(request: m.Request) -> RPCErrorResponse:
     stub: Any = SimpleNamespace(
-        forwarding=SimpleNamespace(names=set(), calls=None), routing=SimpleNamespace(is_coordinator=True)
+        forwarding=SimpleNamespace(names=set(), calls=None), routing=SimpleNamespace(is_alone=True)
     )
     adapter = _Leaderless(stub)
     listener = Listener(

@@ -16,14 +16,14 @@ from braidlog.adapters.cursus.errors import answer_error
 from braidlog.adapters.cursus.served import ServedConnection
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import TransactionHandlers
-from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, always, named
+from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.topics import Placed
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, Member, Membership
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.address import show_address
-from braidlog.model.errors import BrokerError, NotLeaderError, Reason
+from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.partition.hosted import Role
 from braidlog.wire.cursus import answers as a
@@ -159,10 +159,12 @@ async def find_coordinator(message: r.FindCoordinator, services: Services, conve
     routing = services.routing
     if routing.is_alone:
         return a.Coordinator("standalone", kind, *conversation.address)
-    found = routing.address(routing.coordinator, CursusAdapter.dialect, conversation.address)
+    name = message.group or message.transactional_id or ""
+    node = await services.coordinators.find(name)
+    found = None if node is None else routing.address(node, CursusAdapter.dialect, conversation.address)
     if found is None:
-        raise BrokerError(Reason.UNAVAILABLE, f"node {routing.coordinator}, which keeps all groups, is away: ask again")
-    return a.Coordinator(str(routing.coordinator), kind, *found)
+        raise BrokerError(Reason.UNAVAILABLE, f"no node coordinates the {kind} {name[:60]!r} now: ask again")
+    return a.Coordinator(str(node), kind, *found)
 
 
 # -- groups --------------------------------------------------------------------------------------------------------
@@ -208,7 +210,8 @@ async def leave(message: r.LeaveGroup, services: Services, _: Conversation) -> a
 
 async def list_groups(_: Request, services: Services, conversation: Conversation) -> a.GroupList:
     # Another door may know a group by a name that this one's lists cannot hold.
-    visible = services.authorize.visible(conversation.principal, services.groups.names(), Kind.GROUP)
+    there = sorted(name for each in services.coordinators.here() for name in each.groups.names())
+    visible = services.authorize.visible(conversation.principal, there, Kind.GROUP)
     names = [name for name in visible if not set(name) & set(" ,[]")]
     return a.GroupList(len(names), tuple(names))
 
@@ -347,9 +350,19 @@ def _row(
     return Route(handler, operation, topic, needs=needs, of_message=True)
 
 
-def _coordinated(routes: Mapping[type, Route]) -> dict[type, Route]:
-    """Rows that only the node that keeps groups and transactions serves."""
-    return {kind: msgspec.structs.replace(route, coordinated=always) for kind, route in routes.items()}
+def _coordinated(state_of: Callable[[Request], str | None], routes: Mapping[type, Route]) -> dict[type, Route]:
+    """Rows that only the coordinator of what they name serves."""
+    return {kind: msgspec.structs.replace(route, state_of=state_of) for kind, route in routes.items()}
+
+
+def _group(request: Request) -> str | None:
+    group: str = request.message.group
+    return group
+
+
+def _transaction(request: Request) -> str | None:
+    name: str = request.message.transactional_id
+    return name
 
 
 _READ_GROUP = named(Operation.READ, Kind.GROUP, lambda request: request.message.group)
@@ -391,6 +404,7 @@ class CursusAdapter(ForwardingAdapter):
         r.GetProtocolInfo: Route(protocol_info, None),
         r.Exit: Route(leave_connection, None),
         **_coordinated(
+            _group,
             {
                 r.Subscribe: Route(register, Operation.READ, _topic, needs=(_READ_GROUP,)),
                 r.JoinGroup: _row(join, Operation.READ, _topic, _READ_GROUP),
@@ -403,7 +417,7 @@ class CursusAdapter(ForwardingAdapter):
                 r.GroupStatus: _row(group_status, None, _nothing, _DESCRIBE_GROUP),
                 r.FetchOffset: _row(fetch_offset, Operation.READ, _topic_or_pattern, _DESCRIBE_GROUP),
                 r.CommitOffset: _row(commit_offset, Operation.READ, _topic_or_pattern, _READ_GROUP),
-            }
+            },
         ),
     }
 
@@ -419,6 +433,7 @@ class CursusAdapter(ForwardingAdapter):
         self.table: dict[type, Route] = {
             **self.fixed,
             **_coordinated(
+                _transaction,
                 {
                     r.InitProducerId: _row(transactions.init_producer, None, _nothing, _WRITE_ID),
                     r.BeginTxn: _row(transactions.begin, None, _nothing, _WRITE_ID),
@@ -426,7 +441,7 @@ class CursusAdapter(ForwardingAdapter):
                     r.SendOffsetsToTxn: _row(transactions.send_offsets, Operation.READ, _topic, _WRITE_ID, _READ_GROUP),
                     r.EndTxn: _row(transactions.end, None, _nothing, _WRITE_ID),
                     r.TxnStatus: _row(transactions.status, None, _nothing, _DESCRIBE_ID),
-                }
+                },
             ),
         }
 
@@ -454,6 +469,7 @@ class CursusAdapter(ForwardingAdapter):
         routing, elsewhere = self._services.routing, None
         if isinstance(error, NotLeaderError):
             elsewhere = routing.leader_address(error.topic, error.number, self.dialect)
-        elif isinstance(error, BrokerError) and error.reason is Reason.NOT_COORDINATOR:
-            elsewhere = routing.address(routing.coordinator, self.dialect)
+        elif isinstance(error, NotCoordinatorError) and error.reason is Reason.NOT_COORDINATOR:
+            node = routing.leader_of_shard(error.shard)
+            elsewhere = None if node is None else routing.address(node, self.dialect)
         return answer_error(request, error, self.table[type(request.message)].operation or "none", elsewhere)

@@ -5,6 +5,7 @@ fetch waits. Invariant: a stream pushes the next frame only when the client has 
 `KEEP_ALIVE_MS`: the published client hangs up after five seconds of silence.
 """
 
+import contextlib
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -13,7 +14,7 @@ from braidlog.adapters.cursus.records import can_show, show
 from braidlog.adapters.cursus.services import Services
 from braidlog.broker.access.authorize import Operation
 from braidlog.codec.layout import Packed
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
 from braidlog.model.record import Record
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.wire.cursus import answers as a
@@ -138,11 +139,12 @@ def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
 
     Only the node that keeps groups knows them: a leader elsewhere lets everyone read, and that node refuses stale commits.
     """
-    if message.group and message.member and message.generation is not None and services.routing.is_coordinator:
+    if message.group and message.member and message.generation is not None:
         services.hosting.check_partition(message.topic, message.partition)
-        services.groups.find(message.group).check_owner(
-            message.member, message.generation, message.topic, message.partition
-        )
+        with contextlib.suppress(NotCoordinatorError):
+            services.coordinators.of(message.group).groups.find(message.group).check_owner(
+                message.member, message.generation, message.topic, message.partition
+            )
 
 
 def _reset(services: Services, topic: str, partition: int, offset: int, policy: str) -> int:
@@ -248,9 +250,8 @@ def _begin(services: Services, message: r.Stream) -> int:
     """The offset a stream begins at if it names none: where its group has committed, else at the first record."""
     if message.offset is not None:
         return message.offset
-    if message.group and not services.routing.is_coordinator:
-        raise services.routing.not_coordinator()  # else the group would begin anew
-    committed = services.offsets.committed(message.group, message.topic, message.partition)
+    offsets = services.coordinators.of(message.group).offsets if message.group else services.offsets
+    committed = offsets.committed(message.group, message.topic, message.partition)
     hosted = services.hosting.partition(message.topic, message.partition)
     if committed is not None:
         return committed.offset

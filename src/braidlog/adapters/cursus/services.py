@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.producer_names import ProducerNames
 from braidlog.broker.replica_moves import ReplicaMoves
@@ -25,6 +26,7 @@ class Services(msgspec.Struct, frozen=True):
     hosting: Hosting
     topics: Topics
     routing: Routing
+    coordinators: Coordinators
     forwarding: Forwarding
     replica_moves: ReplicaMoves
     metadata: Metadata

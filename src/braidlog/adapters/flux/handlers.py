@@ -13,7 +13,7 @@ import msgspec
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.flux.services import Services
-from braidlog.adapters.routing import ForwardingAdapter, Route, always, named
+from braidlog.adapters.routing import ForwardingAdapter, Route, named
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.topics import ANYWHERE, Placed
 from braidlog.cluster.events import FIRST_LEADER_EPOCH
@@ -364,6 +364,11 @@ def _topic(request: Any) -> str | None:  # noqa: ANN401 - those with a topic hav
     return topic
 
 
+def _group(request: Any) -> str:  # noqa: ANN401
+    group: str = request.group
+    return group
+
+
 _GROUP_READ = (named(Operation.READ, Kind.GROUP, lambda request: request.group),)
 _GROUP_DESCRIBE = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.group),)
 
@@ -380,12 +385,12 @@ class FluxAdapter(ForwardingAdapter):
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: Route(produce, Operation.WRITE, _topic),
         m.Consume: Route(consume, Operation.READ, _topic),
-        m.Join: Route(join, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
-        m.Sync: Route(sync, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
-        m.Heartbeat: Route(heartbeat, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
-        m.Leave: Route(leave, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
-        m.Commit: Route(commit, Operation.READ, _topic, needs=_GROUP_READ, coordinated=always),
-        m.ReadOffset: Route(committed, Operation.READ, _topic, needs=_GROUP_DESCRIBE, coordinated=always),
+        m.Join: Route(join, Operation.READ, _topic, needs=_GROUP_READ, state_of=_group),
+        m.Sync: Route(sync, Operation.READ, _topic, needs=_GROUP_READ, state_of=_group),
+        m.Heartbeat: Route(heartbeat, Operation.READ, _topic, needs=_GROUP_READ, state_of=_group),
+        m.Leave: Route(leave, Operation.READ, _topic, needs=_GROUP_READ, state_of=_group),
+        m.Commit: Route(commit, Operation.READ, _topic, needs=_GROUP_READ, state_of=_group),
+        m.ReadOffset: Route(committed, Operation.READ, _topic, needs=_GROUP_DESCRIBE, state_of=_group),
         m.ReplicaFetch: Route(replica_fetch, Operation.CLUSTER, _topic),
         m.BrokerFetch: Route(broker_fetch, Operation.CLUSTER, _topic),
         m.BrokerReplicaAck: Route(broker_replica_ack, Operation.CLUSTER, _topic),

@@ -4,6 +4,7 @@ import msgspec
 
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.brokers import Brokers
+from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.placement import Placement
 from braidlog.broker.replica_moves import ReplicaMoves
@@ -25,6 +26,7 @@ class Services(msgspec.Struct, frozen=True):
     placement: Placement
     brokers: Brokers
     routing: Routing
+    coordinators: Coordinators
     replica_moves: ReplicaMoves
     forwarding: Forwarding
     append: Append

@@ -103,7 +103,7 @@ async def describe(
     groups = []
     pace = Pace()
     for name in dict.fromkeys(message.group_ids):
-        told = _described(name, services, denied)
+        told = await _described(name, services, denied)
         await pace.step(1 + len(told.members))
         if message.include_authorized_operations:
             allowed = operations(services, conversation, name, Kind.GROUP)
@@ -112,12 +112,13 @@ async def describe(
     return m.ConsumerGroupDescribeResponse(groups=groups)
 
 
-def _described(name: str, services: Services, denied: Denied) -> m.ConsumerGroupDescribeResponseGroup:
+async def _described(name: str, services: Services, denied: Denied) -> m.ConsumerGroupDescribeResponseGroup:
     refused = denied.get((Kind.GROUP, name))
     if refused is not None:
         return m.ConsumerGroupDescribeResponseGroup(code_of(refused), str(refused), name)
     try:
-        view = services.groups.describe(name)
+        async with services.coordinators.settled_after(name) as coordinator:
+            view = coordinator.groups.describe(name)
     except BrokerError as error:
         return m.ConsumerGroupDescribeResponseGroup(coordinator_code(error), str(error), name)
     if view.kind is not GroupKind.CONSUMER:

@@ -16,7 +16,7 @@ from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.groups.messages import State
 from braidlog.coordinator.groups.service import GroupKind, GroupView, MemberView
-from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.wire.kafka import consumer
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -52,21 +52,24 @@ async def describe(
         wanted = message.include_authorized_operations
         return operations(services, conversation, name, Kind.GROUP) if wanted else UNASKED
 
+    names = dict.fromkeys(message.groups)
     return g.DescribeGroupsResponse(
-        groups=[_described(name, request.version, services, denied, allowed) for name in dict.fromkeys(message.groups)]
+        groups=[await _described(name, request.version, services, denied, allowed) for name in names]
     )
 
 
-def _described(
+async def _described(
     name: str, version: int, services: Services, denied: Denied, allowed: Callable[[str], int]
 ) -> g.DescribeGroupsResponseGroup:
     refused = denied.get((Kind.GROUP, name))
     if refused is not None:
         return g.DescribeGroupsResponseGroup(code_of(refused), str(refused), name)
     try:
-        view = services.groups.describe(name)
+        async with services.coordinators.settled_after(name) as coordinator:
+            view = coordinator.groups.describe(name)
     except BrokerError as error:
-        code, text = (coordinator_code(error), str(error)) if version >= NOT_FOUND_SINCE else (E.NONE, None)
+        is_said = version >= NOT_FOUND_SINCE or error.reason is not Reason.GROUP_NOT_FOUND
+        code, text = (coordinator_code(error), str(error)) if is_said else (E.NONE, None)
         return g.DescribeGroupsResponseGroup(code, text, name, DEAD, authorized_operations=allowed(name))
     return g.DescribeGroupsResponseGroup(
         group_id=name,
@@ -104,8 +107,9 @@ def refuse_describe(request: Request, code: E, text: str) -> g.DescribeGroupsRes
 
 async def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
     message: g.ListGroupsRequest = request.message
-    visible = services.authorize.visible(conversation.principal, services.groups.names(), Kind.GROUP)
-    views = map(services.groups.describe, visible)
+    there = {name: each.groups for each in services.coordinators.here() for name in each.groups.names()}
+    visible = services.authorize.visible(conversation.principal, sorted(there), Kind.GROUP)
+    views = [there[name].describe(name) for name in visible]
     shown = [
         g.ListGroupsResponseGroup(view.name, _protocol_type(view), STATES[view.state], group_type(view))
         for view in views
@@ -126,7 +130,8 @@ async def delete(request: Request, services: Services, _: Conversation, denied: 
         code = E.NONE
         try:
             denied.check((Kind.GROUP, name))
-            await services.groups.delete(name)
+            async with services.coordinators.settled_after(name) as coordinator:
+                await coordinator.groups.delete(name)
         except (BrokerError, StorageFault) as error:
             code = coordinator_code(error)
         results.append(g.DeleteGroupsResponseResult(name, code))

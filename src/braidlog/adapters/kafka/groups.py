@@ -1,7 +1,7 @@
 """Consumer groups: who is in them, and how far they have got.
 
 Knows: Kafka's words for what groups do. Refuses to know: rounds, generations, what is kept (`coordinator/groups`).
-Invariant: every group, member and partition of a request has an answer of its own. One node coordinates all groups.
+Invariant: every group, member and partition of a request has an answer of its own.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,7 +12,7 @@ from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, 
 from braidlog.adapters.kafka.routes import Refusal, Route, on_group, resolved, topics_by_id, topics_named, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR, id_of, named, unknown
-from braidlog.adapters.routing import Denied, Handler, Need
+from braidlog.adapters.routing import Denied, Handler, Need, services_of
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.groups.messages import Joining, MemberIdRequired
 from braidlog.coordinator.offsets import Commit, Committed
@@ -46,20 +46,27 @@ async def find_coordinator(
         return refuse_coordinator(request, E.INVALID_REQUEST, f"nothing of type {message.key_type} is coordinated")
     if not message.coordinator_keys:
         denied.check((kind, message.key))
-    node = services.routing.coordinator
-    found = services.routing.address(node, DOOR, conversation.address)
-    if found is None:
-        return refuse_coordinator(request, E.COORDINATOR_NOT_AVAILABLE, f"node {node}, which keeps all groups, is away")
-    host, port = found
 
-    def tell(key: str) -> c.FindCoordinatorResponseCoordinator:
+    async def tell(key: str) -> c.FindCoordinatorResponseCoordinator:
         error = denied.get((kind, key))
         if error is not None:
             return c.FindCoordinatorResponseCoordinator(key, -1, "", -1, code_of(error), str(error))
-        return c.FindCoordinatorResponseCoordinator(key, node, host, port)
+        node = await services.coordinators.find(key)
+        found = None if node is None else services.routing.address(node, DOOR, conversation.address)
+        if node is None or found is None:
+            text = f"no node coordinates {key[:60]!r} now: ask again"
+            return c.FindCoordinatorResponseCoordinator(key, -1, "", -1, E.COORDINATOR_NOT_AVAILABLE, text)
+        return c.FindCoordinatorResponseCoordinator(key, node, *found)
 
+    if message.coordinator_keys:
+        return c.FindCoordinatorResponse(coordinators=[await tell(key) for key in message.coordinator_keys])
+    told = await tell(message.key)
     return c.FindCoordinatorResponse(
-        node_id=node, host=host, port=port, coordinators=[tell(key) for key in message.coordinator_keys]
+        error_code=told.error_code,
+        error_message=told.error_message,
+        node_id=told.node_id,
+        host=told.host,
+        port=told.port,
     )
 
 
@@ -250,26 +257,28 @@ async def fetch(
 ) -> g.OffsetFetchResponse:
     message: g.OffsetFetchRequest = request.message
 
-    def committed(each: g.OffsetFetchRequest | g.OffsetFetchRequestGroup) -> list[g.OffsetFetchResponseTopic]:
+    async def committed(each: g.OffsetFetchRequest | g.OffsetFetchRequestGroup) -> list[g.OffsetFetchResponseTopic]:
         denied.check((Kind.GROUP, each.group_id))
-        if isinstance(each, g.OffsetFetchRequestGroup):
-            services.groups.consumer.check_fetch(each.group_id, each.member_id, each.member_epoch)
         asked = each.topics
-        if asked is None:
-            asked = _all_of(services.offsets.of_group(each.group_id), services, conversation)
-        return _committed(each.group_id, asked, services, denied, stable=message.require_stable)
+        async with services.coordinators.settled_after(each.group_id) as coordinator:
+            if isinstance(each, g.OffsetFetchRequestGroup):
+                coordinator.groups.consumer.check_fetch(each.group_id, each.member_id, each.member_epoch)
+            if asked is None:
+                asked = _all_of(coordinator.offsets.of_group(each.group_id), services, conversation)
+            own = services_of(services, coordinator)
+            return _committed(each.group_id, asked, own, denied, stable=message.require_stable)
 
     if request.version < SEVERAL_SINCE:
-        return g.OffsetFetchResponse(topics=committed(message))
+        return g.OffsetFetchResponse(topics=await committed(message))
 
-    def tell(each: g.OffsetFetchRequestGroup) -> g.OffsetFetchResponseGroup:
+    async def tell(each: g.OffsetFetchRequestGroup) -> g.OffsetFetchResponseGroup:
         try:
-            return g.OffsetFetchResponseGroup(each.group_id, committed(each))
+            return g.OffsetFetchResponseGroup(each.group_id, await committed(each))
         except BrokerError as error:
             return g.OffsetFetchResponseGroup(each.group_id, error_code=coordinator_code(error))
 
     once = {each.group_id: each for each in message.groups}
-    return g.OffsetFetchResponse(groups=[tell(each) for each in once.values()])
+    return g.OffsetFetchResponse(groups=[await tell(each) for each in once.values()])
 
 
 def _committed(

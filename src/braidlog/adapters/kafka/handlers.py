@@ -39,7 +39,7 @@ from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.ordering import EFFECTS, Effect, Order
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.routing import RoutedAdapter, always
+from braidlog.adapters.routing import RoutedAdapter
 from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.slices import breathe
@@ -56,15 +56,31 @@ PARTS_AT_ONCE = 1000
 """A request of more is read, served and answered in turns of the loop of their own, and served in slices."""
 
 
-COORDINATED: dict[Key, Callable[[Request], bool]] = {
-    **dict.fromkeys((Key.JOIN_GROUP, Key.SYNC_GROUP, Key.HEARTBEAT, Key.LEAVE_GROUP, Key.DESCRIBE_GROUPS), always),
-    **dict.fromkeys((Key.OFFSET_COMMIT, Key.OFFSET_FETCH, Key.OFFSET_DELETE, Key.DELETE_GROUPS), always),
-    **dict.fromkeys((Key.ADD_PARTITIONS_TO_TXN, Key.ADD_OFFSETS_TO_TXN, Key.TXN_OFFSET_COMMIT, Key.END_TXN), always),
-    **dict.fromkeys((Key.DESCRIBE_TRANSACTIONS, Key.COMMIT_BATCH, Key.ABORT_BATCH, Key.SINK_STATE), always),
-    **dict.fromkeys((Key.CONSUMER_GROUP_HEARTBEAT, Key.CONSUMER_GROUP_DESCRIBE), always),
-    Key.INIT_PRODUCER_ID: lambda request: bool(request.message.transactional_id),
+def _group(request: Request) -> str | None:
+    name: str = request.message.group_id
+    return name
+
+
+def _transaction(request: Request) -> str | None:
+    name: str | None = request.message.transactional_id
+    return name or None
+
+
+def _sink(request: Request) -> str | None:
+    name: str = request.message.sink
+    return name
+
+
+COORDINATED: dict[Key, Callable[[Request], str | None]] = {
+    **dict.fromkeys((Key.JOIN_GROUP, Key.SYNC_GROUP, Key.HEARTBEAT, Key.LEAVE_GROUP), _group),
+    Key.CONSUMER_GROUP_HEARTBEAT: _group,
+    **dict.fromkeys((Key.OFFSET_COMMIT, Key.OFFSET_DELETE, Key.TXN_OFFSET_COMMIT), _group),
+    **dict.fromkeys((Key.ADD_PARTITIONS_TO_TXN, Key.ADD_OFFSETS_TO_TXN, Key.END_TXN), _transaction),
+    **dict.fromkeys((Key.COMMIT_BATCH, Key.ABORT_BATCH, Key.SINK_STATE), _sink),
+    Key.INIT_PRODUCER_ID: _transaction,
 }
-"""What only the node that keeps groups and transactions serves. Lists of them are each node's own: clients ask every node."""
+"""Of which name the coordinator serves a request. Those of several names ask for each; lists are each node's own: clients ask
+every node."""
 
 
 class KafkaAdapter(RoutedAdapter):
@@ -107,8 +123,8 @@ class KafkaAdapter(RoutedAdapter):
             **placement.ROUTES,
             **nodes.ROUTES,
         }
-        for key, coordinated in COORDINATED.items():
-            self.table[key] = msgspec.structs.replace(self.table[key], coordinated=coordinated)
+        for key, state_of in COORDINATED.items():
+            self.table[key] = msgspec.structs.replace(self.table[key], state_of=state_of)
         self._everything: Served = {key: BY_KEY[key].versions for key in self.table}
         self._alone: Served = {
             key: versions for key, versions in self._everything.items() if key not in placement.ROUTES

@@ -14,5 +14,6 @@ OFFSETS_TOPIC_ID: Final = bytes.fromhex("5f5f636f6e73756d65725f6f66667365")
 
 
 def coordinators(services: Services) -> list[int]:
-    """The node that leads each of its partitions."""
-    return [services.routing.coordinator]
+    """The node that leads each of its partitions; -1: nobody does now."""
+    found = services.routing.coordinator_of("")
+    return [-1 if found is None else found]

@@ -7,6 +7,7 @@ from braidlog.broker.access.rules import Rules
 from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
+from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
@@ -36,6 +37,7 @@ class Services(msgspec.Struct, frozen=True):
     trim: Trim
     brokers: Brokers
     routing: Routing
+    coordinators: Coordinators
     replica_moves: ReplicaMoves
     replication_rate: ReplicationRate
     metadata: Metadata

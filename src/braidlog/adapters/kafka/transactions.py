@@ -19,7 +19,7 @@ from braidlog.adapters.routing import Denied, Handler, Need
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transaction import Producing, Transaction, TxnState
-from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.slices import Pace
 from braidlog.partition.hosted import ActiveProducer
 from braidlog.wire.kafka.apis import Key
@@ -208,7 +208,8 @@ async def write_markers(
         if marker.transaction_result:
             return PartitionOutcome(number, E.INVALID_TXN_STATE)
         try:
-            await services.transactions.abort_in(marker.producer_id, marker.producer_epoch, topic, number)
+            transactions = services.coordinators.of_producer(marker.producer_id).transactions
+            await transactions.abort_in(marker.producer_id, marker.producer_epoch, topic, number)
         except (BrokerError, StorageFault) as error:
             return PartitionOutcome(number, code_of(error))
         return PartitionOutcome(number)
@@ -256,8 +257,9 @@ async def list_transactions(
             and (message.duration_filter < 0 or lasts_ms >= message.duration_filter)
         )
 
-    ids = services.authorize.visible(conversation.principal, services.transactions.names(), Kind.TRANSACTIONAL_ID)
-    found = ((name, services.transactions.find(name)) for name in ids)
+    there = {name: each for each in services.coordinators.here() for name in each.transactions.names()}
+    ids = services.authorize.visible(conversation.principal, sorted(there), Kind.TRANSACTIONAL_ID)
+    found = ((name, there[name].transactions.find(name)) for name in ids)
     return t.ListTransactionsResponse(
         unknown_state_filters=[word for word in message.state_filters if word not in STATES.values()],
         transaction_states=[
@@ -274,21 +276,25 @@ async def describe_transactions(
     message: t.DescribeTransactionsRequest = request.message
     return t.DescribeTransactionsResponse(
         transaction_states=[
-            _described(name, services, conversation, denied) for name in dict.fromkeys(message.transactional_ids)
+            await _described(name, services, conversation, denied) for name in dict.fromkeys(message.transactional_ids)
         ]
     )
 
 
-def _described(
+async def _described(
     name: str, services: Services, conversation: Conversation, denied: Denied
 ) -> t.DescribeTransactionsResponseTransaction:
     refused = denied.get((Kind.TRANSACTIONAL_ID, name))
     if refused is not None:
         return t.DescribeTransactionsResponseTransaction(code_of(refused), name)
     try:
-        txn = services.transactions.find(name)
-    except BrokerError:
-        return t.DescribeTransactionsResponseTransaction(E.TRANSACTIONAL_ID_NOT_FOUND, name)
+        async with services.coordinators.settled_after(name) as coordinator:
+            txn = coordinator.transactions.find(name)
+    except BrokerError as error:
+        is_unknown = error.reason is Reason.TRANSACTION_NOT_FOUND
+        return t.DescribeTransactionsResponseTransaction(
+            E.TRANSACTIONAL_ID_NOT_FOUND if is_unknown else coordinator_code(error), name
+        )
     topics: dict[str, list[int]] = {}
     for topic, number in txn.partitions:
         topics.setdefault(topic, []).append(number)

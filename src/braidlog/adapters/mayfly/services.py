@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
@@ -12,6 +13,7 @@ from braidlog.broker.routing import Routing
 class Services(msgspec.Struct, frozen=True):
     placement: Placement
     routing: Routing
+    coordinators: Coordinators
     forwarding: Forwarding
     authorize: Authorize
     keyvalue: KeyValue

@@ -14,7 +14,7 @@ from braidlog.adapters.mlog import topics
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
 from braidlog.adapters.mlog.topics import led
-from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Route, always, named
+from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Route, named
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.layout import Packed
 from braidlog.codec.records import encode_batch
@@ -365,14 +365,14 @@ class MlogAdapter(ForwardingAdapter):
             Operation.READ,
             _topic,
             needs=(named(Operation.READ, Kind.GROUP, _group),),
-            coordinated=always,
+            state_of=_group,
         ),
         m.FetchOffsetRequest: Route(
             fetch_offset,
             Operation.READ,
             _topic,
             needs=(named(Operation.DESCRIBE, Kind.GROUP, _group),),
-            coordinated=always,
+            state_of=_group,
         ),
         m.CreateTopicRequest: Route(topics.create_topic, Operation.CREATE, _topic),
         m.DeleteTopicRequest: Route(topics.delete_topic, Operation.DELETE, _topic),
@@ -395,12 +395,12 @@ class MlogAdapter(ForwardingAdapter):
         return frame(request)
 
     def hands_on(self, error: BrokerError) -> bool:
-        return error.reason is Reason.NOT_COORDINATOR
+        return error.reason in (Reason.NOT_COORDINATOR, Reason.COORDINATOR_LOADING)
 
     def handle(self, conversation: Conversation, request: m.Request) -> Coroutine[Any, Any, Any]:
         asked_by = self.replica_routes if getattr(request, "replica_node_id", "") else self.routes
         route = asked_by.get(type(request)) or self.routes[type(request)]
-        if asked_by is self.routes and not self._services.routing.is_coordinator and _goes_on(request):
+        if asked_by is self.routes and not self._services.routing.is_alone and _goes_on(request):
             return self._fetch_committed(route, conversation, request)
         return self.serve(route, conversation, request)
 

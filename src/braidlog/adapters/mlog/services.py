@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.placement import Placement
 from braidlog.broker.routing import Routing
@@ -20,6 +21,7 @@ class Services(msgspec.Struct, frozen=True):
     topics: Topics
     placement: Placement
     routing: Routing
+    coordinators: Coordinators
     forwarding: Forwarding
     append: Append
     fetch: Fetch

@@ -3,13 +3,13 @@
 Knows: both forms' manners (the RustLog page, §5). Refuses to know: bytes, sockets, how anything is done.
 """
 
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
 from braidlog.adapters.contract import Conversation, Relayed
-from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, always, named
+from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named
 from braidlog.adapters.rustlog.errors import TopicMissing, failure
 from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
@@ -193,8 +193,11 @@ async def describe_partition(
 
 async def metrics(_: Request, services: Services, conversation: Conversation) -> m.MetricsFetchResponse:
     names = services.authorize.visible(conversation.principal, services.hosting.names())
-    groups = services.authorize.visible(conversation.principal, services.groups.names(), Kind.GROUP)
-    report = await log_report(services.hosting, services.groups, frozenset(names), groups)
+
+    def shown(groups: Sequence[str]) -> list[str]:
+        return services.authorize.visible(conversation.principal, groups, Kind.GROUP)
+
+    report = await log_report(services.hosting, services.coordinators, frozenset(names), shown)
     lines, size, pace = list[str](), 0, Pace()
     for line in log_lines_of(report):
         lines.append(f"{line}\n")
@@ -245,14 +248,14 @@ class RustlogAdapter(ForwardingAdapter):
         m.Produce: _row(produce, Operation.WRITE),
         m.Fetch: Route(fetch, Operation.READ, _topic, needs=_FETCHING),
         m.OffsetCommit: Route(
-            commit, Operation.READ, _topic, needs=(named(Operation.READ, Kind.GROUP, _group),), coordinated=always
+            commit, Operation.READ, _topic, needs=(named(Operation.READ, Kind.GROUP, _group),), state_of=_group
         ),
         m.OffsetFetch: Route(
             committed,
             Operation.READ,
             _topic,
             needs=(named(Operation.DESCRIBE, Kind.GROUP, _group),),
-            coordinated=always,
+            state_of=_group,
             of_message=True,
         ),
         m.CreateTopic: _row(create_topic, Operation.CREATE),

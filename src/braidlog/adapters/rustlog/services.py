@@ -3,6 +3,7 @@
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize
+from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
@@ -23,5 +24,6 @@ class Services(msgspec.Struct, frozen=True):
     offsets: Offsets
     groups: Groups
     routing: Routing
+    coordinators: Coordinators
     forwarding: Forwarding
     authorize: Authorize

@@ -9,7 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-from braidlog.broker.access.owners import OWNED, Owners
+from braidlog.broker.access.owners import OWNED, AllOwners, Owners
 from braidlog.broker.access.rule import EVERYONE, Kind, Operation, Rule
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import no_topic
@@ -38,7 +38,7 @@ class Authorize:
         self.required = bool(token_hashes) or has_users
         self.is_open = self.is_free = not rules
         """Whether there are no rules; whether nothing is refused to anybody who is known."""
-        self._owners: Owners | None = None
+        self._owners: AllOwners | Owners | None = None
         self.administer([])
 
     def administer(self, rules: Sequence[Rule]) -> None:
@@ -48,7 +48,7 @@ class Authorize:
         self._denying = [rule for rule in every if rule.deny]
         self._allowing_to, self._denying_to = _by_principal(self._allowing), _by_principal(self._denying)
 
-    def own_by_first_use(self, owners: Owners) -> None:
+    def own_by_first_use(self, owners: AllOwners | Owners) -> None:
         """Groups and transactional ids that no rule speaks of are theirs who use them first, from now on."""
         self._owners = owners
         self.is_free = False

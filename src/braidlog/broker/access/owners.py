@@ -26,6 +26,21 @@ class Owner(msgspec.Struct, frozen=True):
     since_ms: int
 
 
+class AllOwners:
+    """The owners of all names. `find` tells who keeps that of a name; None: another node, which will be asked and decides."""
+
+    def __init__(self, find: Callable[[str], "Owners | None"]) -> None:
+        self._find = find
+
+    def may(self, principal: str, operation: Operation, name: str, kind: Kind) -> bool:
+        owners = self._find(name)
+        return owners is None or owners.may(principal, operation, name, kind)
+
+    def note_use(self, principal: str, operation: Operation, name: str, kind: Kind) -> None:
+        if (owners := self._find(name)) is not None:
+            owners.note_use(principal, operation, name, kind)
+
+
 class Owners:
     """The use case. `there`: the names of each kind that have some state."""
 

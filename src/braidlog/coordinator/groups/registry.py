@@ -238,6 +238,11 @@ class GroupRegistry:
         there = [table for table in self._tables.values() if table.get(name) is not None]
         return put_together([(table, (name,), None) for table in there])
 
+    def forget(self) -> None:
+        """In memory only: another node keeps these from now on."""
+        for name in list(self._groups):
+            self._remove(name)
+
     def mark_of(self, name: str) -> Mark:
         """What must be settled before anyone is told of the group as it is now."""
         return self._marks.get(name, NOTHING)

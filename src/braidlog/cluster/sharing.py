@@ -1,0 +1,58 @@
+"""Topics of the cluster's own get, as nodes come, the replicas that they lacked when they were made, and lose those of nodes that
+are gone for good: no administrator has to move what he does not see.
+
+Pure: what is to be written to the metadata, by whoever looks. Everyone would write the same, so it does not matter who does.
+"""
+
+from collections.abc import Iterator
+
+from braidlog.cluster.events import AssignPartition, Event, PlaceTopic
+from braidlog.cluster.image import Image
+from braidlog.cluster.local import INTERNAL_PREFIX
+from braidlog.cluster.placing import MIN_IN_SYNC, REPLICAS, live, place
+from braidlog.cluster.topic import Topic
+from braidlog.replication.assignment import Assignment
+from braidlog.replication.reassignment import finish, reassign
+
+
+def lacking(image: Image, name: str, node: str) -> list[Event]:
+    """What gives a topic as many replicas as there are nodes for, and then as many of them in sync as usual; nothing if it has
+    them, or if it is on its way. `node` is the name of who asks."""
+    topic = image.topics.get(name)
+    if topic is None or topic.holder:
+        return []
+    wanted = min(REPLICAS, len(live(image.cluster)))
+    if any(each.adding or each.removing for each in topic.assignments):
+        return []
+    if moves := list(_moves(image, topic, wanted)):
+        return moves
+    min_in_sync = min(MIN_IN_SYNC, *(len(each.replicas) for each in topic.assignments))
+    if min_in_sync <= topic.min_in_sync:
+        return []
+    replicas = (node, *topic.observers)
+    return [PlaceTopic(topic=name, topic_id=topic.topic_id, replicas=replicas, min_in_sync=min_in_sync)]
+
+
+def left_by(image: Image, node: int) -> list[Event]:
+    """What takes a node out of the replicas of these topics, where enough others have all there is."""
+    nodes, events = image.cluster.nodes(), list[Event]()
+    for topic in image.topics.values():
+        for number, known in enumerate(topic.assignments if topic.name.startswith(INTERNAL_PREFIX) else ()):
+            others = tuple(each for each in known.replicas if each != node)
+            if node in known.replicas and others:
+                after = finish(reassign(known, others), nodes, topic.min_in_sync)
+                if node not in after.replicas:
+                    events.append(_assigned(topic, number, after))
+    return events
+
+
+def _assigned(topic: Topic, number: int, after: Assignment) -> Event:
+    known = topic.assignments[number]
+    epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
+    return AssignPartition(topic=topic.name, partition=number, after=after, **epochs)
+
+
+def _moves(image: Image, topic: Topic, wanted: int) -> Iterator[Event]:
+    few = [number for number, each in enumerate(topic.assignments) if len(each.replicas) < wanted]
+    for number, target in zip(few, place(image.cluster, topic.name, few) if few else (), strict=True):
+        yield _assigned(topic, number, reassign(topic.assignments[number], target))

@@ -1,0 +1,128 @@
+"""What a cluster's coordinators keep is in shards: partitions of one internal topic, each kept by the node that leads it.
+
+Knows: which name is in which shard; when a shard is read, served and let go on this node. Refuses to know: what is in it.
+Invariants: nobody is served from a shard before all that was in it is settled in this node's own epoch; a shard that is led no
+more, or anew, is thrown away, and whoever waited for it hears so from its log; others are served while one is read.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from braidlog.codec.crc import crc32c
+from braidlog.model.errors import BrokerError, NotCoordinatorError, StorageFault
+from braidlog.model.internal_log import InternalLog
+from braidlog.model.settings import Flush, TopicSettings
+from braidlog.model.world import World
+
+log = logging.getLogger("braidlog.coordinator")
+
+STATE_TOPIC: Final = "__coordinator_state"
+STATE_SETTINGS: Final = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
+SHARDS: Final = 16
+"""For ever: a name's shard follows from it."""
+AGAIN_SECONDS: Final = 0.1
+"""Between two attempts to read a shard: its replicas may be away for now."""
+FAULT_SECONDS: Final = 5.0
+"""The same, if it is damaged."""
+
+C = TypeVar("C")
+
+
+def shard_of(name: str) -> int:
+    """The shard of a group, a transactional id, a sink, a producer's name or a stream."""
+    return crc32c(name.encode()) % SHARDS
+
+
+def place_of(name: str) -> int:
+    """Where a name is kept: all in one, as long as a transaction and the commits that it carries have to be."""
+    del name
+    return 0
+
+
+class ShardLog(InternalLog, Protocol):
+    """A shard's partition, as its leader of one epoch has it: its appends and waits fail once the epoch is over."""
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this node still leads it, in that epoch."""
+        ...
+
+
+class _Shard(Generic[C]):
+    __slots__ = ("content", "log")
+
+    def __init__(self, led: ShardLog) -> None:
+        self.log = led
+        self.content: C | None = None
+        """None: it is being read."""
+
+
+class Shards(Generic[C]):
+    """Those that this node leads. `load` reads one, `discard` lets go of what was read."""
+
+    def __init__(
+        self,
+        load: Callable[[int, ShardLog], Awaitable[C]],
+        discard: Callable[[C], Coroutine[Any, Any, None]],
+        world: World,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        self._load = load
+        self._discard = discard
+        self._world = world
+        self._spawn = spawn
+        self._led: dict[int, _Shard[C]] = {}
+
+    def lead(self, number: int, led: ShardLog) -> None:
+        """This node leads a shard, in the epoch of its log."""
+        known = self._led.get(number)
+        if known is not None and known.log.epoch == led.epoch and known.log.is_led:
+            return
+        self.let_go(number)
+        shard = self._led[number] = _Shard(led)
+        self._spawn(self._read(number, shard), f"read shard {number}")
+
+    def let_go(self, number: int) -> None:
+        """Another node leads a shard, or none."""
+        known = self._led.pop(number, None)
+        if known is not None and known.content is not None:
+            self._spawn(self._discard(known.content), f"let go of shard {number}")
+
+    async def _read(self, number: int, shard: _Shard[C]) -> None:
+        while shard.log.is_led:
+            seconds = AGAIN_SECONDS
+            try:
+                content = await self._load(number, shard.log)
+            except BrokerError as error:
+                log.info("shard %d of the coordinators is not read yet: %s", number, error)
+            except StorageFault as fault:
+                log.error("shard %d of the coordinators cannot be read: %s", number, fault)  # noqa: TRY400 - it says where
+                seconds = FAULT_SECONDS
+            else:
+                if self._led.get(number) is shard and shard.log.is_led:
+                    shard.content = content
+                else:
+                    await self._discard(content)
+                return
+            await self._world.wakeup().wait(seconds)
+
+    def of(self, number: int) -> C:
+        """What is in a shard; refused, unless this node leads it and has read it."""
+        shard = self._led.get(number)
+        if shard is None or not shard.log.is_led:
+            text = f"another node leads shard {number} of the coordinators: ask which one"
+            raise NotCoordinatorError(number, text)
+        if shard.content is None:
+            text = f"this node reads shard {number} of the coordinators, which it leads since now: try again"
+            raise NotCoordinatorError(number, text, is_loading=True)
+        return shard.content
+
+    def served(self) -> Iterator[C]:
+        """What is in the shards that this node serves."""
+        for shard in list(self._led.values()):
+            if shard.content is not None and shard.log.is_led:
+                yield shard.content

@@ -1,0 +1,201 @@
+"""Shards of the coordinators: where a name is, and what a node does when it begins, or ends, to lead one."""
+
+from collections.abc import Coroutine, Iterator
+from typing import Any
+
+import pytest
+from tests.model.manual_world import ManualWorld
+
+from braidlog.codec.section import Row
+from braidlog.coordinator.journal import Journal
+from braidlog.coordinator.shards import SHARDS, Shards, shard_of
+from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason, StorageFault
+from braidlog.testing.clock import ManualClock
+
+VECTORS = [
+    ("123456789", 0xE3069283),
+    ("\0" * 32, 0x8A9136AA),
+    ("".join(map(chr, range(32))), 0x46DD794E),
+    ("".join(map(chr, reversed(range(32)))), 0x113FDB5C),
+]
+"""Names and their CRC-32C. Source: the check value of the catalogue of CRC algorithms, and RFC 3720, appendix B.4."""
+
+
+@pytest.mark.parametrize(("name", "crc"), VECTORS)
+def test_a_names_shard_is_its_crc_32c(name: str, crc: int) -> None:
+    assert shard_of(name) == crc % SHARDS
+
+
+def test_a_name_is_hashed_as_utf_8() -> None:
+    assert shard_of("ü") == crc_32c_bit_by_bit("ü".encode()) % SHARDS
+    assert SHARDS == 16, "where everything is follows from it"
+
+
+def crc_32c_bit_by_bit(data: bytes) -> int:
+    """As RFC 3720 describes it, and not as the product computes it."""
+    value = 0xFFFFFFFF
+    for byte in data:
+        value ^= byte
+        for _ in range(8):
+            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
+    return value ^ 0xFFFFFFFF
+
+
+class Log:
+    """A `ShardLog` that a test commits."""
+
+    identity = b"shard"
+
+    def __init__(self, world: ManualWorld, epoch: int) -> None:
+        self.world = world
+        self.epoch = epoch
+        self.is_led = True
+        self.end = self.committed = 0
+        self.refuses: BrokerError | None = None
+        self.waiting: list[Any] = []
+
+    def append(self, batch: bytes) -> int:
+        assert batch
+        if self.refuses is not None:
+            raise self.refuses
+        self.end += 1
+        return self.end
+
+    def is_durable(self, next_offset: int) -> bool:
+        return self.committed >= next_offset
+
+    async def durable(self, next_offset: int) -> None:
+        while self.is_led and self.committed < next_offset:
+            self.waiting.append(self.world.wakeup())
+            await self.waiting[-1].wait(60)
+        if not self.is_led:
+            raise NotCoordinatorError(0, "led no more")
+
+    def commit(self) -> None:
+        self.committed = self.end
+        self.wake()
+
+    def lose(self) -> None:
+        self.is_led = False
+        self.wake()
+
+    def wake(self) -> None:
+        for each in self.waiting:
+            each.wake()
+        self.world.settle()
+
+    def rows(self) -> Iterator[Row]:
+        return iter(())
+
+    def sync(self) -> None: ...
+
+    def replace(self, batch: bytes) -> None: ...
+
+    def trim(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Node:
+    """Reads each shard by one entry that says nothing."""
+
+    def __init__(self) -> None:
+        self.world = ManualWorld(ManualClock())
+        self.discarded: list[str] = []
+        self.fault: StorageFault | None = None
+        self.shards: Shards[str] = Shards(self.load, self.discard, self.world, self.spawn)
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        assert name
+        self.world.spawn(work)
+
+    async def load(self, number: int, log: Any) -> str:
+        if self.fault is not None:
+            raise self.fault
+        journal = Journal(log, self.world)
+        await journal.settled(journal.write_start())
+        return f"{number} in {log.epoch}"
+
+    async def discard(self, content: str) -> None:
+        self.discarded.append(content)
+
+    def lead(self, epoch: int = 1) -> Log:
+        log = Log(self.world, epoch)
+        self.shards.lead(3, log)
+        self.world.settle()
+        return log
+
+    def reason(self) -> Reason:
+        with pytest.raises(NotCoordinatorError) as caught:
+            self.shards.of(3)
+        assert caught.value.shard == 3
+        return caught.value.reason
+
+
+def test_a_shard_is_served_once_all_of_it_is_settled_in_the_leaders_own_epoch() -> None:
+    node = Node()
+    assert node.reason() is Reason.NOT_COORDINATOR
+    log = node.lead()
+    assert node.reason() is Reason.COORDINATOR_LOADING
+    assert list(node.shards.served()) == []
+    log.commit()
+    assert node.shards.of(3) == "3 in 1"
+    assert list(node.shards.served()) == ["3 in 1"]
+
+
+def test_a_shard_that_is_led_no_more_is_refused_before_anyone_was_told() -> None:
+    node = Node()
+    log = node.lead()
+    log.commit()
+    log.is_led = False
+    assert node.reason() is Reason.NOT_COORDINATOR
+    assert list(node.shards.served()) == []
+    node.shards.let_go(3)
+    node.world.settle()
+    assert node.discarded == ["3 in 1"]
+
+
+def test_a_shard_that_is_lost_while_it_is_read_is_never_served() -> None:
+    node = Node()
+    log = node.lead()
+    node.shards.let_go(3)
+    log.lose()
+    assert node.reason() is Reason.NOT_COORDINATOR
+    again = node.lead(epoch=3)
+    again.commit()
+    assert node.shards.of(3) == "3 in 3"
+
+
+def test_what_was_read_in_an_earlier_epoch_is_thrown_away() -> None:
+    node = Node()
+    node.lead(epoch=1).commit()
+    later = node.lead(epoch=2)
+    assert node.reason() is Reason.COORDINATOR_LOADING
+    later.commit()
+    assert node.shards.of(3) == "3 in 2"
+    assert node.discarded == ["3 in 1"]
+
+
+def test_a_shard_is_read_again_until_enough_replicas_are_there() -> None:
+    node = Node()
+    log = Log(node.world, 1)
+    log.refuses = BrokerError(Reason.UNAVAILABLE, "too few")
+    node.shards.lead(3, log)
+    node.world.settle()
+    assert node.reason() is Reason.COORDINATOR_LOADING
+    log.refuses = None
+    node.world.advance(100)
+    log.commit()
+    assert node.shards.of(3) == "3 in 1"
+
+
+def test_a_damaged_shard_is_not_served_and_others_are() -> None:
+    node = Node()
+    node.fault = StorageFault("it does not decode")
+    node.lead()
+    assert node.reason() is Reason.COORDINATOR_LOADING
+    node.fault = None
+    node.shards.lead(4, log := Log(node.world, 1))
+    node.world.settle()
+    log.commit()
+    assert node.shards.of(4) == "4 in 1"
