@@ -4,6 +4,7 @@ Over 500 lines because all of these share a cluster of processes, whose start ta
 """
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
@@ -24,12 +25,17 @@ from tests.server.etcd.members import Member, members
 from tests.server.etcd.test_cluster_store import config_for
 
 from braidlog import connect
+from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.services import Services
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterPartition as ClusterInfoPartition
 from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.events import FenceNode
+from braidlog.coordinator.markers import Failures
+from braidlog.coordinator.shards import place_of
+from braidlog.coordinator.transaction import Producing
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.stages import stage_name
 from braidlog.partition.append import Acks
 from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.hosted import Role
@@ -252,6 +258,68 @@ def test_a_node_that_was_taken_for_dead_comes_back_by_itself(tmp_path: Path, etc
             await nodes.append(b"two", 1)
             await nodes.all_have(b"one", b"two")
             assert nodes.servers[3]._failure is None, "it took its own registration for another's"
+
+    asyncio.run(scene())
+
+
+async def coordinator(nodes: ThreeNodes, name: str) -> tuple[int, Coordinator]:
+    """Who keeps a name, once somebody does."""
+    found: list[tuple[int, Coordinator]] = []
+
+    def look() -> bool:
+        for number in nodes.servers:
+            with contextlib.suppress(BrokerError):
+                found.append((number, nodes.services(number).coordinators.of(name)))
+        return bool(found)
+
+    await nodes.until(look)
+    return found[-1]
+
+
+async def refuse(*_: object, **__: object) -> Failures:
+    """Instead of markers."""
+    raise BrokerError(Reason.UNAVAILABLE, "killed")
+
+
+def test_what_was_decided_is_ended_by_the_next_coordinator(tmp_path: Path, etcd: Member) -> None:
+    """A transaction, and a batch of a sink, whose coordinator dies between the decision and the first marker."""
+
+    async def open_one(nodes: ThreeNodes, kept: Coordinator, name: str) -> Producing:
+        txn = await kept.transactions.begin_producer(name)
+        await kept.transactions.add_partitions(name, txn.producer_id, txn.epoch, [("a", 0)])
+        batch = batch_of(name.encode(), producer=(txn.producer_id, txn.epoch, 0), transactional=True)
+        append = nodes.services(await nodes.leader()).append
+        await append.append("a", 0, batch, acks=Acks.ALL, timeout_ms=60_000, transactional_id=name)
+        return Producing(name, txn.producer_id, txn.epoch)
+
+    async def scene() -> None:
+        async with three_nodes(tmp_path, etcd, "decided") as nodes:
+            await nodes.create("a")
+            first, kept = await coordinator(nodes, "t")
+            sinks = [f"s{number}" for number in range(100) if place_of(f"s{number}") == place_of("t")]
+            producing = await open_one(nodes, kept, "t")
+            stage = await open_one(nodes, kept, stage_name(sinks[0], 0, "0-0"))
+            services = nodes.services(first)
+            services.markers.write = refuse  # type: ignore[method-assign]
+            for decision in (
+                kept.transactions.end(*producing, commit=True),
+                kept.staging.commit(sinks[0], 0, [stage], owner="me"),
+            ):
+                with pytest.raises(BrokerError, match="killed"):
+                    await decision
+            await nodes.crash(first)
+
+            async def committed() -> list[bytes | None]:
+                fetch = nodes.services(await nodes.leader()).fetch
+                found = await fetch.records("a", 0, 0, bytes_max=1 << 20, committed_only=True)
+                return [each.value for each in found.records]
+
+            async with asyncio.timeout(SECONDS_MAX):
+                while await committed() != [b"t", stage.name.encode()]:  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.05)
+            number, next_one = await coordinator(nodes, "t")
+            assert number != first
+            assert next_one.staging.last_batch(sinks[0], owner="me") == 0
 
     asyncio.run(scene())
 
@@ -593,7 +661,7 @@ def test_records_of_all_nodes_count_together(cluster: ClusterProcess) -> None:
 
 def test_every_input_counts_once_while_one_node_after_the_other_is_killed(cluster: ClusterProcess) -> None:
     """Each of them leads partitions, and coordinates: the transaction, the group, or both."""
-    inputs = 60
+    inputs = 30
     with connect(cluster.url("kafka")) as client:
         made(client, "in")
         made(client, "out")

@@ -14,7 +14,7 @@ from braidlog.broker.coordinator import Carrying, Coordinator, Making, Members
 from braidlog.broker.coordinators import Coordinators
 from braidlog.coordinator.holdings import Holdings
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, ShardLog
+from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, ShardLog, place_of
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.internal_log import InternalLog
 from braidlog.partition.cluster_partition import NOBODY, Acknowledgement, ClusterPartition
@@ -34,7 +34,8 @@ from braidlog.testing.simulated_replica import SimulatedReplica
 from braidlog.testing.universe import Universe
 from braidlog.testing.virtual_time import US_PER_MS
 
-GROUP, READ_TOPIC, PARTITIONS = "g", "read", 3
+GROUP, READ_TOPIC, PARTITIONS = "g0", "read", 3
+assert place_of(GROUP) == 0, "there is one shard here"
 SESSION_MS = 800
 MEMBERS = 3
 TIMEOUT_US = 900 * US_PER_MS

@@ -239,7 +239,7 @@ class Universe:
 
     async def ask_group(self, name: str, producer_id: int, epoch: int, group: str) -> Verified:
         await self.pause()
-        word = await self.coordinator("transactions").transactions.verify_group(name, producer_id, epoch, group)
+        word = await self.coordinator("transactions").transactions.verify_added(name, producer_id, epoch, group)
         await self.pause()
         return word
 

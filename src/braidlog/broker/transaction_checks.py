@@ -23,6 +23,8 @@ class Question(msgspec.Struct, frozen=True, array_like=True):
     producer_id: int
     epoch: int
     of: tuple[str, int] | str
+    adds: bool = False
+    """Whether it is to do so from now on."""
 
 
 class TransactionChecks:
@@ -39,7 +41,11 @@ class TransactionChecks:
 
     async def ask_group(self, name: str, producer_id: int, epoch: int, group: str) -> Verified:
         """The same of a group, which is in the transaction from then on."""
-        return await self._ask(Question(name, producer_id, epoch, group))
+        return await self._ask(Question(name, producer_id, epoch, group, adds=True))
+
+    async def add(self, name: str, producer_id: int, epoch: int, topic: str, partition: int) -> Verified:
+        """The same of a partition, for clients that do not ask the coordinator themselves."""
+        return await self._ask(Question(name, producer_id, epoch, (topic, partition), adds=True))
 
     async def _ask(self, question: Question) -> Verified:
         try:
@@ -61,6 +67,6 @@ class TransactionChecks:
     async def _here(self, question: Question) -> Verified:
         producer = question.name, question.producer_id, question.epoch
         async with self._coordinators.settled_after(question.name) as coordinator:
-            if isinstance(question.of, str):
-                return await coordinator.transactions.verify_group(*producer, question.of)
+            if question.adds or isinstance(question.of, str):
+                return await coordinator.transactions.verify_added(*producer, question.of)
             return coordinator.transactions.verify(*producer, *question.of)

@@ -13,6 +13,7 @@ from braidlog.codec.crc import crc32c
 from braidlog.model.errors import BrokerError, NotCoordinatorError, StorageFault
 from braidlog.model.internal_log import InternalLog
 from braidlog.model.settings import Flush, TopicSettings
+from braidlog.model.stages import PREFIX, read_stage_name
 from braidlog.model.world import World
 
 log = logging.getLogger("braidlog.coordinator")
@@ -35,9 +36,9 @@ def shard_of(name: str) -> int:
 
 
 def place_of(name: str) -> int:
-    """Where a name is kept: all in one, as long as a transaction and the commits that it carries have to be."""
-    del name
-    return 0
+    """Where a name is kept. Stages are where their sink is, so that a batch is decided by one entry."""
+    stage = read_stage_name(name)
+    return shard_of(name.removeprefix(PREFIX) if stage is None else stage.sink)
 
 
 class ShardLog(InternalLog, Protocol):

@@ -198,14 +198,20 @@ class Transactions:
             found = self._open(name, producer_id, epoch)
             return await self._extend(name, found, groups=sorted({*found.groups, group}))
 
-    async def verify_group(self, name: str, producer_id: int, epoch: int, group: str) -> Verified:
-        """Our word that this transaction is open and will end what a group has pending of it, for who keeps that group.
+    async def verify_added(self, name: str, producer_id: int, epoch: int, of: Place | str) -> Verified:
+        """Take a partition, or a group, into a transaction that is open; our word that it is, and will end there.
 
-        It must have begun: a commit that comes late must not begin another.
+        It must have begun: what comes late must not begin another.
         """
         async with self._turn(name):
             found = self.require_ongoing(name, producer_id, epoch)
-            found = await self._confirmed(name, await self._extend(name, found, groups=sorted({*found.groups, group})))
+            if isinstance(of, str):
+                added: dict[str, object] = {"groups": sorted({*found.groups, of})}
+            else:
+                refuse_published(of[0])
+                self._hosting.check_partition(*of)
+                added = {"partitions": sorted({*found.partitions, of})}
+            found = await self._confirmed(name, await self._extend(name, found, **added))
             return Verified(self._table.journal.epoch, found.number)
 
     async def _extend(self, name: str, found: Transaction, **changes: object) -> Transaction:

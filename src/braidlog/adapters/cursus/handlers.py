@@ -437,11 +437,14 @@ class CursusAdapter(ForwardingAdapter):
                 {
                     r.InitProducerId: _row(transactions.init_producer, None, _nothing, _WRITE_ID),
                     r.BeginTxn: _row(transactions.begin, None, _nothing, _WRITE_ID),
-                    r.TxnPublish: _row(transactions.publish, Operation.WRITE, _topic, _WRITE_ID),
-                    r.SendOffsetsToTxn: _row(transactions.send_offsets, Operation.READ, _topic, _WRITE_ID, _READ_GROUP),
                     r.EndTxn: _row(transactions.end, None, _nothing, _WRITE_ID),
                     r.TxnStatus: _row(transactions.status, None, _nothing, _DESCRIBE_ID),
                 },
+            ),
+            r.TxnPublish: _row(transactions.publish, Operation.WRITE, _topic, _WRITE_ID),
+            **_coordinated(
+                _group,
+                {r.SendOffsetsToTxn: _row(transactions.send_offsets, Operation.READ, _topic, _WRITE_ID, _READ_GROUP)},
             ),
         }
 

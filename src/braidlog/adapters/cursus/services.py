@@ -9,6 +9,7 @@ from braidlog.broker.producer_names import ProducerNames
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
+from braidlog.broker.transaction_checks import TransactionChecks
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.offsets import Offsets
@@ -38,4 +39,5 @@ class Services(msgspec.Struct, frozen=True):
     streams: EventStreams
     producer_names: ProducerNames
     transactions: Transactions
+    transaction_checks: TransactionChecks
     authorize: Authorize

@@ -56,13 +56,12 @@ class TransactionHandlers:
 
     async def publish(self, message: r.TxnPublish, services: Services, _: Conversation) -> a.TxnStaged:
         name, producer_id = message.transactional_id, _producer(message.producer_id)
-        services.transactions.require_ongoing(name, producer_id, message.epoch)
         partition = ANY_PARTITION if message.partition is None else message.partition
         if partition == ANY_PARTITION:
             # By the key or, without one, by the producer: a retry must come to the same place.
             partition = choose_partition(services, message.topic, message.key or message.producer_id.encode())
         services.hosting.partition(message.topic, partition).require_leader()
-        await services.transactions.add_partitions(name, producer_id, message.epoch, [(message.topic, partition)])
+        await services.transaction_checks.add(name, producer_id, message.epoch, message.topic, partition)
         data = encode_whole(
             [record_of(message)],
             services.world.now_ms(),
