@@ -167,7 +167,7 @@ def test_every_door_has_something_to_guard() -> None:
     found = [(each.values[0], each.values[3]) for each in ROUTES]
     counts = {(dialect, kind): found.count((dialect, kind)) for dialect, kind in found}
     assert counts == {
-        ("kafka", Kind.GROUP): 12,
+        ("kafka", Kind.GROUP): 13,
         ("kafka", Kind.TRANSACTIONAL_ID): 10,
         ("cursus", Kind.GROUP): 15,
         ("cursus", Kind.TRANSACTIONAL_ID): 7,
