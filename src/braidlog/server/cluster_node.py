@@ -9,6 +9,7 @@ taken for dead registers again, and is another one from then on.
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import socket
 import uuid
@@ -45,6 +46,7 @@ from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.peers.certificates import PeerTls
+from braidlog.server.peers.dialling import end_when_unheard
 from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.server.peers.node_calls import NodeCalls
 from braidlog.server.peers.replica_fetch import ReplicaPeers
@@ -114,6 +116,8 @@ class ClusterNode:
         self._around = around
         self._store = store
         self._bound = bound
+        for each in itertools.chain.from_iterable(bound.values()):
+            end_when_unheard(each)
         self._tls, self._gossip_tls = tls, config.peers.tls()
         """Of one thread each."""
         self._folder, self._world, self._tasks = around.folder, around.world, around.tasks

@@ -18,6 +18,13 @@ def named(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
 
 
+class Kept(asyncio.Protocol):
+    transport: asyncio.BaseTransport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+
+
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as found:
         return int(found.getsockname()[1])
@@ -30,6 +37,22 @@ async def test_any_address_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
     dial = Dial(1, 2, lambda _: ("name", port), None)
     named(monkeypatch, "127.0.0.1", "127.0.0.2")
     assert isinstance(await dial.open(("name", port), asyncio.Protocol), asyncio.Protocol)
+    server.close()
+
+
+@play
+async def test_both_ends_of_a_connection_end_it_when_they_are_not_heard() -> None:
+    """Or what was sent in a cut would be sent again long after it, and everything else waits behind that."""
+    accepted: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    listening = socket.create_server(("127.0.0.1", 0))
+    dialling.end_when_unheard(listening)
+    server = await asyncio.start_server(lambda _, writer: accepted.set_result(writer), sock=listening)
+    address = listening.getsockname()
+    made = await Dial(1, 2, lambda _: address, None).open(address, Kept)
+    for transport in (made.transport, (await accepted).transport):
+        connection = transport.get_extra_info("socket")
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == dialling.UNHEARD_MS
+        transport.abort()
     server.close()
 
 

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import socket
 import ssl
+import sys
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -17,10 +18,21 @@ log = logging.getLogger("braidlog.peers")
 CONNECT_SECONDS_MAX: Final = 2.0
 PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 2.0
+UNHEARD_MS: Final = 2_000
+"""What the other end has not confirmed by then ends the connection."""
 
 Address = tuple[str, int]
 AddressOf = Callable[[int], Address | None]
 P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+
+def end_when_unheard(connection: socket.socket) -> None:
+    """After a cut the kernel sends again after twice as long each time: a connection that outlives it stands still long after.
+
+    Connections that a listening socket accepts have what it has.
+    """
+    if sys.platform == "linux":
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
 
 
 class Dial:
@@ -65,7 +77,7 @@ class Dial:
         async with asyncio.timeout(CONNECT_SECONDS_MAX):
             for *_, place in await loop.getaddrinfo(*address, type=socket.SOCK_STREAM):
                 try:
-                    _, made = await loop.create_connection(
+                    transport, made = await loop.create_connection(
                         protocol,
                         str(place[0]),
                         int(place[1]),
@@ -75,5 +87,6 @@ class Dial:
                 except OSError as error:  # ssl's own errors are of this kind too
                     failed = error if isinstance(failed, ConnectionRefusedError) else failed
                 else:
+                    end_when_unheard(transport.get_extra_info("socket"))
                     return made
         raise failed
