@@ -674,3 +674,23 @@ def test_nothing_of_a_connection_outlives_it(said: str) -> None:
         asyncio.run(scene())
     finally:
         gc.enable()
+
+
+@play
+async def test_a_stop_answers_what_was_changed_and_lets_go_of_who_only_waits() -> None:
+    scene = Scene(ordered=False)
+    scene.send("owe a", "poll b")
+    scene.session.drain()
+    assert scene.adapter.ended == ["poll b"]
+    assert not scene.transport.closed
+    scene.adapter.release("a")
+    await until(lambda: scene.transport.closed)
+    assert scene.sent == ["ok a"]
+
+
+@play
+async def test_what_was_changed_for_a_client_that_is_gone_is_told_to_nobody() -> None:
+    scene = Scene()
+    scene.send("owe a")
+    scene.transport.close()
+    await until(lambda: scene.adapter.ended == ["owe a"])

@@ -6,7 +6,7 @@ from typing import Any
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.server.budget import Budget
-from braidlog.server.coroutines import Abandonable
+from braidlog.server.coroutines import Abandonable, Owed
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.session import Session, SessionOwner
 from braidlog.server.session_limits import SessionLimits
@@ -60,8 +60,12 @@ class ToyConnection:
         return len(self._buffer)
 
 
+KINDS: dict[str, Callable[..., asyncio.Future[str]]] = {"wait": asyncio.Future, "poll": Abandonable, "owe": Owed}
+
+
 class ToyAdapter:
-    """`wait x` is answered when the test says `adapter.release("x")`; `poll x` too, but may be ended while it waits."""
+    """`wait x` is answered when the test says `adapter.release("x")`; `poll x` too, but may be ended while it waits, and so may
+    `owe x`, whose client a node that stops answers first."""
 
     dialect = "toy"
 
@@ -89,8 +93,7 @@ class ToyAdapter:
         self.begun.append(request)
         verb, _, rest = request.partition(" ")
         try:
-            if verb in ("wait", "poll"):
-                kind = Abandonable if verb == "poll" else asyncio.Future
+            if kind := KINDS.get(verb):
                 self.waiting[rest] = kind(loop=asyncio.get_running_loop())
                 return await self.waiting[rest]
             if verb == "crash":

@@ -102,7 +102,7 @@ class Forwarding:
             is_away = node is None and not isinstance(refusal, (NotLeaderError, NotCoordinatorError))
             if is_away or self._world.monotonic() >= until:
                 raise self._nobody(refusal, "it is away")
-            await self._world.wakeup().wait(pause)
+            await self._world.wakeup(owed=call.changes).wait(pause)
             pause = min(2 * pause, LOOK_SECONDS_MAX)
 
     async def ask(self, node: int, call: Call) -> bytes:

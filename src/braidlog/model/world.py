@@ -64,8 +64,9 @@ class World(Protocol):
 
     def monotonic(self) -> float: ...
 
-    def wakeup(self, *, patient: bool = False) -> Wakeup:
-        """Something to wait on. A `patient` waiter holds nothing that others wait for, and may be made to wait longer."""
+    def wakeup(self, *, patient: bool = False, owed: bool = False) -> Wakeup:
+        """Something to wait on. A `patient` waiter holds nothing that others wait for, and may be made to wait longer. One that
+        is `owed` has changed something: a node that stops lets it answer first."""
         ...
 
     def durable(self, log: Syncable, next_offset: int) -> Awaitable[None]:

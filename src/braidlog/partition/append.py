@@ -301,7 +301,7 @@ class Append:
             left = deadline - self._world.monotonic()
             if left <= 0:
                 raise _timed_out(hosted, next_offset, timeout_ms, in_sync_min)
-            wakeup = self._world.wakeup()
+            wakeup = self._world.wakeup(owed=True)
             hosted.watch(wakeup)
             try:
                 await wakeup.wait(left)

@@ -117,7 +117,7 @@ class Acknowledgement:
     async def wait(self, world: World, seconds: float) -> Done | Failed | None:
         """None if the time ran out first: then nobody knows."""
         if self.outcome is None and seconds > 0:
-            self._wakeup = world.wakeup()
+            self._wakeup = world.wakeup(owed=True)
             await self._wakeup.wait(seconds)
         return self.outcome
 

@@ -29,6 +29,6 @@ class HeldWrites:
 
     async def wait(self, world: World) -> None:
         if self._waiting is not None:
-            wakeup = world.wakeup()
+            wakeup = world.wakeup(owed=True)
             self._waiting.append(wakeup)
             await wakeup.wait(HELD_SECONDS_MAX)

@@ -30,6 +30,10 @@ class Patient(Abandonable[T], Generic[T]):
     """A future whose waiter may also be made to wait longer: it holds nothing that others wait for."""
 
 
+class Owed(Abandonable[T], Generic[T]):
+    """A future whose waiter has changed something, and tells its client soon what came of it: a node that stops waits for it."""
+
+
 class Running:
     """A coroutine that had to wait. `cancel` ends it where nothing is half done; then `done` is not called.
 
@@ -96,14 +100,18 @@ class Running:
             self._wait(waiting)
 
     @property
-    def is_patient(self) -> bool:
+    def may_end(self) -> bool:
         """Whether it waits where it may be ended."""
         return isinstance(self._waiting, Abandonable)
+
+    @property
+    def is_owed(self) -> bool:
+        return isinstance(self._waiting, Owed)
 
     def cancel(self) -> None:
         """End it here if it may be ended here, else at the next place where it may, else let it finish."""
         self._cancelled = True
-        if self.is_patient:
+        if self.may_end:
             self._end()
 
     def _end(self) -> None:

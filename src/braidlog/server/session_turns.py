@@ -48,6 +48,11 @@ class Turn:
         self.began = 0.0
         """When, if its time is taken."""
 
+    @property
+    def only_waits(self) -> bool:
+        """It has begun, and its client is owed no answer: a long poll, a place in line."""
+        return self.running is not None and self.running.may_end and not self.running.is_owed
+
 
 class SessionTurns(SessionOutput):
     """Requests in, answers out. Whoever inherits reads the requests, and serves what is there (`_serve`)."""
@@ -348,13 +353,13 @@ class SessionTurns(SessionOutput):
         """The server stops: what is under way is answered. Who only waits is let go, with all that was asked after it."""
         kept = 0
         for turn in self._turns:
-            if turn in self._under_way and turn.running is not None and turn.running.is_patient:
+            if turn in self._under_way and turn.only_waits:
                 break
             kept += 1
         while len(self._turns) > kept:
             self._turns.pop()
         for turn in list(self._under_way):
-            if turn.running is not None and turn.running.is_patient:
+            if turn.running is not None and turn.only_waits:
                 turn.running.cancel()
                 self._under_way.discard(turn)
         if self.last_words is not None:

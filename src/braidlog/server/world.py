@@ -15,7 +15,7 @@ from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.measure import Seconds
 from braidlog.model.world import Syncable
-from braidlog.server.coroutines import Abandonable, Patient
+from braidlog.server.coroutines import Abandonable, Owed, Patient
 from braidlog.storage.commit import Flusher
 
 T = TypeVar("T")
@@ -65,10 +65,10 @@ class LoopWakeup:
 
     __slots__ = ("_future", "_loop", "_waker")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, waker: Waker, *, patient: bool) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, waker: Waker, kind: type[Abandonable[bool]]) -> None:
         self._loop = loop
         self._waker = waker
-        self._future: Abandonable[bool] = Patient(loop=loop) if patient else Abandonable(loop=loop)
+        self._future = kind(loop=loop)
 
     def wake(self) -> None:
         if not self._future.done():
@@ -107,8 +107,8 @@ class LoopWorld:
     def monotonic(self) -> float:
         return self._clock.monotonic()
 
-    def wakeup(self, *, patient: bool = False) -> LoopWakeup:
-        return LoopWakeup(self._loop, self._waker, patient=patient)
+    def wakeup(self, *, patient: bool = False, owed: bool = False) -> LoopWakeup:
+        return LoopWakeup(self._loop, self._waker, Patient if patient else Owed if owed else Abandonable)
 
     async def durable(self, log: Syncable, next_offset: int) -> None:
         if log.durable_offset >= next_offset:

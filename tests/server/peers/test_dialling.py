@@ -52,7 +52,7 @@ async def test_both_ends_of_a_connection_end_it_when_they_are_not_heard() -> Non
     for transport in (made.transport, (await accepted).transport):
         connection = transport.get_extra_info("socket")
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == dialling.UNHEARD_MS
-        transport.abort()
+        transport.close()
     server.close()
 
 

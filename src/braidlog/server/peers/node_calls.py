@@ -132,7 +132,7 @@ class NodeCalls:
         if target is None:
             dial = Dial(self._node, node, self._address_of, self._tls)
             target = self._targets[node] = _Target(dial, self._tasks)
-        waiting = _Waiting(CallRequest(call.name, call.principal, call.body), self._world.wakeup())
+        waiting = _Waiting(CallRequest(call.name, call.principal, call.body), self._world.wakeup(owed=call.changes))
         target.begin(waiting)
         try:
             if waiting.answer is None:
