@@ -11,9 +11,10 @@ import pytest
 from tests.server.toy import Scene, until
 
 from braidlog.broker.access.authenticate import Authenticate, Pauses
-from braidlog.broker.access.authorize import ANONYMOUS, Authorize
+from braidlog.broker.access.authorize import ANONYMOUS, CONSOLE, Authorize
 from braidlog.model.clock import SystemClock
 from braidlog.server import descriptors
+from braidlog.server.admission import certified_name
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.gatekeeper import Gatekeeper, StrangerLimits
 from braidlog.server.world import LoopWorld
@@ -255,3 +256,9 @@ def test_a_connection_that_ends_under_uvloops_hands_is_no_complaint(
     transport = SimpleNamespace(is_closing=lambda: is_closing)
     descriptors.Complaints()(loop, {"exception": error, "transport": transport})
     assert len(told) == is_told
+
+
+def test_a_certificate_gives_no_name_that_is_a_nodes_own() -> None:
+    assert certified_name({"subject": ((("commonName", "ada"),),)}) == "ada"
+    assert certified_name({"subject": (), "subjectAltName": (("DNS", "eve"),)}) == "eve"
+    assert certified_name({"subject": ((("commonName", CONSOLE),),)}) is None

@@ -122,6 +122,8 @@ def test_unknown_names_in_the_environment_and_in_flags() -> None:
         ("[limits]\nidle_seconds_max = 0", "idle_seconds_max must be"),
         ("[topics]\nretention_ms = -7", "retention_ms must be"),
         ("[topics]\nflush = 'never'", "topics.flush"),
+        ("[auth.tokens]\n__console = '00'", "give the user another name"),
+        ("[auth.users]\n__console = 'x'", "give the user another name"),
         ("[quotas]\nappend_bytes_per_second = 0", "at least 1 byte per second"),
         ("[quotas.principals.x]\nfetch_bytes_per_second = 0", "at least 1 byte per second"),
         ("[listeners.mlog.tls]\nclient_ca = 'ca.pem'", "need a tls.cert"),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from braidlog.broker.access.authenticate import Proof
+from braidlog.broker.access.authorize import CONSOLE
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.preamble import Introduction, Preamble
@@ -99,8 +100,7 @@ def certified_name(certificate: dict[str, Any] | None) -> str | None:
     """The name in a client's certificate, which the TLS layer has checked: its common name, else its first alternative name."""
     if not certificate:
         return None
-    for parts in certificate.get("subject", ()):
-        for field, value in parts:
-            if field == "commonName" and value:
-                return str(value)
-    return next((str(value) for _, value in certificate.get("subjectAltName", ()) if value), None)
+    common = [str(value) for parts in certificate.get("subject", ()) for field, value in parts if field == "commonName"]
+    others = [str(value) for _, value in certificate.get("subjectAltName", ())]
+    name = next(filter(None, common + others), None)
+    return None if name == CONSOLE else name  # whoever signed it: that name is not theirs to give

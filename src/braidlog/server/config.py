@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from braidlog.broker.access.authorize import Rule
+from braidlog.broker.access.authorize import CONSOLE, Rule
 from braidlog.broker.quotas import Quotas, Rates, check_percent
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
@@ -153,6 +153,8 @@ class AuthConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         _check_bounds(self, dict.fromkeys(("pause_seconds", "pause_seconds_max", "forget_seconds"), (0.0, 25.0 * 3600)))
+        if CONSOLE in self.tokens or CONSOLE in self.users:
+            raise ValueError(f"{CONSOLE!r} is what nodes call their console: give the user another name")
 
 
 class LimitsConfig(SessionLimits, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.adapters.contract import Adapter
-from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
+from braidlog.broker.access.authorize import CONSOLE, Authorize, Operation, Rule, hash_token
 from braidlog.broker.services import Services
 from braidlog.server.budget import Budget
 from braidlog.server.config import AuthConfig
@@ -20,8 +20,6 @@ from braidlog.server.listener import Listener
 from braidlog.server.session_limits import SessionLimits
 from braidlog.wire.dialect import dialects
 
-CONSOLE: Final = "__console"
-"""Who the console is on its own doors. On the others nobody has this name."""
 CONSOLE_CONNECTIONS_MAX: Final = 256
 CONSOLE_DIALECTS: Final = ("mayfly",)
 """Those in which a node hands on what its console asks."""

@@ -7,10 +7,10 @@ from tests.adapters.peers.linked_nodes import Client, LinkedNode, linked
 from tests.broker.three_nodes import TOPIC, addresses, assign, registered
 
 from braidlog.adapters.peers.calls import CallTable, requests_of
-from braidlog.broker.access.authorize import Authorize, Operation, Rule
+from braidlog.broker.access.authorize import CONSOLE, Authorize, Operation, Rule
 from braidlog.cluster import events as e
 from braidlog.model.errors import Reason
-from braidlog.server.doors import CONSOLE, make_adapter, of_consoles
+from braidlog.server.doors import make_adapter, of_consoles
 from braidlog.wire.flux import messages as fm
 from braidlog.wire.flux.connection import ClientConnection as FluxClient
 from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse

@@ -71,6 +71,7 @@ def test_an_empty_key_lets_nobody_in(node: Node) -> None:
         ("x" * 250, SALT, 4096, bytes(32)),
         ("a\nb", SALT, 4096, bytes(32)),
         ("anonymous", SALT, 4096, bytes(32)),
+        ("__console", SALT, 4096, bytes(32)),
         ("*", SALT, 4096, bytes(32)),
         ("user", SALT, 4095, bytes(32)),
         ("user", SALT, 1_000_001, bytes(32)),

@@ -15,7 +15,19 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import no_topic
 
 ANONYMOUS = "anonymous"
-__all__ = ["ANONYMOUS", "EVERYONE", "Authorize", "Kind", "NotAuthorizedError", "Operation", "Rule", "hash_token"]
+CONSOLE = "__console"
+"""Who a node's console is on its own doors, and at other nodes: nobody else is called so."""
+__all__ = [
+    "ANONYMOUS",
+    "CONSOLE",
+    "EVERYONE",
+    "Authorize",
+    "Kind",
+    "NotAuthorizedError",
+    "Operation",
+    "Rule",
+    "hash_token",
+]
 
 
 class NotAuthorizedError(BrokerError):
