@@ -49,13 +49,13 @@ from braidlog.coordinator.transactions import Transactions
 from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener
-from braidlog.model.settings import Flush, TopicSettings
+from braidlog.model.settings import TopicSettings
 from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.intake import DecompressionLimits, Intake
-from braidlog.partition.internal_topic import open_internal_topic, open_metadata
+from braidlog.partition.internal_topic import JOURNAL_SETTINGS, open_internal_topic, open_metadata
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.trim import Trim
@@ -64,7 +64,6 @@ from braidlog.storage.folder import DataFolder
 from braidlog.worker.here import Here
 from braidlog.worker.jobs import Worker
 
-JOURNAL_SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
 T = TypeVar("T", bound=msgspec.Struct)
 KEY_VALUE_FOLDER = "kv"
 
@@ -163,7 +162,10 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     carrying = Carrying(producer_ids, markers, transaction_checks.ask_group)
     making = Making(hosting, metadata.topic_id, world, holdings, carrying, members)
     tables = making.tables(journal)
-    load_tables(journal, list(tables.values()), refuse_unknown)
+    if metadata.is_alone:
+        load_tables(journal, list(tables.values()), refuse_unknown)
+    else:  # all else is in shards; what a node that was moved into a cluster kept of it before counts no more
+        load_tables(journal, [tables["snapshot"]], lambda _: None)
     own = making.coordinator(journal, tables)
     coordinators.begin(own, making)
     producers = ProducerLimit(hosting, world, holdings.limits.producers_max)

@@ -5,12 +5,14 @@ Invariant: a log is made once: the folder remembers it before anything is writte
 refused until its owner has restored it or accepted the loss.
 """
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import Final
 
+from braidlog.cluster.events import CreateTopic
 from braidlog.cluster.local import METADATA_SETTINGS, METADATA_TOPIC, SNAPSHOT_EVERY, LocalStore, open_local_store
 from braidlog.codec.section import Row
 from braidlog.model.errors import StorageFault
-from braidlog.model.settings import TopicSettings
+from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import World
 from braidlog.partition.hosting import is_hidden
 from braidlog.partition.log_pair import LogPair
@@ -18,6 +20,8 @@ from braidlog.partition.upkeep import keep_up
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.scan import rows_of
+
+JOURNAL_SETTINGS: Final = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
 
 
 class InternalTopic:
@@ -90,6 +94,22 @@ def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, 
     if name not in folder.identity.internal_topics:
         folder.remember_internal(name)
     return InternalTopic(folder, LogPair(folder, name), world)
+
+
+def write_topic(folder: DataFolder, topic: CreateTopic, batches: Mapping[int, Iterable[bytes]], now_ms: int) -> None:
+    """Make a topic that nobody serves yet, with these batches in its partitions; durable when this returns. One of that name,
+    which an earlier try has left, goes first."""
+    if folder.find(topic.topic) is not None:
+        folder.delete_topic(topic.topic)
+    folder.create_topic(
+        topic.topic, topic.partitions, topic.settings, topic_id=topic.topic_id, created_ms=topic.created_ms
+    )
+    for number, found in batches.items():
+        log = folder.open_partition(topic.topic, number)
+        log.begin_epoch(topic.leader_epoch)
+        for batch in found:
+            log.append(batch, leader_epoch=topic.leader_epoch, now_ms=now_ms)
+        log.close()
 
 
 def open_metadata(folder: DataFolder, world: World, *, node: str, snapshot_every: int = SNAPSHOT_EVERY) -> LocalStore:

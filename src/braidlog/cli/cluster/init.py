@@ -19,9 +19,10 @@ from braidlog.storage.folder import DataFolder
 def init(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> None:
     """Move what a stopped node knows of topics, users and rules into etcd: it is the first node of a cluster then.
 
-    Takes the settings that the node runs with, and [cluster] etcd. Records stay where they are, on this node alone, until
-    partitions are moved to others. From the first moment on the folder starts with that cluster only; if this command fails or
-    is killed, run it again. A folder without topics needs none of this: started with [cluster] etcd it joins or begins one.
+    Takes the settings that the node runs with, and [cluster] etcd. Groups, committed offsets, transactions, sinks and named
+    producers come along, and get replicas as nodes join. Records stay where they are, on this node alone, until partitions are
+    moved to others. From the first moment on the folder starts with that cluster only; if this command fails or is killed, run
+    it again. A folder without topics needs none of this: started with [cluster] etcd it joins or begins one.
 
     Embedded members of etcd on several machines need a majority: start the other nodes first, with cluster.join = true, so that
     they wait for this one's cluster instead of beginning one.

@@ -6,11 +6,13 @@ everything in it, by one write, and only if there was none; a folder follows it 
 
     cluster.a     moving to <id>                 it starts with [cluster] etcd only when the move is done
     folder.a      belongs to cluster <id>        it does not start without
+    topics/       shards of the coordinators     made anew by each try, of a journal that nobody writes any more
     etcd          the image, in pieces           nobody sees it without a head
     etcd          entry 1 and the head           the cluster is there
     cluster.a     has followed entry 1           the move is done
 """
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -19,6 +21,7 @@ from braidlog.cluster.etcd import images
 from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd, Keys, digest, encode_entry
 from braidlog.cluster.etcd.port import Etcd, EtcdAwayError, Holds, Put, Range
 from braidlog.cluster.etcd.position import Position, PositionFile
+from braidlog.cluster.events import Event
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Entry
 from braidlog.model.errors import BrokerError, Reason
@@ -34,9 +37,17 @@ def is_moving(position: Position | None) -> bool:
 
 
 async def move_into_etcd(
-    etcd: Etcd, keys: Keys, folder: DataFolder, image: Image, *, node: str, new_cluster: str
+    etcd: Etcd,
+    keys: Keys,
+    folder: DataFolder,
+    image: Image,
+    *,
+    node: str,
+    new_cluster: str,
+    bring: Callable[[], Sequence[Event]] = lambda: (),
 ) -> Position:
-    """Returns where the folder is then. May be called again after it failed, or died, at any point."""
+    """Returns where the folder is then. May be called again after it failed, or died, at any point. `bring`: puts what else comes
+    along into the folder, durably, and says what the metadata is to say of it; done by each try, and always the same."""
     file = PositionFile(folder.disk, folder.path, node)
     known = file.load()
     if known is not None and not is_moving(known):
@@ -50,6 +61,9 @@ async def move_into_etcd(
         file.save(Position(cluster, 0, MOVING))
     if folder.identity.cluster != cluster:
         folder.join_cluster(cluster)
+    image = image.copy()
+    for event in bring():
+        image.apply(event)
     entry = encode_entry(Entry(FIRST, []), node, cluster, NO_ENTRY)
     moved = Position(cluster, FIRST, digest(entry))
     await write_beginning(etcd, keys, image, entry, Head(*moved), before=None)

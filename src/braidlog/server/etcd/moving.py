@@ -1,4 +1,4 @@
-"""`braid cluster init`: a stopped node's folder, with what it knows of topics, users and rules, begins a cluster in etcd.
+"""`braid cluster init`: a stopped node's folder, with what it knows of topics, users, rules and groups, begins a cluster in etcd.
 
 Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/moving.py`), each of which may be the last.
 """
@@ -6,6 +6,7 @@ Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/mo
 import uuid
 from pathlib import Path
 
+from braidlog.broker.journal_to_shards import read_shards
 from braidlog.cluster.etcd import images
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.moving import move_into_etcd
@@ -29,19 +30,22 @@ async def move_folder(folder: DataFolder, node: str, config: ClusterConfig) -> P
         raise BrokerError(Reason.INVALID_SETTING, "a cluster keeps its metadata in etcd: set [cluster] etcd")
     clock = SystemClock()
     flusher = Flusher(clock)
-    store = open_metadata(folder, LoopWorld(clock, flusher), node=node)
+    world = LoopWorld(clock, flusher)
+    store = open_metadata(folder, world, node=node)
     member = None
     tls = config.tls()
     gateway = Gateway(config.gateway(), tls)
     try:
         image, _ = store.load()
+        bring = read_shards(folder, world, node)
         if config.is_embedded:
             member = Member(config.member(node), Path(folder.path) / MEMBER_FOLDER, find_program(), tls)
             await member.start()
         await until_answered(gateway.check_versions)
         keys = Keys(config.prefix)
         await until_answered(lambda: images.read_head(gateway, keys))  # a majority of the members is there
-        return await move_into_etcd(gateway, keys, folder, image, node=node, new_cluster=uuid.uuid4().hex)
+        new_cluster = uuid.uuid4().hex
+        return await move_into_etcd(gateway, keys, folder, image, node=node, new_cluster=new_cluster, bring=bring)
     except EtcdError as error:
         raise BrokerError(
             Reason.UNAVAILABLE,
