@@ -270,6 +270,7 @@ class KafkaDoor:
     def committed(self, group: str, topic: str) -> int:
         wanted = [kafka_groups.OffsetFetchRequestTopic(topic, partition_indexes=[0])]
         answer = self._client.ask(kafka_groups.OffsetFetchRequest(group_id=group, topics=wanted), 5)
+        assert answer.error_code == 0, answer
         return max(int(answer.topics[0].partitions[0].committed_offset), 0)
 
     def join(self, group: str, topic: str, member: str) -> int | None:

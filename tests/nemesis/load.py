@@ -13,6 +13,7 @@ from typing import Any
 from confluent_kafka import Producer
 from tests.adapters.cursus.drive import batch
 from tests.adapters.doors import DOORS, CursusDoor, FluxDoor, MlogDoor
+from tests.adapters.kafka.client import Client as KafkaClient
 from tests.attack.clients import (
     TROUBLE,
     Client,
@@ -35,6 +36,7 @@ from braidlog.client.engine.delivery import Retries
 from braidlog.client.errors import ClientError
 from braidlog.testing.history import Append, History, Read, Resends, Seen
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.kafka.messages.cluster import FindCoordinatorRequest
 from braidlog.wire.mlog import messages as mlog
 
 IN_FLIGHT_MAX = 2_000
@@ -90,6 +92,20 @@ class AnyNode(ServerProcess):
 
     def bootstrap(self, dialect: str = "kafka") -> str:
         return ",".join(node.bootstrap(dialect) for node in self._cluster.nodes.values())
+
+
+class CoordinatorOf(AnyNode):
+    """Where a group is kept: asked of one node after the other."""
+
+    def __init__(self, cluster: NemesisCluster, group: str) -> None:
+        super().__init__(cluster)
+        self._group = group
+
+    def address(self, dialect: str) -> tuple[str, int]:
+        with KafkaClient(AnyNode(self._cluster)) as client:
+            found = client.ask(FindCoordinatorRequest(self._group), 1)
+        assert found.error_code == 0, found
+        return self._cluster[found.node_id].address(dialect)
 
 
 class DoorWriter(Writer):
@@ -186,10 +202,11 @@ class RetryingWriter(IdempotentProducer):
 
 
 def clients_of_one_node(cluster: NemesisCluster, history: History, topic: str, round_number: int) -> list[Client]:
-    """Groups on five doors, and keys: the lowest node keeps them, and they wait for it."""
+    """Groups on five doors, each at the node that keeps it; and keys: the lowest node keeps them, and they wait for it."""
     node = cluster[min(cluster.nodes)]
+    groups = {dialect: f"group-{dialect}-{round_number}" for dialect in sorted(DOORS)}
     return [
-        *(Committer(node, history, dialect, topic, f"group-{dialect}-{round_number}") for dialect in sorted(DOORS)),
+        *(Committer(CoordinatorOf(cluster, groups[each]), history, each, topic, groups[each]) for each in groups),
         Counter(node, history, f"counter-{round_number}"),
         Leaser(node, history, f"lease-{round_number}"),
     ]
@@ -200,7 +217,7 @@ def look_at_all(cluster: NemesisCluster, clients: Iterable[Client], topic: str) 
     node = cluster[min(cluster.nodes)]
     for client in clients:
         if isinstance(client, Committer):
-            yield look_at_commit(node, client.dialect, client.name, topic)
+            yield look_at_commit(client.node, client.dialect, client.name, topic)
         elif isinstance(client, Counter):
             yield look_at_counter(node, client.name)
 

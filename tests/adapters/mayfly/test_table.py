@@ -340,7 +340,7 @@ class Failing:
 @pytest.mark.parametrize("reason", [Reason.TIMED_OUT, Reason.NOT_LEADER])
 def test_what_only_a_cluster_says_passes_the_adapter(reason: Reason) -> None:
     error = BrokerError(reason, "not now")
-    alone = SimpleNamespace(is_coordinator=True)
+    alone = SimpleNamespace(is_coordinator=True, epoch=0)
     nobody = SimpleNamespace(calls=None, names=set())
     services: Any = SimpleNamespace(
         keyvalue=Failing(error), authorize=Authorize({}, []), routing=alone, forwarding=nobody

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import pytest
 from tests.adapters.peers.linked_nodes import LinkedNode, linked
 from tests.broker.three_nodes import TOPIC
 
 from braidlog.cluster import events as e
+from braidlog.model.errors import NotCoordinatorError
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection
 from braidlog.wire.mlog.errors import ErrorCode as E
@@ -28,8 +30,9 @@ def produced() -> dict[int, LinkedNode]:
 def test_commits_are_kept_by_one_node_and_known_on_all() -> None:
     nodes = produced()
     assert mlog(nodes[LEADER], m.CommitOffsetRequest(TOPIC, "c", 2)).success
-    assert nodes[COORDINATOR].node.services.offsets.committed("c", TOPIC, 0) is not None
-    assert nodes[LEADER].node.services.offsets.committed("c", TOPIC, 0) is None
+    assert nodes[COORDINATOR].node.services.coordinators.of("c").offsets.committed("c", TOPIC, 0) is not None
+    with pytest.raises(NotCoordinatorError):
+        nodes[LEADER].node.services.coordinators.of("c")
     for node in nodes.values():
         assert mlog(node, m.FetchOffsetRequest(TOPIC, "c")).offset == 2
     assert mlog(nodes[LEADER], m.FetchRequest(TOPIC, "c")).entry == m.LogEntry(2, b"c")

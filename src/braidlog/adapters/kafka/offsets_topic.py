@@ -7,10 +7,11 @@ log: who leads it. Records are not: offsets begin and end at 0, a Fetch is refus
 from typing import Final
 
 from braidlog.adapters.kafka.services import Services
+from braidlog.wire.kafka.apis import OFFSETS_TOPIC_ID
+
+__all__ = ["OFFSETS_TOPIC", "OFFSETS_TOPIC_ID", "coordinators"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-OFFSETS_TOPIC_ID: Final = bytes.fromhex("5f5f636f6e73756d65725f6f66667365")
-"""The same on every node: the beginning of its name."""
 
 
 def coordinators(services: Services) -> list[int]:

@@ -26,6 +26,9 @@ from braidlog.wire.kafka.messages import (
 )
 from braidlog.wire.kafka.rows import Message, Span, span_of
 
+OFFSETS_TOPIC_ID: Final = b"__consumer_offse"
+"""What is told as `__consumer_offsets` and is no topic: the same on every node, the beginning of its name."""
+
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
 """Of any frame, without the four bytes of its length: what Kafka's brokers accept unless told otherwise."""
 

@@ -19,6 +19,7 @@ from braidlog.client.drivers.cluster import (
 from braidlog.client.drivers.kafka.routing import Router
 from braidlog.client.drivers.kafka.rules import name_of
 from braidlog.client.errors import UnsupportedError
+from braidlog.wire.kafka.apis import OFFSETS_TOPIC_ID
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import nodes as n
 from braidlog.wire.kafka.messages import placement as p
@@ -56,6 +57,7 @@ class ClusterDriver(Router):
             )
             for topic in answer.topics
             for each in topic.partitions
+            if topic.topic_id != OFFSETS_TOPIC_ID
         ]
         return ClusterInfo(
             told.cluster_id,
