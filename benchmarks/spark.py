@@ -7,6 +7,7 @@ and the Parquet files hold the same seven.
 | part | ours | against |
 |---|---|---|
 | read | topic through the server; `path` of its data folder | Parquet; Spark's Kafka connector through the same port |
+| topic | `topic(…)`: `count()`, `where(offset=n)`, `columns` of three | Parquet: `count()`, `where`, `select` of three |
 | write | exactly once; at least once | Spark's Parquet writer |
 | trigger | a stream of one record each trigger into `noop` | `rate-micro-batch`, one row each, the same checkpoint settings |
 | scale | cost per row and memory of the Python workers, from 1 M rows to 50 M | itself |
@@ -47,7 +48,8 @@ WINDOW = 8
 TRIGGERS = 30
 WARM_TRIGGERS = 5
 STREAM_SECONDS_MAX = 600
-TARGETS = {"server": 0.8, "path": 0.9, "connector": 1.0, "write": 0.8, "trigger": 1 / 1.3, "flat": 1 / 1.3}
+TARGETS = {"server": 0.8, "path": 0.9, "connector": 1.0, "write": 0.8, "trigger": 1 / 1.7, "flat": 1 / 1.3}
+TARGETS |= {"count": 1.0, "offset": 1.0, "columns": 0.7}
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
@@ -173,6 +175,50 @@ def read(bench: Bench, rows: int) -> None:
     judge("server : Spark's Kafka connector", ratios(found["server"], found["Spark's Kafka connector"]), "connector")
 
 
+def topic(bench: Bench, rows: int) -> None:
+    """The same question to both: a part of a topic that is chosen before it is read, and Spark's own choice in Parquet."""
+    name, chosen = "parts", ("key", "offset", "timestamp")
+    fill(bench.address, name, rows)
+    parquet = str(bench.folder / "parts.parquet")
+    bench.topic(name).write.mode("overwrite").parquet(parquet)
+    part = braidlog.spark.topic(bench.spark, name, bench.address)
+    middle = rows // PARTITIONS // 2
+
+    def files() -> DataFrame:
+        return bench.spark.read.parquet(parquet)
+
+    def into(frame: DataFrame) -> int:
+        frame.write.format("noop").mode("overwrite").save()
+        return rows
+
+    questions: dict[str, tuple[int, Callable[[], int], Callable[[], int]]] = {
+        "count": (rows, part.count, lambda: files().count()),
+        "offset": (
+            PARTITIONS,
+            lambda: part.where(offset=middle).count(),
+            lambda: files().where(f"offset = {middle}").count(),
+        ),
+        "columns": (rows, lambda: into(part.columns(*chosen).frame()), lambda: into(files().select(*chosen))),
+    }
+    for question, (wanted, ours, theirs) in questions.items():
+        runs: dict[str, Callable[[], float]] = {
+            "Parquet": partial(_per_second, theirs, wanted),
+            "topic": partial(_per_second, ours, wanted),
+        }
+        interleave(runs, 1)  # warm
+        found = interleave(runs, bench.repeats)
+        print(f"\n## {question} of {rows:,} rows, runs in 1,000 s\n")
+        table(found)
+        judge(f"topic : Parquet, {question}", ratios(found["topic"], found["Parquet"]), question)
+
+
+def _per_second(ask: Callable[[], int], wanted: int) -> float:
+    start = time.perf_counter()
+    answer = ask()
+    assert answer == wanted, f"{answer}, not {wanted}"
+    return 1000 / (time.perf_counter() - start)
+
+
 def write(bench: Bench, rows: int) -> None:
     topic = "written"
     fill(bench.address, topic, rows)
@@ -290,7 +336,9 @@ def judge(what: str, ratio: Spread, target: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["read", "write", "trigger", "scale"], help="which of them to run")
+    parser.add_argument(
+        "parts", nargs="*", default=["read", "topic", "write", "trigger", "scale"], help="which of them to run"
+    )
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--millions", default="1,5,50", help="sizes of the scale part")
     parser.add_argument("--repeats", type=int, default=3)
@@ -316,6 +364,7 @@ def main() -> None:
         bench = Bench(spark, node, Path(folder), given.repeats)
         parts: dict[str, Callable[[], None]] = {
             "read": partial(read, bench, given.rows),
+            "topic": partial(topic, bench, given.rows),
             "write": partial(write, bench, given.rows),
             "trigger": partial(trigger, bench),
             "scale": partial(scale, bench, [int(word) for word in given.millions.split(",")]),

@@ -7,6 +7,6 @@ It never raises: Spark imports all such modules that it finds, and one that fail
 import contextlib
 
 with contextlib.suppress(ImportError):
-    from braidlog.spark.topic import TopicSource
+    from braidlog.spark.topic_source import TopicSource
 
     DefaultSource = TopicSource

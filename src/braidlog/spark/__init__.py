@@ -4,20 +4,45 @@ Knows: Spark's Python data source API, and braidlog as a client does. Refuses to
 Importing it costs nothing: pyspark and pyarrow are asked for when something is done with them.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from braidlog.spark.options import FormatOptions, Option, OptionError
 from braidlog.spark.sessions import JavaMissingError, session
 
 if TYPE_CHECKING:
+    from braidlog.spark import upsert
+    from braidlog.spark.inference import infer_schema
+    from braidlog.spark.lookups import lookup
     from braidlog.spark.pipeline.reporting import report
+    from braidlog.spark.topics import tables, topic
 
-__all__ = ["FormatOptions", "JavaMissingError", "Option", "OptionError", "report", "session"]
+_HOMES = {
+    "infer_schema": "inference",
+    "lookup": "lookups",
+    "report": "pipeline.reporting",
+    "tables": "topics",
+    "topic": "topics",
+}
+
+__all__ = [
+    "FormatOptions",
+    "JavaMissingError",
+    "Option",
+    "OptionError",
+    "infer_schema",
+    "lookup",
+    "report",
+    "session",
+    "tables",
+    "topic",
+    "upsert",
+]
 
 
 def __getattr__(name: str) -> object:
-    if name == "report":
-        from braidlog.spark.pipeline.reporting import report  # noqa: PLC0415 - it takes pyspark
-
-        return report
-    raise AttributeError(f"module 'braidlog.spark' has no attribute {name!r}")
+    if name == "upsert":
+        return import_module("braidlog.spark.upsert")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'braidlog.spark' has no attribute {name!r}")
+    return getattr(import_module(f"braidlog.spark.{_HOMES[name]}"), name)

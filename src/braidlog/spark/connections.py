@@ -24,6 +24,8 @@ from braidlog.client.schemes import make_driver, parse_url
 T = TypeVar("T")
 _Key = tuple[int, str, bool]
 
+FIRST_ANSWER_SECONDS_MAX = 5.0
+"""Where nobody has ever answered, the address is more often wrong than the server late."""
 _IDLE_MAX = 4
 _ISOLATION = {True: "read_committed", False: "read_uncommitted"}
 
@@ -33,6 +35,7 @@ class Connection:
 
     def __init__(self, url: str, *, committed_only: bool = True, policy: Policy | None = None) -> None:
         self.policy = policy or Policy()
+        self.url = url
         target = parse_url(url)
         target = msgspec.structs.replace(target, options={**target.options, "isolation": _ISOLATION[committed_only]})
         driver = make_driver(target, self.policy)
@@ -56,7 +59,33 @@ class Connection:
         """The answer to what does no harm when it is asked twice."""
         return self.run(retry(self.policy, call))
 
+    def reach(self) -> None:
+        """Wait for a first answer, and not for long; at once where this process has had one."""
+        if (os.getpid(), self.url) not in _reached:
+            self.run(self._first_answer())
+            _reached.add((os.getpid(), self.url))
 
+    async def _first_answer(self) -> None:
+        """Who refuses is tried for that long; a server that takes the connection and is slow to answer is waited for."""
+        policy = msgspec.structs.replace(self.policy, retry_timeout=FIRST_ANSWER_SECONDS_MAX)
+        try:
+            await retry(policy, lambda: self.driver.metadata([]))
+        except ClientError as error:
+            if not error.is_unreached:
+                raise
+            raise UnreachedError(
+                f"no server answers at {parse_url(self.url)}, tried for {FIRST_ANSWER_SECONDS_MAX:g} s: {error}. "
+                "Is the node running, and is this its Kafka port?"
+            ) from error
+
+
+class UnreachedError(ClientError):
+    """Nobody has answered yet: the address may be wrong."""
+
+    is_unreached = True
+
+
+_reached: set[tuple[int, str]] = set()
 _idle: dict[_Key, list[Connection]] = {}
 _idle_lock = threading.Lock()
 

@@ -13,13 +13,17 @@ A format declares each option once, as a row and an attribute; reading, errors a
 """
 
 import difflib
+import logging
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 import msgspec
 
 from braidlog.client.schemes import SCHEMES, parse_url
+
+_log = logging.getLogger("braidlog.spark")
 
 REQUIRED: Final = "required"
 """In place of a default: without the option there is nothing to do."""
@@ -35,6 +39,16 @@ BY_SPARK = frozenset(
 )
 """Options of Spark's own which it also hands to the format."""
 
+UPSERT: Final = (
+    "Spark writes to this format in mode append alone; for update and complete, "
+    "writeStream.foreachBatch(braidlog.spark.upsert.{what}(…)) writes the last row of each key"
+)
+_NO_TABLE: Final = (
+    "a table of Spark's catalog keeps options and does not hand them to a Python source: use CREATE TEMPORARY VIEW … USING "
+    "{format} OPTIONS (…), braidlog.spark.tables(spark, …), or SELECT … FROM table WITH (servers = '…', …)"
+)
+_OF_CATALOG: Final = "option."
+"""What Spark puts before the names of a table's options when it makes one."""
 _JAVA = "kafka."
 _JAVA_REFUSED = {
     "kafka.auto.offset.reset": "where to start is said by startingOffsets",
@@ -49,6 +63,12 @@ _JAVA_REFUSED = {
     "kafka.sasl.jaas.config": "credentials are said by the URL: servers = kafka://user:password@host:port",
 }
 _SHOWN_MAX = 120
+
+
+@lru_cache(maxsize=64)
+def warn_once(sentence: str) -> None:
+    """What does not stop a query is said, and not at every trigger."""
+    _log.warning("%s", sentence)
 
 
 class OptionError(ValueError):
@@ -249,20 +269,26 @@ class FormatOptions(msgspec.Struct, frozen=True):
 
     def read(self, given: Mapping[str, str]) -> Chosen:
         """What the user chose, checked; `OptionError` says which option is wrong and what it takes."""
+        if any(name.lower().startswith(_OF_CATALOG) for name in given):
+            raise OptionError("USING", self.format, _NO_TABLE.format(format=self.format))
+        if not given:
+            first, hint = self.options[0], _NO_TABLE.format(format=self.format)
+            raise OptionError(first.name, None, f"it must be set: {first.kind.form}. No option is set at all: {hint}")
         by_name = {word.lower(): option for option in self.options for word in (option.name, *option.aliases)}
         texts: dict[str, str] = {}
         for name, value in given.items():
             option = by_name.get(name.lower())
             if option is None:
-                self._refuse_unless_sparks(name)
+                self.check_name(name)
             elif texts.setdefault(option.name, str(value)) != str(value):
                 raise OptionError(option.name, None, f"it is given twice, as {name} too, and not the same")
         values = {option.name: _value_of(option, texts.get(option.name)) for option in self.options}
         return Chosen(values, frozenset(texts))
 
-    def _refuse_unless_sparks(self, name: str) -> None:
+    def check_name(self, name: str) -> None:
+        """`OptionError` for a name that neither the format nor Spark knows: what it may have meant, and what to say instead."""
         low = name.lower()
-        if low in BY_SPARK:
+        if low in BY_SPARK or any(low == word.lower() for row in self.options for word in (row.name, *row.aliases)):
             return
         if low in _JAVA_REFUSED:
             raise OptionError(name, None, f"it is a setting of Kafka's Java client and not taken; {_JAVA_REFUSED[low]}")

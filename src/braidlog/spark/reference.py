@@ -15,6 +15,7 @@ FORMATS = (
     "braidlog.spark.sink.options:Settings",
     "braidlog.spark.keyvalue.options:Feed",
     "braidlog.spark.keyvalue.options:Target",
+    "braidlog.spark.lake.reading:LakeQuery",
     "braidlog.spark.lake.sink:LakeOptions",
 )
 """`module:name` of each, in the order of the page."""

@@ -10,6 +10,8 @@ from typing import Protocol
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from braidlog.spark.short_errors import short_errors
+
 Messages = Sequence[WriterCommitMessage | None]
 """What the tasks of a batch return; None is one that failed."""
 
@@ -36,9 +38,11 @@ class BatchWriter(DataSourceArrowWriter):
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
 
+    @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self.sink.write(iterator)
 
+    @short_errors
     def commit(self, messages: Messages) -> None:
         self.sink.commit(messages, None)
 
@@ -52,9 +56,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
 
+    @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self.sink.write(iterator)
 
+    @short_errors
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
         self.sink.commit(messages, batchId)
 

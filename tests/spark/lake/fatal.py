@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from braidlog.spark import session
+from braidlog.spark import session, upsert
 from braidlog.spark.lake.sink import LakeSink
 from braidlog.spark.writers import StreamWriter
 
 WAIT_SECONDS_MAX = 900
 FATAL_BATCH = 1
+UPSERT = "upsert."
+"""Before a kind: the rows are upserted, not appended."""
 
 
 class FatalWriter(StreamWriter):
@@ -57,11 +59,15 @@ class FatalWriter(StreamWriter):
             self.marker.write_text("aborted", encoding="ascii")
 
     def _wait_for_the_end(self) -> None:
-        part = self.marker.with_suffix(".part")
-        part.write_text(str(os.getpid()), encoding="ascii")
-        part.rename(self.marker)
-        threading.Event().wait(WAIT_SECONDS_MAX)
-        os._exit(1)
+        wait_for_the_end(self.marker)
+
+
+def wait_for_the_end(marker: Path) -> None:
+    part = marker.with_suffix(".part")
+    part.write_text(str(os.getpid()), encoding="ascii")
+    part.rename(marker)
+    threading.Event().wait(WAIT_SECONDS_MAX)
+    os._exit(1)
 
 
 class FatalSink(LakeSink):
@@ -81,6 +87,11 @@ def start(spark: SparkSession, folder: Path, case: str, **options: str) -> Any:
     """The query of a case (`delta-after`): one input file for each batch, from the checkpoint it has."""
     kind, _, _ = case.partition("-")
     rows = spark.readStream.schema("id bigint, name string").option("maxFilesPerTrigger", 1).json(str(folder / "input"))
+    if kind.startswith(UPSERT):
+        write = upsert_of(kind.removeprefix(UPSERT), folder / case / "table", options.get("servers", ""))
+        fatal = fatal_upsert(write, options["moment"], Path(options["marker"])) if "moment" in options else write
+        query = rows.writeStream.foreachBatch(fatal).option("checkpointLocation", str(folder / case / "checkpoint"))
+        return query.trigger(availableNow=True).start()
     return (
         rows.repartition(2)
         .writeStream.format("braidlog-lake-fatal" if options else "braidlog-lake")
@@ -92,6 +103,24 @@ def start(spark: SparkSession, folder: Path, case: str, **options: str) -> Any:
     )
 
 
+def upsert_of(kind: str, table: Path, servers: str) -> upsert.Write:
+    """The name is the key: every batch has the same ones, and the greater id counts."""
+    if kind == "topic":
+        return upsert.topic("upserted", key="name", order="id", servers=servers, createTopic="2")
+    return {"delta": upsert.delta, "iceberg": upsert.iceberg}[kind](str(table), key="name", order="id")
+
+
+def fatal_upsert(write: upsert.Write, moment: str, marker: Path) -> upsert.Write:
+    def written(batch: DataFrame, number: int) -> None:
+        if number == FATAL_BATCH and moment == "before":
+            wait_for_the_end(marker)
+        write(batch, number)
+        if number == FATAL_BATCH:
+            wait_for_the_end(marker)
+
+    return written
+
+
 def write_input(folder: Path, files: int, rows: int) -> None:
     (folder / "input").mkdir()
     for number in range(files):
@@ -101,13 +130,17 @@ def write_input(folder: Path, files: int, rows: int) -> None:
         os.utime(path, (1_700_000_000 + number,) * 2)  # the order in which Spark takes them
 
 
+def moments(folder: Path, case: str) -> dict[str, str]:
+    return {"moment": case.partition("-")[2], "marker": str(folder / f"{case}.marker")}
+
+
 def main() -> None:
-    folder = Path(sys.argv[1])
+    folder, servers = Path(sys.argv[1]), sys.argv[2]
     spark = session("fatal", "local[2]", log_level="OFF", **{"spark.driver.memory": "1g"})
     spark.dataSource.register(FatalSink)
     queries = [
-        start(spark, folder, case, moment=case.partition("-")[2], marker=str(folder / f"{case}.marker"))
-        for case in sys.argv[2:]
+        start(spark, folder, case, **moments(folder, case), **({"servers": servers} if UPSERT in case else {}))
+        for case in sys.argv[3:]
     ]
     for query in queries:
         query.awaitTermination()

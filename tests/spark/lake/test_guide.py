@@ -18,7 +18,9 @@ def test_the_guide_runs(spark: SparkSession, tmp_path: Path) -> None:
         with contextlib.redirect_stdout(shown):
             exec(compile(block, str(GUIDE), "exec"), names)
         printed.append(shown.getvalue().split("\n"))
-    written, streamed, kept = printed
+    written, streamed, read, kept, opened = printed
+    assert read[0] == "333"
+    assert opened[0] == "1000"
     assert written[0] == "1000"
     assert int(streamed[0]) % 100 == 0
     assert int(streamed[0]) > 0

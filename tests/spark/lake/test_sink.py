@@ -20,10 +20,13 @@ from pyiceberg.catalog import load_catalog
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from tests.spark.lake import fatal
+from tests.spark.lake.fatal import FATAL_BATCH
 
+from braidlog.spark import topic
 from braidlog.spark.lake import KINDS
 from braidlog.spark.lake.iceberg import local_catalog
 from braidlog.spark.lake.tables import open_table
+from braidlog.testing.server import ServerProcess
 
 SCHEMA = """id bigint, name string, at timestamp, local timestamp_ntz, day date, price decimal(12,2), raw binary, small smallint,
             deep array<struct<label: string, at: timestamp, more: map<string, int>>>, ok boolean, ratio double"""
@@ -144,10 +147,16 @@ def test_a_replayed_batch_changes_nothing(spark: SparkSession, tmp_path: Path, k
     assert ids(kind, tmp_path / kind / "table") == list(range(60))
 
 
-def test_a_killed_driver_leaves_nothing_twice_and_nothing_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_killed_driver_leaves_nothing_twice_and_nothing_out(
+    spark: SparkSession, tmp_path: Path, braid_server_shared: ServerProcess
+) -> None:
     cases = ["delta-before", "delta-after", "iceberg-after"]
+    upserts = ["upsert.delta-before", "upsert.delta-after", "upsert.iceberg-after", "upsert.topic-after"]
+    servers = f"127.0.0.1:{braid_server_shared.ports['kafka']}"
     fatal.write_input(tmp_path, files=3, rows=20)
-    kill_drivers(tmp_path, cases)
+    kill_drivers(tmp_path, servers, cases + upserts)
+    for case in upserts:
+        check_upserts(spark, tmp_path, case, servers)
     for case in cases:
         kind, _, moment = case.partition("-")
         table = tmp_path / case / "table"
@@ -159,11 +168,34 @@ def test_a_killed_driver_leaves_nothing_twice_and_nothing_out(spark: SparkSessio
         assert ids(kind, table) == list(range(60)), case
 
 
-def kill_drivers(folder: Path, cases: list[str]) -> None:
+def check_upserts(spark: SparkSession, folder: Path, case: str, servers: str) -> None:
+    """Every batch has the same twenty keys: the table has the rows of the last one that counts, and a topic every row once."""
+    kind, _, moment = case.removeprefix(fatal.UPSERT).partition("-")
+
+    def found() -> list[int]:
+        if kind != "topic":
+            return ids(kind, folder / case / "table")
+        rows = topic(spark, "upserted", servers, valueFormat="json", valueSchema="id BIGINT").frame()
+        return sorted(row.id for row in rows.select("value.id").collect())
+
+    done = FATAL_BATCH if moment == "before" else FATAL_BATCH + 1
+    first = 0 if kind == "topic" else 20 * (done - 1)
+    assert found() == list(range(first, 20 * done)), case
+    fatal.start(spark, folder, case, servers=servers).awaitTermination()
+    wanted = list(range(0 if kind == "topic" else 40, 60))
+    assert found() == wanted, case
+    # Spark forgets that it had finished the last batch.
+    (folder / case / "checkpoint" / "commits" / "2").unlink()
+    (folder / case / "checkpoint" / "commits" / ".2.crc").unlink(missing_ok=True)
+    fatal.start(spark, folder, case, servers=servers).awaitTermination()
+    assert found() == wanted, case
+
+
+def kill_drivers(folder: Path, servers: str, cases: list[str]) -> None:
     """Run queries until each waits at its moment; then kill -9: Python, Java and the workers."""
     root = Path(__file__).parents[3]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.lake.fatal", str(folder), *cases],
+        [sys.executable, "-m", "tests.spark.lake.fatal", str(folder), servers, *cases],
         cwd=root,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

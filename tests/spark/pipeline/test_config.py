@@ -49,6 +49,11 @@ def test_the_least_that_is_enough() -> None:
             LEAST + '[tables]\nformat = "parquet"',
             "[tables] format = 'parquet': there is no table of plain Parquet files: use delta or iceberg, or Spark's",
         ),
+        (
+            LEAST + '[tables.partition_by]\nsilvre = ["day"]',
+            "[tables.partition_by] silvre: there is no such table; there are bronze, gaps, silver, windows",
+        ),
+        (LEAST + "[tables]\nevolution = 'drop'", "[tables.evolution] Invalid enum value 'drop'"),
         (LEAST + "[tables]\ntarget_file_bytes = 0", "[tables] target_file_bytes = 0: at least 1"),
         (LEAST.replace('["clicks"]', "[]"), "[source] topics: name at least one"),
         (

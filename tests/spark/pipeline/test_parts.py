@@ -94,7 +94,7 @@ def write_checkpoint(folder: Path, batch: int, offsets: dict[str, dict[str, int]
 def test_what_counts_is_what_was_committed(tmp_path: Path) -> None:
     assert position(tmp_path / "none") == Position()
     for batch in range(11):
-        write_checkpoint(tmp_path, batch, {"t": {"0": batch * 10, "1": batch}})
+        write_checkpoint(tmp_path, batch, {"t": {"0": batch * 10, "1": batch}, "t@id": {"0": 4711}})
     write_checkpoint(tmp_path, 11, {"t": {"0": 999, "1": 999}}, committed=False)
     assert position(tmp_path) == Position(10, {"t": {0: 100, 1: 10}}, 10_000)
 
@@ -184,7 +184,20 @@ def test_status_counts_what_was_committed(tmp_path: Path) -> None:
     assert silver.violations == {"positive": 3}
     assert (found["bronze"].batch, found["bronze"].lag) == (-1, 57)
     assert found["gaps"].lag == 40
+    assert (silver.written, silver.dead, found["bronze"].written) == (None, 0, 0), "older batches did not say"
     assert {each.lag for each in status(project, None).stages} == {None}
+
+
+def test_dead_letters_are_those_that_were_written_and_not_what_was_read(tmp_path: Path) -> None:
+    project = Project(tmp_path, parse(TEXT))
+    ledger = Ledger(project.storage)
+    for stage, written in (("bronze", 10), ("silver", 7), ("dead-letters", 3), ("dead-letters", 0), ("state", None)):
+        ledger.record(batch(stage, 1, written=written))
+    found = {each.stage: (each.rows, each.written, each.dead) for each in status(project, None).stages}
+    assert found["bronze"] == (10, 10, 0)
+    assert found["silver"] == (10, 7, 0)
+    assert found["dead-letters"] == (20, 3, 3)
+    assert found["state"] == (10, None, 0)
 
 
 def test_lag_of_a_progress() -> None:

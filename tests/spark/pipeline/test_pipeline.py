@@ -122,7 +122,9 @@ def test_a_pipeline_from_end_to_end(spark: SparkSession, node: ServerProcess, tm
     found = {each.stage: each for each in status(project, operating.topic_ends(project)).stages}
     assert {each.lag for each in found.values()} == {0}
     assert found["silver"].violations == {"not_negative": wanted.negative}
-    assert found["silver"].rows == found["bronze"].rows == len(log)
+    assert found["silver"].rows == found["bronze"].rows == found["bronze"].written == len(log)
+    assert (found["silver"].written, found["silver"].dead) == (len(wanted.silver), 0)
+    assert (found["dead-letters"].rows, found["dead-letters"].dead) == (len(log), len(wanted.dead))
     assert found["windows"].violations == {"busy": sum(count <= 3 for count, _, _ in wanted.windows.values())}
 
     with urllib.request.urlopen(f"{node.admin_url}/api/spark/queries", timeout=60) as answer:

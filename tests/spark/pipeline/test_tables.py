@@ -46,3 +46,19 @@ def test_a_table_in_pieces_becomes_one_file(spark: SparkSession, tmp_path: Path,
     tables.replace(spark.range(5), project, "silver")
     assert tables.read(spark, project, "silver", schema).count() == 5
     assert not (project.storage / "replaced").exists()
+
+
+def test_tables_are_partitioned_and_get_columns_where_the_file_says_so(spark: SparkSession, tmp_path: Path) -> None:
+    said = TOML.format("delta") + 'evolution = "add"\npartition_by = { silver = ["kind"] }\n'
+    (tmp_path / FILE_NAME).write_text(said)
+    project = open_project(tmp_path)
+    first = spark.range(4, numPartitions=1).selectExpr("id", "id % 2 AS kind")
+    later = first.selectExpr("id + 4 AS id", "kind", "'new' AS city")
+    tables.append(first, project, "silver")
+    tables.append(later, project, "silver")
+    found = tables.read(spark, project, "silver", later.schema).orderBy("id").collect()
+    assert [(row.id, row.kind, row.city) for row in found] == [(n, n % 2, None if n < 4 else "new") for n in range(8)]
+    assert {each.name for each in project.table("silver").iterdir()} == {"_delta_log", "kind=0", "kind=1"}
+    assert "partitionBy" not in tables.options(project, "bronze")
+    (tmp_path / FILE_NAME).write_text(TOML.format("delta"))
+    assert tables.options(open_project(tmp_path), "silver")["mergeSchema"] == "false"

@@ -142,7 +142,7 @@ def test_a_topic_is_said_somewhere() -> None:
 def test_a_log_is_appended_to() -> None:
     with pytest.raises(OptionError, match=r'mode\("append"\)'):
         batch_writer(schema("value string"), GIVEN, overwrite=True)
-    with pytest.raises(OptionError, match="append or update"):
+    with pytest.raises(OptionError, match=r"append alone; for update and complete, .*upsert\.topic"):
         stream_writer(schema("value string"), GIVEN, overwrite=True)
 
 

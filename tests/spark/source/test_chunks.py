@@ -320,6 +320,7 @@ JSON: list[tuple[bytes | None, object, str | None]] = [
     (b'{"id":4} x', None, "not a JSON object"),
     (b'{"id":', None, "not a JSON object"),
     (b'{"id":"six"}', None, "not of valueSchema"),
+    (b'{"id":"six","tags":["x"]}', None, "not of valueSchema"),
     (b'{"id":1.5}', None, "not of valueSchema"),
     (b'{"id":7,"id":8}', None, "not of valueSchema"),
     (b"\xff{}", None, "not UTF-8"),
@@ -327,16 +328,23 @@ JSON: list[tuple[bytes | None, object, str | None]] = [
 ]
 
 
-def test_json_values_are_structs_and_bad_ones_say_why(world: World) -> None:
+@pytest.mark.parametrize("bad", ["field", "null"])
+def test_json_values_are_structs_and_bad_ones_say_why(world: World, bad: str) -> None:
+    """Of an object with one field of another type the others are kept, unless asked otherwise."""
     topic = world.name("json")
     world.write(topic, 0, [value for value, _, _ in JSON])
-    asked = query(world, topic, valueFormat="json", valueSchema="id BIGINT, at TIMESTAMP, tags ARRAY<STRING>")
+    fields = "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>"
+    asked = query(world, topic, valueFormat="json", valueSchema=fields)
+    if bad == "null":
+        asked = query(world, topic, valueFormat="json", valueSchema=fields, badRecords="null")
     (wanted,) = whole(asked)
     kind = schema("offset", "value", "_error", value=STRUCT)
     (batch,) = record_batches(asked, kind, wanted, read_chunks(asked, wanted))
     for (given, meant, why), found in zip(JSON, batch.to_pylist(), strict=True):
         value = found["value"]
-        assert (None if value is None else (value["id"], value["tags"])) == meant, given
+        kept = (None, ["x"] if given and b"tags" in given else None)
+        wanted_value = kept if bad == "field" and why == "not of valueSchema" else meant
+        assert (None if value is None else (value["id"], value["tags"])) == wanted_value, given
         assert (found["_error"] is None) == (why is None), given
         assert why is None or why in found["_error"], given
     assert batch.to_pylist()[0]["value"]["at"].isoformat() == "2024-01-02T03:04:05+00:00"

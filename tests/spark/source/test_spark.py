@@ -199,7 +199,9 @@ def test_rows_in_the_log_are_rows_in_the_table(table: Table, world: World) -> No
     assert all(each["numInputRows"] <= 150 for each in progress)
     assert sum(each["numInputRows"] for each in progress) == len(expected)
     last = progress[-1]["sources"][0]
-    assert last["endOffset"] == last["latestOffset"] == {topic: {"0": ends[0], "1": ends[1]}}
+    assert last["endOffset"] == last["latestOffset"]
+    assert last["endOffset"][topic] == {"0": ends[0], "1": ends[1]}
+    assert set(last["endOffset"]) == {topic, f"{topic}@id"}
     assert rows(table.read()) == sorted(expected)
     world.grow(topic, 3)
     write(3)

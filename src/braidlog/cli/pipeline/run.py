@@ -32,6 +32,7 @@ def run(
 
     project = open_project(folder)
     wanted = wishes(master, conf, admin, once=once, stages=stages)
+    operating.check_source(project)
     with spark_of(project, wanted) as spark:
         if project.pipeline.kind == "wire-log":
             done = operating.analyse(spark, project)

@@ -31,13 +31,15 @@ def status(folder: str, output: str, *, offline: bool) -> None:
             "-" if each.batch < 0 else str(each.batch),
             "-" if each.lag is None else str(each.lag),
             str(each.rows),
-            "-" if each.rows_per_second is None else f"{each.rows_per_second:.0f}",
+            "-" if each.written is None or each.dead else str(each.written),
+            str(each.dead),
             str(each.late_rows),
+            "-" if each.rows_per_second is None else f"{each.rows_per_second:.0f}",
             each.last or "-",
         ]
         for each in found.stages
     ]
-    print_table(["STAGE", "GENERATION", "BATCH", "LAG", "ROWS", "ROWS/S", "LATE", "LAST BATCH"], rows)
+    print_table(["STAGE", "GENERATION", "BATCH", "LAG", "IN", "OUT", "DEAD", "LATE", "ROWS/S", "LAST BATCH"], rows)
     for each in found.stages:
         for name, count in each.violations.items():
             click.echo(f"{each.stage}: {name} broken by {count} {'row' if count == 1 else 'rows'}")

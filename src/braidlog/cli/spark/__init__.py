@@ -12,11 +12,13 @@ from braidlog.cli import LazyGroup
     cls=LazyGroup,
     lazy={
         "shell": ("braidlog.cli.spark.shell:shell", "A Python prompt with a session named `spark`."),
+        "check": ("braidlog.cli.spark.check:check", "What differs for a job of Spark's Kafka connector."),
         "submit-args": ("braidlog.cli.spark.submit:submit_args", "Flags for spark-submit on a cluster."),
     },
     epilog="""\b
 Example:
   braid spark shell
+  braid spark check job.py
   spark-submit $(braid spark submit-args --master spark://host:7077) job.py
 """,
 )

@@ -21,6 +21,8 @@ from braidlog.spark.columns import check_columns, simple
 from braidlog.spark.keyvalue.changes import change_columns, live_rows
 from braidlog.spark.keyvalue.options import COLUMNS, FEED_TOPIC, FORMAT, SCHEMA, Feed, Target
 from braidlog.spark.keyvalue.sink import KeyValueSink
+from braidlog.spark.options import UPSERT, OptionError
+from braidlog.spark.short_errors import short_errors
 from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.readers import TopicReader, TopicRows, TopicStreamReader
@@ -50,27 +52,34 @@ class KeyValueSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
+    @short_errors
     def schema(self) -> str:
         Feed(self.options, streaming=None)
         return SCHEMA
 
+    @short_errors
     def reader(self, schema: StructType) -> TopicReader:
         feed = Feed(self.options, streaming=False)
         return SnapshotReader(feed, schema) if feed.mode == "snapshot" else ChangesReader(feed, schema)
 
+    @short_errors
     def streamReader(self, schema: StructType) -> TopicStreamReader:  # noqa: N802 - Spark's name
         return ChangesStreamReader(Feed(self.options, streaming=True), schema)
 
+    @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
         if overwrite:
-            raise ValueError(
-                f"{FORMAT} sets and deletes the keys that it is given; nobody takes the others away: use append"
+            raise OptionError(
+                "mode",
+                "overwrite",
+                f"{FORMAT} sets and deletes the keys it is given; nobody takes the others away: use append",
             )
         return BatchWriter(KeyValueSink(Target(self.options, schema)))
 
+    @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001 - as above
         if overwrite:
-            raise ValueError(f"{FORMAT} sets and deletes the keys that it is given: use output mode append or update")
+            raise OptionError("outputMode", "complete", UPSERT.format(what="kv"))
         return StreamWriter(KeyValueSink(Target(self.options, schema)))
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.spark.lake.written import Change, DataFile
-from braidlog.storage.files import Disk, OsDisk, join
+from braidlog.storage.files import Disk, OsDisk, join, parent
 
 COMMIT_ATTEMPTS_MAX = 20
 """How often a commit that lost against another is decided anew."""
@@ -40,6 +40,23 @@ class Rewritten:
     files_added: int = 0
     bytes_removed: int = 0
     bytes_added: int = 0
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file of a table, by its whole path, and the values of the partition columns that it does not hold itself."""
+
+    path: str
+    partition: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class State:
+    """A table as of one commit."""
+
+    version: int
+    schema: pa.Schema
+    files: tuple[StoredFile, ...]
 
 
 class Table(ABC):
@@ -86,6 +103,36 @@ class Table(ABC):
 
         return self._until_first(once)
 
+    def upsert(self, change: Change, rows: pa.Table, keys: Sequence[str]) -> bool:
+        """Replace the rows that have these keys, add the others; False if this sink's batch was there already. The change has no
+        files: the table's library writes them, and here they are synced."""
+
+        def once(table: Loaded) -> bool:
+            last, is_same_run = self._progress(table, change)
+            if not change.is_after(last, is_same_run=is_same_run):
+                return False
+            before = set(self._paths(table))
+            self._upsert(table, change, rows, keys)
+            table = self._load()
+            new = set(self._paths(table)) - before
+            for path in new:
+                self._sync_file(path)
+            for folder in {parent(path) for path in new}:
+                self._disk.sync_folder(folder)
+            self._sync(table)
+            return True
+
+        return self._until_first(once)
+
+    @abstractmethod
+    def state(self, version: int | None) -> State:
+        """The table as of a version, or now; `LakeError` if its rows are deleted or named in a way that is not read here."""
+
+    @abstractmethod
+    def added(self, after: int, upto: int) -> list[StoredFile]:
+        """The files that the commits of (after, upto] have added; `LakeError` if one of them changed or deleted rows. A
+        compaction does neither."""
+
     def compact(self, target_file_bytes: int) -> Rewritten:
         """Put small files together. Rows stay as they are; a writer may go on meanwhile."""
 
@@ -122,6 +169,10 @@ class Table(ABC):
     @abstractmethod
     def _add_files(self, table: Loaded, change: Change) -> None:
         """Files and the batch's number in one commit; raises `conflict` if the table was changed since it was loaded."""
+
+    @abstractmethod
+    def _upsert(self, table: Loaded, change: Change, rows: pa.Table, keys: Sequence[str]) -> None:
+        """Rows by key and the batch's number in one commit; raises `conflict` as `_add_files` does."""
 
     @abstractmethod
     def _compact(self, table: Loaded, target_file_bytes: int) -> Rewritten: ...

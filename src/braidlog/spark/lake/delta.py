@@ -9,6 +9,8 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -16,14 +18,16 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from braidlog.model.clock import Clock
-from braidlog.spark.lake.contract import LakeError, NoTableError, Rewritten, Table
+from braidlog.spark.lake.contract import LakeError, NoTableError, Rewritten, State, StoredFile, Table
 from braidlog.spark.lake.places import make_folders
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
 from braidlog.spark.lake.written import Change
-from braidlog.storage.files import Disk, join
+from braidlog.storage.files import Disk, join, read_whole
 
 _LOG = "_delta_log"
 _HOUR_SECONDS = 3600
+_FEATURES_READ = frozenset({"timestampNtz"})
+"""What a table may ask of its readers; others (deletion vectors, columns by number) would be read wrong."""
 
 
 class DeltaLakeTable(Table):
@@ -60,16 +64,22 @@ class DeltaLakeTable(Table):
             AddAction(file.path, file.bytes, file.partition, now_ms, True, json.dumps(file.stats))  # noqa: FBT003
             for file in change.files
         ]
-        once = None if change.once is None else [Transaction(*change.once)]
-        if once and change.run is not None:
-            once.append(Transaction(_run_of(change.sink), _mark(change.run)))
         table.create_write_transaction(
             actions,
             "overwrite" if change.overwrite else "append",
             table.schema(),
             list(change.partition_by),
-            commit_properties=CommitProperties(app_transactions=once),
+            commit_properties=_commit_properties(change),
         )
+
+    def _upsert(self, table: DeltaTable, change: Change, rows: pa.Table, keys: Sequence[str]) -> None:
+        self._add_columns(table, change)
+        same = " AND ".join(f"target.{_quoted(name)} = source.{_quoted(name)}" for name in keys)
+        columns = {_quoted(name): f"source.{_quoted(name)}" for name in rows.schema.names}
+        merger = table.merge(
+            rows, same, source_alias="source", target_alias="target", commit_properties=_commit_properties(change)
+        )
+        merger.when_matched_update(columns).when_not_matched_insert(columns).execute()
 
     def _paths(self, table: DeltaTable) -> list[str]:
         return [os.path.abspath(uri) for uri in table.file_uris()]
@@ -94,9 +104,45 @@ class DeltaLakeTable(Table):
         table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
         return there
 
-    def _load(self) -> DeltaTable:
+    def state(self, version: int | None) -> State:
+        table = self._load(version)
+        if strange := set(table.protocol().reader_features or ()) - _FEATURES_READ:
+            raise LakeError(f"{self.path}: it has {', '.join(sorted(strange))}, which is not read here; use deltalake")
+        actions = pa.table(table.get_add_actions(flatten=True))
+        values = {name: actions.column(f"partition.{name}").to_pylist() for name in table.metadata().partition_columns}
+        # Names of files are unique; paths are escaped in one of the two lists.
+        by_name = {os.path.basename(path): row for row, path in enumerate(actions.column("path").to_pylist())}
+        files = [
+            StoredFile(path, {name: each[by_name[os.path.basename(path)]] for name, each in values.items()})
+            for path in self._paths(table)
+        ]
+        return State(table.version(), table_schema(pa.schema(table.schema())), tuple(files))
+
+    def added(self, after: int, upto: int) -> list[StoredFile]:
+        found = []
+        for version in range(after + 1, upto + 1):
+            for action in self._entry(version):
+                if action.get("remove", {}).get("dataChange", False) or action.get("add", {}).get("deletionVector"):
+                    raise LakeError(
+                        f"{self.path}: version {version} changed or deleted rows, and a stream is of rows that are added: "
+                        "read it as a batch, or begin again with a new checkpoint"
+                    )
+                if (add := action.get("add")) and add.get("dataChange", True):
+                    path = os.path.abspath(join(self.path, unquote(add["path"])))
+                    found.append(StoredFile(path, add.get("partitionValues") or {}))
+        return found
+
+    def _entry(self, version: int) -> list[dict[str, Any]]:
+        path = join(join(self.path, _LOG), f"{version:020d}.json")
+        if not self._disk.exists(path):
+            raise LakeError(
+                f"{self.path}: its log has no version {version} any more; begin again with a new checkpoint"
+            )
+        return [json.loads(line) for line in read_whole(self._disk, path).splitlines() if line.strip()]
+
+    def _load(self, version: int | None = None) -> DeltaTable:
         try:
-            return DeltaTable(self.path)
+            return DeltaTable(self.path, version=version)
         except TableNotFoundError as error:
             raise NoTableError(f"{self.path} is no Delta table") from error
 
@@ -133,6 +179,17 @@ class DeltaLakeTable(Table):
         self._sync_file(join(folder, f"{table.version():020d}.json"))
         self._disk.sync_folder(folder)
         self._disk.sync_folder(self.path)
+
+
+def _commit_properties(change: Change) -> CommitProperties:
+    once = None if change.once is None else [Transaction(*change.once)]
+    if once and change.run is not None:
+        once.append(Transaction(_run_of(change.sink), _mark(change.run)))
+    return CommitProperties(app_transactions=once)
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"
 
 
 def _run_of(sink: str | None) -> str:

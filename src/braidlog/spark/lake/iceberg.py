@@ -22,12 +22,14 @@ from pyiceberg.exceptions import (
 )
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
-from pyiceberg.table import FileScanTask, Table, TableProperties
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table import FileScanTask, Table, TableProperties, Transaction
+from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.transforms import IdentityTransform
 
 from braidlog.model.clock import Clock
 from braidlog.spark.lake import contract
-from braidlog.spark.lake.contract import LakeError, NoTableError, Rewritten
+from braidlog.spark.lake.contract import LakeError, NoTableError, Rewritten, State, StoredFile
 from braidlog.spark.lake.grouping import groups_to_rewrite
 from braidlog.spark.lake.places import make_folders
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
@@ -39,6 +41,9 @@ _SINK = "braidlog.sink."
 _RUN = "braidlog.run."
 _FILE = "file:"
 _CATALOG_FILE = "catalog.db"
+_NUMBERED_FORMAT = 2
+_COMPACTION = "braidlog.compaction"
+"""Of a snapshot that has the rows of the one before it, in other files."""
 _WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 """Iceberg's smallest number has 32 bits."""
 
@@ -98,6 +103,53 @@ class IcebergTable(contract.Table):
 
     def _paths(self, table: Table) -> list[str]:
         return [os.path.abspath(_local(task.file.file_path)) for task in table.scan().plan_files()]
+
+    def state(self, version: int | None) -> State:
+        table = self._load()
+        _check_names_stand_still(table)
+        if table.format_version < _NUMBERED_FORMAT:
+            raise LakeError(f"{self.name}: snapshots of format {table.format_version} have no numbers; upgrade it to 2")
+        snapshot = table.current_snapshot() if version is None else None
+        if version:
+            snapshot = self._numbered_snapshot(table, version)
+        if snapshot is None:  # numbers begin with 1
+            return State(0, _arrow_schema(table), ())
+        tasks = list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
+        if deleted := next((task for task in tasks if task.delete_files), None):
+            raise LakeError(
+                f"{self.name}: rows of {deleted.file.file_path} are deleted by files of their own; use pyiceberg"
+            )
+        files = tuple(StoredFile(os.path.abspath(_local(task.file.file_path)), {}) for task in tasks)
+        return State(snapshot.sequence_number or 0, _arrow_schema(table), files)
+
+    def added(self, after: int, upto: int) -> list[StoredFile]:
+        table = self._load()
+        found = []
+        for number in range(after + 1, upto + 1):
+            snapshot = self._numbered_snapshot(table, number)
+            summary = snapshot.summary
+            if summary is not None and summary.get(_COMPACTION):
+                continue
+            if summary is None or summary.operation is not Operation.APPEND:
+                raise LakeError(
+                    f"{self.name}: snapshot {number} changed or deleted rows, and a stream is of rows that are added: "
+                    "read it as a batch, or begin again with a new checkpoint"
+                )
+            for manifest in snapshot.manifests(table.io):
+                if manifest.added_snapshot_id == snapshot.snapshot_id:
+                    entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                    found += [
+                        StoredFile(os.path.abspath(_local(entry.data_file.file_path)), {})
+                        for entry in entries
+                        if entry.status is ManifestEntryStatus.ADDED
+                    ]
+        return found
+
+    def _numbered_snapshot(self, table: Table, number: int) -> Snapshot:
+        for snapshot in table.snapshots():
+            if snapshot.sequence_number == number:
+                return snapshot
+        raise LakeError(f"{self.name}: it has no snapshot with sequence number {number} any more, or not yet")
 
     def _compact(self, table: Table, target_file_bytes: int) -> Rewritten:
         _check_names_stand_still(table)
@@ -175,6 +227,22 @@ class IcebergTable(contract.Table):
         return merged_schema(_arrow_schema(table), schema, merge=merge_schema)
 
     def _add_files(self, table: Table, change: Change) -> None:
+        with self._numbered(table, change) as (transaction, summary):
+            if change.overwrite and table.current_snapshot() is not None:
+                transaction.delete(AlwaysTrue(), summary)
+            if change.files:
+                base = table.location()
+                paths = [f"{base}/data/{file.path}" for file in change.files]
+                # The names are new ones, made for this batch: to look for them in every manifest would cost more with each batch.
+                transaction.add_files(paths, summary, check_duplicate_files=False)
+
+    def _upsert(self, table: Table, change: Change, rows: pa.Table, keys: Sequence[str]) -> None:
+        with self._numbered(table, change) as (transaction, summary):
+            transaction.upsert(rows, list(keys), snapshot_properties=summary)
+
+    @contextlib.contextmanager
+    def _numbered(self, table: Table, change: Change) -> Iterator[tuple[Transaction, dict[str, str]]]:
+        """A transaction that has the change's columns and its batch's number, and what its snapshots are to say."""
         new = self._next_schema(table, change.schema, change.partition_by, merge_schema=change.merge_schema)
         sink, batch = change.once or ("", "")
         summary = {"braidlog.sink": sink, "braidlog.batch": str(batch)} if sink else {}
@@ -185,13 +253,7 @@ class IcebergTable(contract.Table):
             if sink:
                 run = {} if change.run is None else {f"{_RUN}{sink}": change.run}
                 transaction.set_properties({f"{_SINK}{sink}": str(batch), **run})
-            if change.overwrite and table.current_snapshot() is not None:
-                transaction.delete(AlwaysTrue(), summary)
-            if change.files:
-                base = table.location()
-                paths = [f"{base}/data/{file.path}" for file in change.files]
-                # The names are new ones, made for this batch: to look for them in every manifest would cost more with each batch.
-                transaction.add_files(paths, summary, check_duplicate_files=False)
+            yield transaction, summary
 
     # -- files -----------------------------------------------------------------------------------------------
 
@@ -211,7 +273,8 @@ class IcebergTable(contract.Table):
     def _replace(self, table: Table, old: Sequence[FileScanTask], new: Sequence[DataFile]) -> None:
         base = table.location()
         paths = iter([f"{base}/data/{file.path}" for file in new])
-        with table.transaction() as transaction, transaction.update_snapshot().overwrite() as producer:
+        said = {_COMPACTION: "true"}
+        with table.transaction() as transaction, transaction.update_snapshot(said).overwrite() as producer:
             for task in old:
                 producer.delete_data_file(task.file)
             for data_file in parquet_files_to_data_files(table.io, table.metadata, paths):

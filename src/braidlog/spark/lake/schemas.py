@@ -54,7 +54,9 @@ def merged_schema(old: pa.Schema | None, new: pa.Schema, *, merge: bool) -> pa.S
     added = [field for field in new if field.name not in old.names]
     if added and not merge:
         names = ", ".join(repr(field.name) for field in added)
-        raise SchemaError(f"the table has no column {names}; option mergeSchema=true adds what is new")
+        raise SchemaError(
+            f'the table has no column {names}; option mergeSchema=true adds it (of a pipeline, [tables] evolution = "add")'
+        )
     return pa.schema([*old, *added])
 
 

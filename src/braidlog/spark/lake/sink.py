@@ -10,6 +10,7 @@ here, one with a new checkpoint is a new sink. `sinkId` gives another name; the 
 refuses a new checkpoint under an old name: it counts from 0 again, and all it brings would be taken for replays.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -23,17 +24,19 @@ from pyspark.sql.types import StructType
 from braidlog.spark import options as o
 from braidlog.spark.lake import KINDS, NO_PARQUET
 from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake.reading import FORMAT, LakeQuery, LakeReader, LakeStreamReader, catalog_of
 from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import open_table
 from braidlog.spark.lake.writing import Form, write_files
 from braidlog.spark.lake.written import Change, DataFile
 from braidlog.spark.options import OptionError, Options
+from braidlog.spark.short_errors import short_errors
 from braidlog.spark.writers import BatchWriter, Messages, StreamWriter
 
-FORMAT = "braidlog-lake"
 COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
-_CATALOG = "catalog."
 _QUERY_ID = "sql.streaming.queryId"
+_UNHELD = re.compile(r"\b(variant|interval|void|time|geometry|geography)\b(?!:)")
+"""Types of Spark's in its own short words; a name of a field has a colon after it."""
 
 
 class LakeOptions(Options, format=FORMAT, direction="write"):
@@ -68,9 +71,8 @@ class LakeOptions(Options, format=FORMAT, direction="write"):
     )
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        of_catalog = {name: value for name, value in options.items() if name.lower().startswith(_CATALOG)}
-        super().__init__({name: value for name, value in options.items() if name not in of_catalog})
-        self.catalog = {name[len(_CATALOG) :]: value for name, value in of_catalog.items()}
+        self.catalog, others = catalog_of(options)
+        super().__init__(others)
 
     def open(self) -> Table:
         return open_table(self.table, self.path, name=self.name, catalog=self.catalog)
@@ -125,23 +127,35 @@ class Target:
 
 
 class LakeSink(DataSource):
-    """Delta and Iceberg tables, written without a jar and read by whatever reads them."""
+    """Delta and Iceberg tables, written and read without a jar."""
 
     @classmethod
     def name(cls) -> str:
         return FORMAT
 
+    @short_errors
     def schema(self) -> StructType:
-        raise LakeError(
-            f"{FORMAT} only writes; read the table with deltalake, pyiceberg or `braidlog.spark.lake.files`"
-        )
+        return LakeQuery(self.options).schema()
 
+    @short_errors
+    def reader(self, schema: StructType) -> LakeReader:
+        return LakeReader(LakeQuery(self.options), schema)
+
+    @short_errors
+    def streamReader(self, schema: StructType) -> LakeStreamReader:  # noqa: N802 - Spark's signature
+        chosen = LakeQuery(self.options)
+        if chosen.version_as_of is not None:
+            raise OptionError("versionAsOf", None, "a stream begins with the table as it is, and goes on")
+        return LakeStreamReader(chosen, schema)
+
+    @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:  # noqa: FBT001 - Spark's signature
         chosen = LakeOptions(self.options)
         if (chosen.sink_id is None) != (chosen.batch_id is None):
             raise OptionError("batchId", None, "a batch write that is done once has both sinkId and batchId")
         return BatchWriter(_target(chosen, schema, overwrite=overwrite))
 
+    @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802, FBT001 - Spark's signature
         chosen = LakeOptions(self.options)
         if chosen.batch_id is not None:
@@ -160,6 +174,7 @@ def _query_of(messages: Messages) -> str | None:
 
 def _target(chosen: LakeOptions, schema: StructType, *, overwrite: bool) -> Target:
     """Look at the table before anything is written: what does not fit it, is refused here."""
+    _check_types(schema)
     found = table_schema(to_arrow_schema(schema, timezone="UTC"))
     _check_parquet_has(found)
     table, partition_by = chosen.open(), chosen.partition_by or ()
@@ -167,6 +182,17 @@ def _target(chosen: LakeOptions, schema: StructType, *, overwrite: bool) -> Targ
     keeps = table.keeps_partition_columns
     form = Form(table.location, found, partition_by, keeps, chosen.target_file_bytes, chosen.compression)
     return Target(chosen, form, overwrite)
+
+
+def _check_types(schema: StructType) -> None:
+    """Refuse what a table would hold as something else, or not at all; Spark's own word for the type says where it is inside."""
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if found := _UNHELD.search(kind):
+            raise SchemaError(
+                f"column `{field.name}` is {kind}: tables written here do not hold {found[0]}; "
+                f"cast it, as in to_json({field.name}) or cast({field.name} AS string)"
+            )
 
 
 def _check_parquet_has(schema: pa.Schema) -> None:

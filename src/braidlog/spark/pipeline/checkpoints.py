@@ -5,13 +5,15 @@ Invariant: what is told as read was committed: an offset that was planned and no
 
     offsets/7:  v1
                 {"batchWatermarkMs":1767225600000,"batchTimestampMs":…,"conf":{…}}
-                {"clicks":{"0":120,"1":98}}
+                {"clicks":{"0":120,"1":98},"clicks@id":{"0":6148914691236517205}}
 """
 
 from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from braidlog.spark.source.positions import IDENTITY
 
 Offsets = dict[str, dict[int, int]]
 """Topic → partition → the next offset to be read."""
@@ -46,7 +48,8 @@ def position(checkpoint: Path) -> Position:
     found: Offsets = {}
     for line in lines[2:]:
         if line != _NONE:
-            found |= msgspec.json.decode(line, type=Offsets)
+            read = msgspec.json.decode(line, type=Offsets)
+            found |= {topic: numbers for topic, numbers in read.items() if not topic.endswith(IDENTITY)}
     return Position(batch, found, metadata.batchWatermarkMs)
 
 

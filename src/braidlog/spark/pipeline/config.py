@@ -70,6 +70,8 @@ class Tables(_Section, frozen=True):
 
     format: Literal["delta", "iceberg"] = "delta"
     target_file_bytes: int = 128 * 1024 * 1024
+    evolution: Literal["refuse", "add"] = "refuse"
+    partition_by: dict[str, tuple[str, ...]] = {}
 
 
 class Dedup(_Section, frozen=True):
@@ -272,6 +274,7 @@ def _of_events(pipeline: Pipeline) -> list[str]:
         found.append(f"[source] max_records_per_batch = {source.max_records_per_batch}: 0 is no limit, less is nothing")
     if pipeline.tables.target_file_bytes < 1:
         found.append(f"[tables] target_file_bytes = {pipeline.tables.target_file_bytes}: at least 1")
+    found += _partitions(pipeline)
     found += _spans(pipeline, silver)
     found += _columns(pipeline, silver)
     found += _of_stages(pipeline)
@@ -279,6 +282,16 @@ def _of_events(pipeline: Pipeline) -> list[str]:
 
 
 _OF_KIND: Final = {"events": _of_events, "wire-log": _of_wire_log}
+
+
+def _partitions(pipeline: Pipeline) -> list[str]:
+    """Tables that are partitioned are tables that there are; whether a column is there, its rows say."""
+    tables = {"bronze", "silver", "gaps", "windows"} | {own.table for own in pipeline.stages if own.table}
+    return [
+        f"[tables.partition_by] {name}: there is no such table; there are {', '.join(sorted(tables))}"
+        for name in pipeline.tables.partition_by
+        if name not in tables
+    ]
 
 
 def _spans(pipeline: Pipeline, silver: Silver) -> list[str]:

@@ -54,6 +54,8 @@ class BatchProgress(msgspec.Struct, frozen=True):
     state_rows: int = 0
     checked: int = 0
     violations: dict[str, int] = {}
+    written: int | None = None
+    """Rows that the sink took; None where Spark does not say: the key-value stage, and batches of older versions."""
 
 
 class Ledger:

@@ -116,6 +116,13 @@ def backfill(spark: SparkSession, project: Project, start: str, end: str, *, dry
         return backfilling.backfill(runner, project, generation, start, end, found, dry_run=dry_run)
 
 
+def check_source(project: Project) -> None:
+    """See that the source is there: a wrong address is told before Java has started."""
+    if project.pipeline.kind == "events":
+        with connect(project) as client:
+            ends(client, project.source.topics)
+
+
 def topic_ends(project: Project) -> Offsets:
     """The ends of all topics of a pipeline; those of a layer that was never written are not there."""
     layers = [project.silver_topic, project.windows_topic]

@@ -61,9 +61,15 @@ class ProgressRecorder:
                 sum(int(each.get("numRowsTotal") or 0) for each in operators),
                 checked,
                 violations,
+                _written(progress),
             )
         )
         self._show(StageProgress(stage, report.state, int(progress["batchId"]), rows, rate, lag(progress)))
+
+
+def _written(progress: dict[str, Any]) -> int | None:
+    rows = int((progress.get("sink") or {}).get("numOutputRows", -1))
+    return rows if rows >= 0 else None
 
 
 def lag(progress: dict[str, Any]) -> int | None:

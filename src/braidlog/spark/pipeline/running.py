@@ -17,6 +17,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import braidlog
 from braidlog.client.blocking import Client
+from braidlog.spark.connections import FIRST_ANSWER_SECONDS_MAX
 from braidlog.spark.options import servers as servers_of
 from braidlog.spark.pipeline import tables
 from braidlog.spark.pipeline.checkpoints import Offsets
@@ -75,8 +76,8 @@ class Stopped(Exception):  # noqa: N818 - what it says
 
 
 def connect(project: Project) -> Client:
-    """The node that has the project's topics."""
-    return braidlog.connect(servers_of.parse(project.source.servers))
+    """The node that has the project's topics. A person waits: who does not answer soon is not there."""
+    return braidlog.connect(servers_of.parse(project.source.servers), retry_timeout=FIRST_ANSWER_SECONDS_MAX)
 
 
 def ends(client: Client, topics: Iterable[str]) -> Offsets:

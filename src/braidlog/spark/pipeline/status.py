@@ -13,9 +13,12 @@ from braidlog.spark.pipeline.checkpoints import Offsets, position
 from braidlog.spark.pipeline.ledger import BatchProgress, Ledger
 from braidlog.spark.pipeline.project import SOURCE, Project
 
+DEAD_LETTERS = "dead-letters"
+
 
 class StageStatus(msgspec.Struct, frozen=True):
-    """`lag` is None if the server was not asked. `rows` and violations are those of the batches in the ledger."""
+    """`lag` is None if the server was not asked. Rows and violations are those of the batches in the ledger: `rows` were read,
+    `written` came out (None where Spark does not count them), `dead` of those as dead letters, `late_rows` were dropped."""
 
     stage: str
     reads: str
@@ -24,6 +27,8 @@ class StageStatus(msgspec.Struct, frozen=True):
     offsets: Offsets
     lag: int | None
     rows: int
+    written: int | None
+    dead: int
     last: str | None
     rows_per_second: float | None
     late_rows: int
@@ -61,6 +66,7 @@ def status(project: Project, ends: Offsets | None) -> Status:
         where = position(project.checkpoint(stage, number))
         begin = generation.starts.get(stage, {}).get("startingOffsets")
         batches = recorded[stage]
+        known = [each.written for each in batches if each.written is not None]
         found.append(
             StageStatus(
                 stage,
@@ -70,6 +76,8 @@ def status(project: Project, ends: Offsets | None) -> Status:
                 where.offsets,
                 None if ends is None else _lag(project.layer_topics(layer), where.offsets, ends, begin),
                 sum(each.rows for each in batches),
+                sum(known) if known or not batches else None,
+                sum(known) if stage == DEAD_LETTERS else 0,
                 batches[-1].time if batches else None,
                 batches[-1].rows_per_second if batches else None,
                 sum(each.late_rows for each in batches),

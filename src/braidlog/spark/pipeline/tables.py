@@ -18,11 +18,15 @@ FORMAT: Final = "braidlog-lake"
 
 def options(project: Project, table: str) -> dict[str, str]:
     settings = project.pipeline.tables
-    return {
+    found = {
         "path": str(project.table(table)),
         "table": settings.format,
         "targetFileBytes": str(settings.target_file_bytes),
+        "mergeSchema": "true" if settings.evolution == "add" else "false",
     }
+    if columns := settings.partition_by.get(table):
+        found["partitionBy"] = ",".join(columns)
+    return found
 
 
 def append(rows: DataFrame, project: Project, table: str) -> None:

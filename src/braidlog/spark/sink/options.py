@@ -14,6 +14,7 @@ from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.stages import check_sink
 from braidlog.spark import options as o
+from braidlog.spark.kafka_options import understood
 from braidlog.spark.options import OptionError, Options
 
 EXACTLY_ONCE: Final = "exactly_once"
@@ -61,7 +62,10 @@ class Settings(Options, format="braidlog", direction="write"):
 
     def __init__(self, options: Mapping[str, str], *, streaming: bool) -> None:
         """An `OptionError` says what is wrong."""
-        super().__init__(options)
+        meant, idle = understood(options)
+        super().__init__(meant)
+        for name in idle:
+            o.warn_once(f"option {name} tunes Kafka's Java client and changes nothing here")
         given = self.chosen.given
         if parse_url(self.servers).scheme != "kafka":
             raise OptionError("servers", None, "rows are written through the Kafka door: kafka://host:port")

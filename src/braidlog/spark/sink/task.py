@@ -92,8 +92,11 @@ def partitions_of(connection: Connection, topic: str, create: int | None) -> int
     try:
         return connection.ask(lambda: connection.driver.partition_count(topic))
     except RefusedError as error:
-        if error.reason is not Refusal.TOPIC_NOT_FOUND or create is None:
+        if error.reason is not Refusal.TOPIC_NOT_FOUND:
             raise
+        if create is None:
+            said = f"no topic {topic!r}: make it with `braid topic create {topic}`, or set the option createTopic"
+            raise RefusedError(error.reason, error.dialect, error.code, said) from error
     connection.run(Admin(connection.driver, connection.policy).ensure_topic(topic, create))
     return partitions_of(connection, topic, None)
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 from braidlog.client.drivers.kafka.staging import Sinks
 from braidlog.client.errors import ClientError
 from braidlog.spark.connections import borrowed
-from braidlog.spark.options import OptionError
+from braidlog.spark.options import UPSERT, OptionError
 from braidlog.spark.sink.columns import check_record
 from braidlog.spark.sink.options import Settings
 from braidlog.spark.sink.task import SHORT, Staged, write_rows
@@ -34,7 +34,7 @@ def batch_writer(schema: StructType, options: Mapping[str, str], overwrite: bool
 def stream_writer(schema: StructType, options: Mapping[str, str], overwrite: bool) -> StreamWriter:  # noqa: FBT001 - as Spark calls it
     """`df.writeStream.format("braidlog")`."""
     if overwrite:
-        raise OptionError("outputMode", "complete", "a log is appended to: use append or update")
+        raise OptionError("outputMode", "complete", UPSERT.format(what="topic"))
     return StreamWriter(_sink(schema, options, streaming=True))
 
 

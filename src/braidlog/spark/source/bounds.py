@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.logs import Log
-from braidlog.spark.source.options import Bound, Selection
+from braidlog.spark.source.options import Bound, Query, Selection
 from braidlog.spark.source.positions import EARLIEST, LATEST, Offsets, Place, shown
 
 
@@ -51,6 +51,16 @@ def ends(log: Log, bound: Bound, places: Iterable[Place]) -> Offsets:
             place: latest[place] if (at := found.get(place)) is None else min(at, latest[place]) for place in places
         }
     return _literal(log, bound, places, latest, "ends")
+
+
+def within(log: Log, begin: Offsets, end: Offsets, query: Query) -> tuple[Offsets, Offsets]:
+    """What `fromOffset` and `toOffset` leave of it. What was deleted before is no loss to who asks for what there is."""
+    if query.from_offset is None and query.to_offset is None:
+        return begin, end
+    low, high = query.from_offset or 0, query.to_offset
+    earliest = log.earliest(begin)
+    end = {place: at if high is None else min(at, high) for place, at in end.items()}
+    return {place: min(max(at, low, earliest[place]), end[place]) for place, at in begin.items()}, end
 
 
 def _timed_starts(log: Log, bound: Bound, places: list[Place], timeless: str) -> Offsets:

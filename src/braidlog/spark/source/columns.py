@@ -39,12 +39,18 @@ _OF_THE_LOG = ("key", "value", "offset", "timestamp", "headers")
 
 def default_schema(query: Query) -> str:
     """All columns of a query, as DDL: Spark's own parser reads the value's schema in it."""
-    named = {name: kind or _value_type(query) for name, kind in _COLUMNS.items()}
+    named = column_types(query)
     if not query.include_headers:
         del named["headers"]
+    return ", ".join(f"`{name}` {kind}" for name, kind in named.items())
+
+
+def column_types(query: Query) -> dict[str, str]:
+    """Every column that a query may ask for, and its type."""
+    named = {name: kind or _value_type(query) for name, kind in _COLUMNS.items()}
     if not has_errors(query):
         del named[ERROR]
-    return ", ".join(f"`{name}` {kind}" for name, kind in named.items())
+    return named
 
 
 def _value_type(query: Query) -> str:
@@ -52,13 +58,13 @@ def _value_type(query: Query) -> str:
 
 
 def has_errors(query: Query) -> bool:
-    return query.value_format != "binary" and query.bad_records == "null"
+    return query.value_format != "binary" and query.bad_records != "fail"
 
 
 def check_schema(query: Query, schema: StructType) -> None:
     """A query may ask for some of the columns, in any order: those it leaves out are not made."""
     if ERROR in schema.names and not has_errors(query):
-        raise ColumnError(f"column {ERROR} is there with valueFormat string or json and badRecords = null")
+        raise ColumnError(f"column {ERROR} is there with valueFormat string or json unless badRecords = fail")
     known: dict[str, tuple[str, ...]] = {name: (simple(kind or _value_type(query)),) for name, kind in _COLUMNS.items()}
     if query.value_format == "json":
         known["value"] = ()

@@ -19,7 +19,7 @@ from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush
 from braidlog.spark.connections import Connection
-from braidlog.spark.source.positions import Offsets, Place
+from braidlog.spark.source.positions import Identities, Offsets, Place, identity
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
@@ -30,6 +30,9 @@ _SEGMENTS = (".log", ".swap")
 
 
 class Log(Protocol):
+    identities: Identities
+    """Of the topics that `topics` has seen, as they were at the last look."""
+
     def topics(self, named: Iterable[str] | None) -> dict[str, int]:
         """How many partitions each of these topics has (all topics if None); one that is not there is left out."""
         ...
@@ -52,6 +55,8 @@ class Log(Protocol):
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None: ...
 
+    def committed(self, group: str) -> Offsets: ...
+
     def close(self) -> None: ...
 
 
@@ -61,10 +66,20 @@ class ServerLog:
     def __init__(self, url: str, *, committed_only: bool) -> None:
         self._connection = Connection(url, committed_only=committed_only)
         self._reader = self._connection.reader
+        self.identities: Identities = {}
+        try:
+            self._connection.reach()
+        except ClientError:
+            self._connection.close()
+            raise
 
     def topics(self, named: Iterable[str] | None) -> dict[str, int]:
         wanted = None if named is None else list(named)
-        return {} if wanted == [] else self._connection.ask(lambda: self._reader.partitions(wanted))
+        if wanted == []:
+            return {}
+        found = self._connection.ask(lambda: self._reader.topics(wanted))
+        self.identities |= {name: known for name, (_, topic_id) in found.items() if (known := identity(topic_id))}
+        return {name: partitions for name, (partitions, _) in found.items()}
 
     def earliest(self, places: Iterable[Place]) -> Offsets:
         return self._ends(places, EARLIEST)
@@ -101,6 +116,9 @@ class ServerLog:
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:
         self._connection.ask(lambda: self._reader.commit(group, offsets))
 
+    def committed(self, group: str) -> Offsets:
+        return self._connection.ask(lambda: self._connection.driver.group_offsets(group))
+
     def close(self) -> None:
         self._connection.close()
 
@@ -113,6 +131,7 @@ class FolderLog:
         self._committed_only = committed_only
         self._open: dict[Place, tuple[object, PartitionLog]] = {}
         self._folder = self._look()
+        self.identities: Identities = {}
 
     def _look(self) -> DataFolder:
         return DataFolder(OsDisk(), self._path, SystemClock(), create=False, read_only=True)
@@ -120,6 +139,7 @@ class FolderLog:
     def topics(self, named: Iterable[str] | None) -> dict[str, int]:
         self._folder = self._look()
         every = {meta.name: meta.partitions for meta in self._folder.topics()}
+        self.identities = {meta.name: identity(bytes.fromhex(meta.topic_id)) for meta in self._folder.topics()}
         if named is None:
             return {name: count for name, count in every.items() if not name.startswith("__")}
         return {name: every[name] for name in named if name in every}
@@ -181,6 +201,9 @@ class FolderLog:
         threading.Event().wait(wait_ms / 1000)
 
     def commit(self, group: str, offsets: Mapping[Place, int]) -> None:  # noqa: ARG002 - a port's signature
+        raise AssertionError("the options have refused groupId with path")
+
+    def committed(self, group: str) -> Offsets:  # noqa: ARG002 - a port's signature
         raise AssertionError("the options have refused groupId with path")
 
     def close(self) -> None:

@@ -23,7 +23,7 @@ from braidlog.spark.options import OptionError
 from braidlog.spark.source.logs import Log
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
-from braidlog.spark.source.positions import Offsets, Place
+from braidlog.spark.source.positions import Identities, Offsets, Place, same_topics
 
 _log = logging.getLogger("braidlog.spark")
 _SHOWN_MAX = 20
@@ -32,6 +32,7 @@ _POLL_SECONDS = 1.0
 DELETED = "the log begins later: retention or a deletion took them before they were read"
 GONE = "the topic or partition is not there any more"
 ANEW = "the log ends before the offset that was reached: it was made anew or cut back"
+OTHER = "the topic was deleted and made again: what the old one held after that was not read"
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -76,10 +77,14 @@ class Report(msgspec.Struct, frozen=True):
 # -- finding ---------------------------------------------------------------------------------------------------------
 
 
-def plan(log: Log, start: Mapping[Place, int], end: Mapping[Place, int]) -> tuple[list[Range], list[Lost]]:
-    """What of [start, end) can be read, and what cannot any more. Places that have no start begin with their first offset."""
+def plan(
+    log: Log, start: Mapping[Place, int], end: Mapping[Place, int], identities: Identities | None = None
+) -> tuple[list[Range], list[Lost]]:
+    """What of [start, end) can be read, and what cannot any more. Places that have no start begin with their first offset.
+    `identities`: of the topics that `end` is about; those that are others now are gone."""
     counts = log.topics({topic for topic, _ in end})
-    there = [(topic, number) for topic, number in end if number < counts.get(topic, 0)]
+    same = same_topics(dict(end), identities or {}, log.identities)
+    there = [(topic, number) for topic, number in same if number < counts.get(topic, 0)]
     earliest = log.earliest(there)
     ranges: list[Range] = []
     lost: list[Lost] = []
@@ -97,8 +102,8 @@ def plan(log: Log, start: Mapping[Place, int], end: Mapping[Place, int]) -> tupl
     return [each for each in ranges if each.rows], lost
 
 
-def gone(start: Offsets, places: Iterable[Place]) -> list[Lost]:
-    return [Lost(*place, start[place], None, GONE) for place in sorted(places)]
+def gone(start: Offsets, places: Iterable[Place], why: str = GONE) -> list[Lost]:
+    return [Lost(*place, start[place], None, why) for place in sorted(places)]
 
 
 # -- what is done ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ import msgspec
 
 from braidlog.client.schemes import parse_url
 from braidlog.spark import options as o
-from braidlog.spark.options import OptionError, Options
+from braidlog.spark.kafka_options import understood
+from braidlog.spark.options import OptionError, Options, warn_once
 from braidlog.spark.source.planning import Cuts
 from braidlog.spark.source.positions import EARLIEST, LATEST, WORDS, Offsets, Place, assigned, from_json
 
@@ -39,7 +40,7 @@ _offsets_kind = o.Kind(_OFFSETS_FORM, _offsets)
 _times_kind = o.json_object(_TIMES_FORM, from_json)
 
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
-_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "fromOffset", "toOffset")
 _FETCH_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -107,6 +108,10 @@ class Query(Options, format="braidlog", direction="read"):
         o.whole(0), None, "End before the first record at or after this time; a batch only."
     )
     ending_offsets_by_timestamp: Offsets | None = o.option(_times_kind, None, "The same for each partition.")
+    from_offset: int | None = o.option(
+        o.whole(0), None, "Of every partition only offsets from this on; a batch only. What is not there is not missed."
+    )
+    to_offset: int | None = o.option(o.whole(0), None, "Of every partition only offsets below this; a batch only.")
     max_offsets_per_trigger: int | None = o.option(
         o.whole(), None, "How many offsets a trigger takes at most, shared out by backlog."
     )
@@ -160,9 +165,10 @@ class Query(Options, format="braidlog", direction="read"):
         "The fields of JSON values as Spark's DDL, such as `id BIGINT, at TIMESTAMP`: the column `value` is a struct.",
     )
     bad_records: str = o.option(
-        o.one_of("null", "fail"),
-        "null",
-        "A value that is not of its format: `null`, with the reason in the column `_error`; or the query fails.",
+        o.one_of("field", "null", "fail"),
+        "field",
+        "A value that is not of its format is null, and the column `_error` says why. Of a JSON object with a field of another "
+        "type, `field` makes that field null, `null` all of them. `fail`: the query fails and names the record.",
     )
     fetch_bytes: int = o.option(
         o.size,
@@ -173,7 +179,10 @@ class Query(Options, format="braidlog", direction="read"):
 
     def __init__(self, options: Mapping[str, str], *, streaming: bool | None) -> None:
         """`OptionError` says what is wrong. `streaming` None: it is not known yet, and only the columns are asked for."""
-        super().__init__(options)
+        meant, idle = understood(options)
+        super().__init__(meant)
+        for name in idle:
+            warn_once(f"option {name} tunes Kafka's Java client and changes nothing here")
         given = self.chosen.given
         self._refuse_strangers(streaming=streaming)
         self.on_loss = self._on_loss()

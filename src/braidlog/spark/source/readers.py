@@ -21,16 +21,17 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from braidlog.client.errors import ClientError
-from braidlog.spark.source.bounds import ends, find_places, starts
+from braidlog.spark.short_errors import short_errors, short_errors_of_rows
+from braidlog.spark.source.bounds import ends, find_places, starts, within
 from braidlog.spark.source.chunks import read_chunks
 from braidlog.spark.source.columns import check_schema, record_batches
 from braidlog.spark.source.logs import Log, open_log
 from braidlog.spark.source.losses import Losses, plan
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Cuts, Range, split
-from braidlog.spark.source.positions import Offsets, Place, from_json, to_json
-from braidlog.spark.source.triggers import Triggers, warn_once
+from braidlog.spark.source.positions import Offsets, Place, from_json, identities_of, same_topics, to_json
+from braidlog.spark.source.progress import Group
+from braidlog.spark.source.triggers import Triggers
 
 
 class TopicRows:
@@ -41,6 +42,7 @@ class TopicRows:
         self._query = query
         self._schema = schema
 
+    @short_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:  # a batch without a partition is given an empty one
             yield from self.rows(partition.value)
@@ -52,12 +54,14 @@ class TopicRows:
 class TopicReader(TopicRows, DataSourceReader):
     """A batch. Its offsets are fixed when it is planned, once for each `load()`."""
 
+    @short_errors
     def partitions(self) -> Sequence[InputPartition]:
         log = open_log(self._query.servers, self._query.path, committed_only=self._query.committed_only)
         try:
             places = find_places(log, self._query.selection)
             begin = starts(log, self._query.start, places, self._query.starting_offsets_by_timestamp_strategy)
-            ranges, lost = plan(log, begin, ends(log, self._query.end, places))
+            begin, end = within(log, begin, ends(log, self._query.end, places), self._query)
+            ranges, lost = plan(log, begin, end)
             Losses(self._query).handle(lost)
             return _tasks(ranges, self._query.cuts, log.bytes_each)
         finally:
@@ -70,10 +74,10 @@ class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvaila
     def __init__(self, query: Query, schema: StructType) -> None:
         super().__init__(query, schema)
         self._state: tuple[Log, Triggers, Losses] | None = None
-        self._committed: Offsets = {}
+        self._group: Group | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_state": None}
+        return {**self.__dict__, "_state": None, "_group": None}
 
     def _driver(self) -> tuple[Log, Triggers, Losses]:
         if self._state is None:
@@ -82,8 +86,10 @@ class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvaila
             self._state = log, Triggers(log, self._query, losses), losses
         return self._state
 
+    @short_errors
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        return to_json(self._driver()[1].initial())
+        log, triggers, _ = self._driver()
+        return to_json(triggers.initial(), log.identities)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Spark knows no two limits at once: this says that there are some, and `latestOffset` keeps all of them."""
@@ -95,22 +101,28 @@ class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvaila
             return ReadMinRows(self._query.min_offsets_per_trigger)
         return ReadAllAvailable()
 
+    @short_errors
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         begin = from_json(start)
         self._commit(begin)  # everything before it is processed and logged, also when `commit` never comes
-        found = self._driver()[1].latest(begin, unlimited=isinstance(limit, ReadAllAvailable))
-        return to_json(found)
+        log, triggers, _ = self._driver()
+        known = identities_of(start)
+        found = triggers.latest(begin, unlimited=isinstance(limit, ReadAllAvailable), identities=known)
+        return to_json(found, known | log.identities)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
-        seen = self._driver()[1].seen
-        return None if seen is None else to_json(seen)
+        log, triggers, _ = self._driver()
+        return None if triggers.seen is None else to_json(triggers.seen, log.identities)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         self._driver()[1].freeze()
 
+    @short_errors
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         log, triggers, losses = self._driver()
-        ranges, lost = plan(log, from_json(start), from_json(end))
+        wanted = identities_of(end)
+        begin = same_topics(from_json(start), identities_of(start), wanted)
+        ranges, lost = plan(log, begin, from_json(end), wanted)
         losses.handle(lost)
         return _tasks(ranges, self._query.cuts, triggers.bytes_each)
 
@@ -118,17 +130,9 @@ class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvaila
         self._commit(from_json(end))
 
     def _commit(self, done: Offsets) -> None:
-        """Progress for people to see: the checkpoint is what counts, and a group that cannot be reached stops no query."""
-        group = self._query.group_id
-        new = {place: at for place, at in done.items() if self._committed.get(place) != at}
-        if group is None or not new:
-            return
-        try:
-            self._driver()[0].commit(group, new)
-        except ClientError as error:
-            warn_once(f"progress cannot be committed to group {group}: {error}")
-            return
-        self._committed |= new
+        if self._query.group_id is not None:
+            self._group = self._group or Group(self._driver()[0], self._query.group_id)
+            self._group.commit(done)
 
     def stop(self) -> None:
         if self._state is not None:

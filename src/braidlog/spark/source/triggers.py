@@ -5,23 +5,19 @@ Invariants: a place's end never lies before its start unless its log was made an
 offset; after `freeze` nothing that came later is taken.
 """
 
-import logging
 from collections.abc import Mapping
-from functools import lru_cache
 
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.spark.source.bounds import find_places, starts
 from braidlog.spark.source.logs import Log
-from braidlog.spark.source.losses import Losses, gone
+from braidlog.spark.source.losses import OTHER, Losses, gone
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import backlog_rows, capped
-from braidlog.spark.source.positions import Offsets, Place
+from braidlog.spark.source.positions import Identities, Offsets, Place, same_topics
 
 IDLE_WAIT_MS = 200
 """How long an idle stream waits for news in one call; Spark would ask seventy times a second."""
 _WEIGHED_SECONDS = 30.0
-
-_log = logging.getLogger("braidlog.spark")
 
 
 class Triggers:
@@ -46,9 +42,12 @@ class Triggers:
         """What is there now is all that this run will take."""
         self._frozen = self._look()
 
-    def latest(self, start: Offsets, *, unlimited: bool) -> Offsets:
-        """Where the next trigger ends; `start` if there is nothing for it yet."""
+    def latest(self, start: Offsets, *, unlimited: bool, identities: Identities | None = None) -> Offsets:
+        """Where the next trigger ends; `start` if there is nothing for it yet. `identities`: of the topics of `start`."""
         ends = self._look()
+        same = same_topics(start, identities or {}, self._log.identities)
+        self._losses.handle(gone(start, set(start) - set(same), OTHER))
+        start = same
         if self._frozen is None and not _is_beyond(start, ends):
             self._log.wait_beyond({place: ends[place] for place in ends if place in start}, IDLE_WAIT_MS)
             ends = self._look()
@@ -108,9 +107,3 @@ class Triggers:
 
 def _is_beyond(start: Mapping[Place, int], ends: Mapping[Place, int]) -> bool:
     return any(place not in start or at != start[place] for place, at in ends.items())
-
-
-@lru_cache(maxsize=64)
-def warn_once(sentence: str) -> None:
-    """What does not stop a query is said, and not at every trigger."""
-    _log.warning("%s", sentence)

@@ -47,7 +47,7 @@ def decoder_of(query: Query, target: pa.Schema) -> Decode | None:
         _refuse_unreadable(kind)
 
         def parse(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
-            return _structs(values, kind)
+            return structs(values, kind, whole=query.bad_records != "field")
 
     def decode(values: pa.Array, offsets: pa.Array, wanted: Range) -> dict[str, pa.Array]:
         made, errors = parse(values)
@@ -97,7 +97,9 @@ def _refuse_unreadable(kind: pa.StructType) -> None:
         raise ValueError(f"option valueSchema: it has a type that JSON values are not read as: {error}") from None
 
 
-def _structs(values: pa.Array, kind: pa.StructType) -> tuple[pa.Array, list[str | None]]:
+def structs(values: pa.Array, kind: pa.StructType, *, whole: bool = False) -> tuple[pa.Array, list[str | None]]:
+    """JSON objects as a struct of these fields, and what is wrong with each value. `whole`: one field of another type makes
+    all of them null."""
     texts, errors = _texts(values)
     lines: list[bytes] = []
     for at, value in enumerate(texts.to_pylist()):
@@ -109,22 +111,36 @@ def _structs(values: pa.Array, kind: pa.StructType) -> tuple[pa.Array, list[str 
                 errors[at], line = f"not a JSON object: {error}"[:_WHY_MAX], b"{}"
         # Within JSON a bare line break is a blank and nothing else; between values it is ours.
         lines.append(line.replace(b"\n", b" ").replace(b"\r", b" ") if b"\n" in line or b"\r" in line else line)
+    unread = [why is not None for why in errors]
     columns = _typed(lines, 0, kind, errors)
-    null = pc.or_(pc.is_null(texts), pa.array([why is not None for why in errors], pa.bool_()))
+    null = pc.or_(pc.is_null(texts), pa.array([why is not None for why in errors] if whole else unread, pa.bool_()))
     return pa.StructArray.from_arrays(columns, fields=list(kind), mask=null), errors
 
 
 def _typed(lines: list[bytes], first: int, kind: pa.StructType, errors: list[str | None]) -> list[pa.Array]:
-    """The fields of these objects as columns; where one has a field of another type, that object has none."""
+    """The fields of these objects as columns; one of another type is null in its object, and said."""
+    if not lines:
+        return [pa.array([], field.type) for field in kind]
     try:
         return _read(b"\n".join(lines), kind)
     except pa.ArrowInvalid as error:
         if len(lines) == 1:
             errors[first] = f"not of valueSchema: {str(error).removesuffix(' in row 0')}"[:_WHY_MAX]
-            return _read(b"{}", kind)
+            return _fields(lines[0], kind)
     half = len(lines) // 2
     left, right = _typed(lines[:half], first, kind, errors), _typed(lines[half:], first + half, kind, errors)
     return [pa.concat_arrays(both) for both in zip(left, right, strict=True)]
+
+
+def _fields(line: bytes, kind: pa.StructType) -> list[pa.Array]:
+    """Each field by itself: those of another type are null."""
+    found = []
+    for field in kind:
+        try:
+            found += _read(line, pa.struct([field]))
+        except pa.ArrowInvalid:
+            found += _read(b"{}", pa.struct([field]))
+    return found
 
 
 def _read(data: bytes, kind: pa.StructType) -> list[pa.Array]:

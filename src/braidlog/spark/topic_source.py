@@ -13,6 +13,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from braidlog.spark.short_errors import short_errors
 from braidlog.spark.source.options import Query
 
 
@@ -23,26 +24,31 @@ class TopicSource(DataSource):
     def name(cls) -> str:
         return "braidlog"
 
+    @short_errors
     def schema(self) -> str:
         from braidlog.spark.source.columns import default_schema  # noqa: PLC0415 - Arrow is for who reads
 
         return default_schema(Query(self.options, streaming=None))
 
+    @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         from braidlog.spark.source.readers import TopicReader  # noqa: PLC0415 - as above
 
         return TopicReader(Query(self.options, streaming=False), schema)
 
+    @short_errors
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         from braidlog.spark.source.readers import TopicStreamReader  # noqa: PLC0415 - as above
 
         return TopicStreamReader(Query(self.options, streaming=True), schema)
 
+    @short_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's form
         from braidlog.spark.sink.writers import batch_writer  # noqa: PLC0415 - Arrow is for who writes
 
         return batch_writer(schema, self.options, overwrite)
 
+    @short_errors
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, FBT001 - Spark's form
         from braidlog.spark.sink.writers import stream_writer  # noqa: PLC0415 - as above
 

@@ -1,0 +1,34 @@
+"""`infer_schema(topic, n)`: the fields of a topic's JSON values, as DDL to be read, changed and kept.
+
+Knows: how Spark tells the schema of a VARIANT. Refuses to know: topics.
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+from braidlog.spark.options import OptionError
+from braidlog.spark.topics import Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OBJECT = re.compile(r"\bOBJECT<")
+_UNTYPED = re.compile(r"\b(?:VOID|VARIANT)\b(?=[,>])")
+"""A field that is always null, or of several types: as text nothing of it is lost."""
+_DECIMAL = re.compile(r"\bDECIMAL\(\d+,\s*\d+\)")
+
+
+def infer_schema(source: "Topic | DataFrame", n: int = 1000) -> str:
+    """The fields of the first `n` values, for `valueSchema` or a pipeline's `schema`. A frame has them in its column `value`."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+    from pyspark.sql.types import DataType, StructType  # noqa: PLC0415
+
+    frame = source.columns("value").frame() if isinstance(source, Topic) else source
+    parsed = f.try_parse_json(f.col("value").cast("string"))
+    (row,) = frame.limit(n).agg(f.schema_of_variant_agg(parsed)).collect()
+    said = row[0] or "nothing"
+    if not said.startswith("OBJECT<"):
+        raise OptionError("infer_schema", str(n), f"values are no JSON objects; they are {said[:100]}")
+    kind = DataType.fromDDL(_DECIMAL.sub("DOUBLE", _UNTYPED.sub("STRING", _OBJECT.sub("STRUCT<", said))))
+    assert isinstance(kind, StructType)
+    return ", ".join(f"`{field.name}` {field.dataType.simpleString().upper()}" for field in kind.fields)

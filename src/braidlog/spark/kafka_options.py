@@ -1,0 +1,102 @@
+"""Options of Spark's Kafka connector, as this package says them: a job moves by one word, `format("braidlog")`.
+
+Knows: the names of Kafka's Java client and what they mean here. Refuses to know: what any option does.
+Invariant: a setting changes what it would change there, or is named in the log as one that changes nothing here, or is refused.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote
+
+from braidlog.spark.options import OptionError, servers
+
+PREFIX: Final = "kafka."
+_SERVERS: Final = "kafka.bootstrap.servers"
+_PROTOCOL: Final = "kafka.security.protocol"
+_MECHANISM: Final = "kafka.sasl.mechanism"
+_JAAS: Final = "kafka.sasl.jaas.config"
+_PROTOCOLS: Final = {
+    # TLS, credentials
+    "PLAINTEXT": (False, False),
+    "SSL": (True, False),
+    "SASL_PLAINTEXT": (False, True),
+    "SASL_SSL": (True, True),
+}
+_FILES: Final = {"kafka.ssl.truststore.location": "cafile", "kafka.ssl.keystore.location": "certfile"}
+_PEM: Final = ("kafka.ssl.truststore.type", "kafka.ssl.keystore.type")
+_IDENTIFICATION: Final = "kafka.ssl.endpoint.identification.algorithm"
+
+SECURITY: Final = frozenset({_PROTOCOL, _MECHANISM, _JAAS, _IDENTIFICATION, *_FILES, *_PEM})
+"""What becomes part of the URL."""
+RENAMED: Final = {"kafka.compression.type": "compression"}
+_TUNING: Final = """
+batch.size buffer.memory client.id connections.max.idle.ms default.api.timeout.ms enable.idempotence fetch.max.wait.ms
+fetch.min.bytes heartbeat.interval.ms linger.ms max.in.flight.requests.per.connection max.partition.fetch.bytes
+max.poll.interval.ms max.poll.records metadata.max.age.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+request.timeout.ms retries retry.backoff.ms send.buffer.bytes session.timeout.ms
+"""
+_OF_CONNECTOR: Final = "groupidprefix kafkaconsumer.polltimeoutms fetchoffset.numretries fetchoffset.retryintervalms"
+TUNING: Final = frozenset([*(PREFIX + name for name in _TUNING.split()), *_OF_CONNECTOR.split()])
+"""How the Java client goes about it; there is none here, and what is read and written is the same without."""
+
+_ACKS: Final = (("kafka.acks", "all"), ("kafka.acks", "-1"))
+_LOGIN: Final = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\')')
+
+
+def understood(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """The options with `servers` as a URL that says all about security; and the names of those that change nothing here."""
+    given = {name.lower(): value for name, value in options.items()}
+    # Rows are acknowledged by all replicas: who asks for that is served, who asks for less is told.
+    idle = [name for name in options if name.lower() in TUNING or (name.lower(), options[name]) in _ACKS]
+    found = {
+        RENAMED.get(name.lower(), name): value
+        for name, value in options.items()
+        if name.lower() not in SECURITY and name not in idle
+    }
+    if any(name in given for name in SECURITY):
+        name = next((name for name in found if name.lower() in ("servers", _SERVERS)), None)
+        if name is None or "://" in found[name]:
+            raise OptionError(_PROTOCOL, None, f"it goes with {_SERVERS} = host:port; a URL says it by itself")
+        found[name] = _url(found[name], given)
+    return found, idle
+
+
+def _url(nodes: str, given: Mapping[str, str]) -> str:
+    protocol = given.get(_PROTOCOL, "PLAINTEXT").upper()
+    if protocol not in _PROTOCOLS:
+        raise OptionError(_PROTOCOL, protocol, f"it takes {', '.join(_PROTOCOLS)}")
+    tls, with_login = _PROTOCOLS[protocol]
+    _check_tls(given, tls=tls)
+    if with_login != (_JAAS in given):
+        raise OptionError(
+            _JAAS, None, "it is set with kafka.security.protocol = SASL_PLAINTEXT or SASL_SSL, and only then"
+        )
+    who = _login(given[_JAAS]) if with_login else ""
+    query = [f"sasl={quote(given[_MECHANISM])}"] if with_login and _MECHANISM in given else []
+    query += [f"{word}={quote(given[name])}" for name, word in _FILES.items() if name in given]
+    url = f"kafka{'+tls' if tls else ''}://{who}{nodes.strip()}" + ("?" + "&".join(query) if query else "")
+    try:
+        return str(servers.parse(url))
+    except ValueError as error:
+        raise OptionError(_SERVERS, nodes, f"it takes {servers.form} ({error})") from None
+
+
+def _check_tls(given: Mapping[str, str], *, tls: bool) -> None:
+    for name in (*_FILES, *_PEM, _IDENTIFICATION):
+        if name in given and not tls:
+            raise OptionError(name, None, "it is set with kafka.security.protocol = SSL or SASL_SSL, and only then")
+    for name in _FILES:
+        kind = name.replace("location", "type")
+        if name in given and given.get(kind, "").upper() != "PEM":
+            said = f"files are PEM: set {kind} = PEM; `openssl pkcs12 -nodes` makes one of a Java store"
+            raise OptionError(name, given[name], said)
+    if given.get(_IDENTIFICATION, "https").lower() != "https":
+        raise OptionError(_IDENTIFICATION, given[_IDENTIFICATION], "a server's name is always checked: it takes https")
+
+
+def _login(jaas: str) -> str:
+    said = {name: re.sub(r"\\(.)", r"\1", quoted or single) for name, quoted, single in _LOGIN.findall(jaas)}
+    if set(said) != {"username", "password"}:
+        raise OptionError(_JAAS, None, 'it takes … required username="…" password="…"; other login modules are Java\'s')
+    return f"{quote(said['username'], safe='')}:{quote(said['password'], safe='')}@"

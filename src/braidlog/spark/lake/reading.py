@@ -1,0 +1,122 @@
+"""`format("braidlog-lake")` read: the files of one commit as a batch, what later commits add as a stream.
+
+Knows: Spark's readers, Parquet files. Refuses to know: table formats.
+Invariants: a batch is one state of the table, whatever is committed meanwhile; a stream gives the state that it began with, then
+the rows that each later commit added, each once. Rows that were deleted inside a file, or changed, are refused by name.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from braidlog.spark import options as o
+from braidlog.spark.lake import KINDS
+from braidlog.spark.lake.contract import StoredFile, Table
+from braidlog.spark.lake.tables import open_table
+from braidlog.spark.options import Options
+from braidlog.spark.short_errors import short_errors, short_errors_of_rows
+
+FORMAT = "braidlog-lake"
+CATALOG = "catalog."
+ROWS = 64 * 1024
+BEFORE_ALL = -1
+"""The version before a table's first."""
+
+
+def catalog_of(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The properties of a catalog, without the `catalog.` before their names; and the other options."""
+    of_catalog = {name: value for name, value in options.items() if name.lower().startswith(CATALOG)}
+    return (
+        {name[len(CATALOG) :]: value for name, value in of_catalog.items()},
+        {name: value for name, value in options.items() if name not in of_catalog},
+    )
+
+
+class LakeQuery(Options, format=FORMAT, direction="read"):
+    """Which table, and as of when. It travels to executors as it is."""
+
+    path: str | None = o.option(o.text, None, "The table's folder; all machines must reach it by this path.")
+    table: str = o.option(o.one_of(*KINDS), o.REQUIRED, "What kind of table it is.")
+    name: str | None = o.option(o.text, None, "Iceberg: namespace.table in the catalog that options `catalog.*` tell.")
+    version_as_of: int | None = o.option(
+        o.whole(0), None, "A batch only: the table as of this version (Delta) or sequence number (Iceberg)."
+    )
+    files_per_task: int = o.option(o.whole(1), "8", "How many files a task reads at most.")
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.catalog, others = catalog_of(options)
+        super().__init__(others)
+
+    def open(self) -> Table:
+        return open_table(self.table, self.path, name=self.name, catalog=self.catalog)
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(self.open().state(self.version_as_of).schema)
+
+
+class LakeRows:
+    """What batches and streams do alike on an executor: a task is a list of files."""
+
+    def __init__(self, query: LakeQuery, schema: StructType) -> None:
+        self._query = query
+        self._schema = schema
+
+    def tasks(self, files: Sequence[StoredFile]) -> list[InputPartition]:
+        most = self._query.files_per_task
+        return [InputPartition(list(files[at : at + most])) for at in range(0, len(files), most)]
+
+    @short_errors_of_rows
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        target = to_arrow_schema(self._schema, timezone="UTC")
+        for file in partition.value or ():  # a table without a file is given an empty task
+            with pq.ParquetFile(file.path) as parquet:
+                stored = [name for name in target.names if name in parquet.schema_arrow.names]
+                for batch in parquet.iter_batches(ROWS, columns=stored):
+                    yield _shaped(batch, target, file.partition)
+
+
+def _shaped(batch: pa.RecordBatch, target: pa.Schema, partition: Mapping[str, Any]) -> pa.RecordBatch:
+    """The columns in order; what the file lacks is its partition's value, or null where the column came later."""
+    columns = []
+    for field in target:
+        if field.name in batch.schema.names:
+            columns.append(batch.column(field.name).cast(field.type))
+        else:
+            (value,) = pa.array([partition.get(field.name)]).cast(field.type)
+            columns.append(pa.repeat(value, batch.num_rows))
+    return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+class LakeReader(LakeRows, DataSourceReader):
+    """A batch: planned once for each `load()`."""
+
+    @short_errors
+    def partitions(self) -> Sequence[InputPartition]:
+        return self.tasks(self._query.open().state(self._query.version_as_of).files)
+
+
+class LakeStreamReader(LakeRows, DataSourceStreamReader):
+    """A stream: its offset is the version up to which the table was read."""
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"version": BEFORE_ALL}
+
+    @short_errors
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: ARG002, N802 - Spark's form
+        return {"version": self._query.open().state(None).version}
+
+    @short_errors
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        table, begin, upto = self._query.open(), start["version"], end["version"]
+        if begin == BEFORE_ALL:
+            return self.tasks(table.state(upto).files)
+        return self.tasks(table.added(begin, upto))
+
+    def commit(self, end: dict[str, int]) -> None:
+        """The checkpoint says how far it is; nobody else is told."""

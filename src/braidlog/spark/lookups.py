@@ -1,0 +1,128 @@
+"""`lookup(df, on="origin", prefix="airport:", schema=…)`: keys of the store as a dimension that is always fresh.
+
+Knows: how the values of a batch's keys are asked for and put beside its rows. Refuses to know: Mayfly's bytes, streams.
+Invariants: every row comes out once, in its order, with nulls where its key has no value; a value is at most `cache_seconds`
+older than the moment at which its row is made. A batch asks for each of its keys once, many in one piece.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from braidlog.client.errors import ClientError
+from braidlog.client.kv import commands as c
+from braidlog.client.kv.blocking import connect
+from braidlog.model.clock import Clock, SystemClock
+from braidlog.spark.options import OptionError
+from braidlog.wire.mayfly import DIALECT
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+CACHED_KEYS_MAX = 100_000
+WINDOW = 1000
+"""Commands in one piece; the answers of the piece are waited for before the next is sent."""
+
+
+def lookup(
+    df: "DataFrame",
+    *,
+    on: str,
+    schema: str,
+    prefix: str = "",
+    servers: str = DIALECT.local_url,
+    cache_seconds: float = 1.0,
+) -> "DataFrame":
+    """The rows of `df`, a frame or a stream, with the fields of the JSON object that the store has under `prefix` + column `on`.
+
+    `schema`: the fields as Spark's DDL, such as `city STRING, lat DOUBLE`; null where there is no such key or object.
+    """
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - an extra
+
+    fields = StructType.fromDDL(schema)
+    assert isinstance(fields, StructType)
+    if on not in df.columns:
+        raise OptionError("on", on, f"there is no such column; there are {', '.join(df.columns)}")
+    if twice := [name for name in fields.names if name in df.columns]:
+        raise OptionError("schema", twice[0], "the rows have such a column already: rename one of the two")
+    found = Lookup(on, prefix, servers, cache_seconds, fields.json())
+    return df.mapInArrow(found, StructType([*df.schema.fields, *fields.fields]))
+
+
+class Lookup(msgspec.Struct, frozen=True):
+    """What tasks do; it travels to them."""
+
+    on: str
+    prefix: str
+    servers: str
+    cache_seconds: float
+    fields: str
+
+    def __call__(self, batches: "Iterable[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        cache = _cache(self.servers)
+        with connect(self.servers) as store:
+
+            def ask(keys: Sequence[bytes]) -> list[bytes | None]:
+                found: list[bytes | None] = []
+                for at in range(0, len(keys), WINDOW):
+                    for answer in store.run([c.get(key) for key in keys[at : at + WINDOW]]):
+                        if isinstance(answer, ClientError):
+                            raise answer
+                        found.append(answer)
+                return found
+
+            for batch in batches:
+                yield self.joined(batch, lambda keys: cache.values(keys, self.cache_seconds, ask))
+
+    def joined(
+        self, batch: "pa.RecordBatch", values_of: Callable[[Sequence[bytes]], Mapping[bytes, bytes | None]]
+    ) -> "pa.RecordBatch":
+        import pyarrow as pa  # noqa: PLC0415 - on executors
+        import pyarrow.compute as pc  # noqa: PLC0415
+        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+        from pyspark.sql.types import StructType  # noqa: PLC0415
+
+        from braidlog.spark.source.values import structs  # noqa: PLC0415
+
+        kind = pa.struct(list(to_arrow_schema(StructType.fromJson(msgspec.json.decode(self.fields)), timezone="UTC")))
+        names = batch.column(self.on).cast(pa.string())
+        unique = pc.unique(names).drop_null()
+        keys = [f"{self.prefix}{name}".encode() for name in unique.to_pylist()]
+        known = values_of(keys)
+        found, _ = structs(pa.array([known[key] for key in keys], pa.binary()), kind)
+        rows = found.take(pc.index_in(names, value_set=unique))
+        columns = [pc.struct_field(rows, [number]) for number in range(kind.num_fields)]
+        schema = pa.schema([*batch.schema, *kind])
+        return pa.RecordBatch.from_arrays([*batch.columns, *columns], schema=schema)
+
+
+class Cache:
+    """Values by key, each with the time until which it counts. Workers live on from task to task, and so does it."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._values: dict[bytes, tuple[float, bytes | None]] = {}
+
+    def values(
+        self, keys: Sequence[bytes], seconds: float, ask: Callable[[Sequence[bytes]], list[bytes | None]]
+    ) -> dict[bytes, bytes | None]:
+        now = self._clock.monotonic()
+        kept = {key: self._values[key][1] for key in keys if key in self._values and self._values[key][0] > now}
+        missing = [key for key in keys if key not in kept]
+        if missing:
+            # Counted from before the question: what is answered may be changed while the answer is on its way.
+            kept |= (new := dict(zip(missing, ask(missing), strict=True)))
+            if len(self._values) + len(new) > CACHED_KEYS_MAX:
+                self._values.clear()
+            self._values |= {key: (now + seconds, value) for key, value in list(new.items())[:CACHED_KEYS_MAX]}
+        return kept
+
+
+_caches: dict[tuple[int, str], Cache] = {}
+
+
+def _cache(servers: str) -> Cache:
+    return _caches.setdefault((os.getpid(), servers), Cache())

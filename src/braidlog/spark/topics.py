@@ -1,0 +1,148 @@
+"""`topic(spark, "flights")`: a part of a topic, chosen by partition, offset and time before anything is read.
+
+Knows: which options of the format `braidlog` say it. Refuses to know: servers; whatever is chosen is an option, so that it works
+where the session is: here, on a cluster, behind Spark Connect.
+Invariant: what `where` leaves out is not fetched, and a column that `columns` leaves out is not made. Spark tells a Python source
+of neither, so that `frame().where(…)` reads all of it first.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from braidlog.spark.options import OptionError
+from braidlog.spark.source.logs import open_log
+from braidlog.spark.source.options import Query
+from braidlog.wire.kafka import DIALECT
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT = "braidlog"
+LOCAL = f"127.0.0.1:{DIALECT.port}"
+
+Time = dt.datetime | int | str
+"""A moment: of `datetime` (UTC unless it says otherwise), in milliseconds since 1970, or as ISO 8601 writes it."""
+_OWN = "__"
+"""Before the names of topics that the node keeps for itself."""
+_NO_NAME = re.compile(r"[^A-Za-z0-9_]+")
+
+
+class Topic(msgspec.Struct, frozen=True):
+    """Part of a topic; every method gives another part, and nothing is read before `frame`, `stream` or `count`."""
+
+    spark: Any
+    name: str
+    options: dict[str, str]
+    partitions: frozenset[int] | None = None
+    names: tuple[str, ...] = ()
+
+    def where(
+        self,
+        *,
+        partition: int | Iterable[int] | None = None,
+        offset: int | tuple[int | None, int | None] | None = None,
+        time: tuple[Time | None, Time | None] | None = None,
+    ) -> "Topic":
+        """Only these partitions, offsets [a, b) of each, and times: from the first record at or after t1 up to the first at or
+        after t2. None is no bound; what was chosen before still holds."""
+        chosen = self.partitions
+        if partition is not None:
+            wanted = frozenset([partition] if isinstance(partition, int) else partition)
+            chosen = wanted if chosen is None else chosen & wanted
+        options = dict(self.options)
+        if offset is not None:
+            first, end = (offset, offset + 1) if isinstance(offset, int) else offset
+            _bound(options, "fromOffset", first, max)
+            _bound(options, "toOffset", end, min)
+        if time is not None:
+            first, end = (None if each is None else _ms(each) for each in time)
+            _bound(options, "startingTimestamp", first, max)
+            _bound(options, "endingTimestamp", end, min)
+            options["startingOffsetsByTimestampStrategy"] = "latest"
+        return msgspec.structs.replace(self, options=options, partitions=chosen)
+
+    def columns(self, *names: str) -> "Topic":
+        """Only these columns, in this order."""
+        return msgspec.structs.replace(self, names=names)
+
+    def frame(self) -> "DataFrame":
+        """As it is now: a frame is planned once, and what comes later is in the next one."""
+        return self._load(self.spark.read)
+
+    def stream(self) -> "DataFrame":
+        """From the first record on, unless `startingOffsets` says otherwise; bounds are for frames."""
+        given = (
+            {"startingOffsets": "earliest"} if not {"startingOffsets", "startingTimestamp"} & set(self.options) else {}
+        )
+        return self._load(self.spark.readStream, given)
+
+    def count(self) -> int:
+        """How many records there are."""
+        return self.columns("offset").frame().count()
+
+    def _load(self, reader: Any, given: Mapping[str, str] | None = None) -> "DataFrame":  # noqa: ANN401 - of a frame or a stream
+        options = {**self.options, **(given or {})}
+        if self.partitions is None:
+            options["subscribe"] = self.name
+        elif self.partitions:
+            options["assign"] = msgspec.json.encode({self.name: sorted(self.partitions)}).decode()
+        else:
+            raise OptionError("assign", None, "no partition is left: where(partition=…) was given others before")
+        if self.names:
+            reader = reader.schema(_schema(options, self.names))
+        frame: DataFrame = reader.format(FORMAT).options(**options).load()
+        return frame
+
+
+def topic(spark: "SparkSession", name: str, servers: str = LOCAL, **options: str) -> Topic:
+    """A topic of a node. `options`: those of the format `braidlog`, such as `valueFormat="string"`; `path` for a data folder."""
+    where = {} if "path" in options else {"servers": servers}
+    return Topic(spark, name, {**where, **options})
+
+
+def tables(spark: "SparkSession", servers: str = LOCAL, pattern: str = ".*", **options: str) -> dict[str, str]:
+    """Make a temporary view of each topic, so that SQL finds it by name; give the views' names and the topics they show.
+
+    What is no letter, digit or underscore is an underscore in a view's name. A view shows what a topic held when it was made.
+    """
+    where = {} if "path" in options else {"servers": servers}
+    given = Query({**where, **options, "subscribePattern": pattern}, streaming=None)
+    log = open_log(given.servers, given.path, committed_only=given.committed_only)
+    try:
+        found = sorted(name for name in log.topics(None) if given.selection.has(name) and not name.startswith(_OWN))
+    finally:
+        log.close()
+    views: dict[str, str] = {}
+    for name in found:
+        view = _NO_NAME.sub("_", name)
+        if view in views:
+            raise OptionError("pattern", pattern, f"topics {views[view]!r} and {name!r} would both be view {view}")
+        views[view] = name
+    for view, name in views.items():
+        topic(spark, name, servers, **options).frame().createOrReplaceTempView(view)
+    return views
+
+
+def _bound(options: dict[str, str], name: str, value: int | None, narrower: Any) -> None:  # noqa: ANN401 - min or max
+    if value is not None:
+        options[name] = str(narrower(value, int(options.get(name, value))))
+
+
+def _ms(time: Time) -> int:
+    if isinstance(time, int):
+        return time
+    moment = dt.datetime.fromisoformat(time) if isinstance(time, str) else time
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp() * 1000)
+
+
+def _schema(options: Mapping[str, str], names: tuple[str, ...]) -> str:
+    from braidlog.spark.source.columns import column_types  # noqa: PLC0415 - Arrow is for who reads
+
+    known = column_types(Query(options, streaming=None))
+    if strange := [name for name in names if name not in known]:
+        raise OptionError("columns", strange[0], f"there are {', '.join(known)}")
+    return ", ".join(f"`{name}` {known[name]}" for name in names)

@@ -1,0 +1,160 @@
+"""Upserts: functions for `writeStream.foreachBatch` that write the last row of each key, each batch once.
+
+    counts.writeStream.outputMode("update").foreachBatch(upsert.delta(path, key="user")).option("checkpointLocation", …).start()
+
+Knows: which row of a batch is a key's last, and which sink takes it. Refuses to know: how a sink writes.
+Invariant: a batch that Spark does again changes nothing more: topics and tables know it by (sink, batch), where the sink is the
+query's id, which lives in its checkpoint; a key that is set again to the same value is what it was.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from braidlog.spark.options import OptionError
+from braidlog.wire.kafka import DIALECT as KAFKA
+from braidlog.wire.mayfly import DIALECT as MAYFLY
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from braidlog.spark.lake.contract import Table
+
+Write = Callable[["DataFrame", int], None]
+"""What `foreachBatch` calls: with the rows of a batch and its number."""
+Key = str | Sequence[str]
+
+_QUERY_ID = "sql.streaming.queryId"
+_BETWEEN = "/"
+"""Between the parts of a key of several columns."""
+
+
+def topic(
+    name: str,
+    *,
+    key: Key,
+    order: str | None = None,
+    servers: str = f"127.0.0.1:{KAFKA.port}",
+    sink: str | None = None,
+    **options: str,
+) -> Write:
+    """Records of a topic: the key as text, the other columns as a JSON object. A compacted topic is then a table.
+
+    `order`: of rows with one key in a batch, the one with the greatest is written; without it, all are. `options`: those of the
+    format `braidlog`, such as `createTopic="3"`.
+    """
+
+    def write(batch: "DataFrame", number: int) -> None:
+        from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+        rows = _last(batch, key, order)
+        values = [column for column in rows.columns if column not in _names(key)]
+        records = rows.select(_text(key).alias("key"), f.to_json(f.struct(*values)).alias("value"))
+        given = {"servers": servers, "topic": name, "sinkId": _sink(batch, sink), "batchId": str(number), **options}
+        records.write.format("braidlog").options(**given).mode("append").save()
+
+    return write
+
+
+def kv(
+    *, key: Key, prefix: str = "", order: str | None = None, servers: str = MAYFLY.local_url, **options: str
+) -> Write:
+    """Keys of the store: `prefix` and the key as text, the other columns as a JSON object. Setting a key twice to the same is
+    setting it once, so that no batch needs to be known again."""
+
+    def write(batch: "DataFrame", number: int) -> None:  # noqa: ARG001 - as Spark calls it
+        from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+        rows = _last(batch, key, order)
+        values = [column for column in rows.columns if column not in _names(key)]
+        keys = f.concat(f.lit(prefix), _text(key)).alias("key")
+        pairs = rows.select(keys, f.to_json(f.struct(*values)).alias("value")).repartition("key")
+        pairs.write.format("braidlog-kv").options(servers=servers, **options).mode("append").save()
+
+    return write
+
+
+def delta(
+    path: str, *, key: Key, order: str | None = None, sink: str | None = None, add_columns: bool = False
+) -> Write:
+    """Rows of a Delta table: those whose key is there are replaced, the others added, in one commit."""
+    from braidlog.spark.lake.tables import open_table  # noqa: PLC0415 - the tables' libraries are an extra
+
+    return _table(lambda: open_table("delta", path), key, order, sink, add_columns=add_columns)
+
+
+def iceberg(
+    path: str | None = None,
+    *,
+    key: Key,
+    order: str | None = None,
+    sink: str | None = None,
+    name: str | None = None,
+    catalog: dict[str, str] | None = None,
+    add_columns: bool = False,
+) -> Write:
+    """The same for an Iceberg table: of a catalog, or in a path of its own."""
+    from braidlog.spark.lake.tables import open_table  # noqa: PLC0415 - the tables' libraries are an extra
+
+    opened = partial(open_table, "iceberg", path, name=name, catalog=catalog)
+    return _table(opened, key, order, sink, add_columns=add_columns)
+
+
+def _table(opened: "Callable[[], Table]", key: Key, order: str | None, sink: str | None, *, add_columns: bool) -> Write:
+    opened()  # what is wrong with the place is said now, not in the first batch
+
+    def write(batch: "DataFrame", number: int) -> None:
+        from braidlog.spark.lake.upserting import upsert_rows  # noqa: PLC0415 - as above
+
+        # On the driver, where one commit is made of it: a micro-batch is as large as its source's limit says.
+        rows = _last(batch, key, order).toArrow()
+        upsert_rows(opened(), rows, _names(key), _sink(batch, sink), number, merge_schema=add_columns)
+
+    return write
+
+
+def _names(key: Key) -> list[str]:
+    return [key] if isinstance(key, str) else list(key)
+
+
+def _text(key: Key) -> "Column":
+    """The key as text. Of several columns, `/` is between their values and escaped in them: ("a/b", "c") is not ("a", "b/c")."""
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+    parts = [f.col(name).cast("string") for name in _names(key)]
+    if len(parts) > 1:
+        for escaped in ("%", _BETWEEN):
+            parts = [f.replace(part, f.lit(escaped), f.lit(f"%{ord(escaped):02X}")) for part in parts]
+    # Null if one of them is.
+    text = f.concat(*[piece for part in parts for piece in (f.lit(_BETWEEN), part)][1:])
+    return f.coalesce(text, f.raise_error(f.lit(f"key {', '.join(_names(key))} is null in a row: leave such rows out")))
+
+
+def _last(batch: "DataFrame", key: Key, order: str | None) -> "DataFrame":
+    """The row of each key with the greatest `order`."""
+    names = _names(key)
+    if missing := [name for name in [*names, *([order] if order else [])] if name not in batch.columns]:
+        raise OptionError("key", missing[0], f"the batch has no such column; it has {', '.join(batch.columns)}")
+    if order is None:
+        return batch
+    from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
+
+    row = f.max_by(f.struct(*batch.columns), f.col(order)).alias("row")
+    return batch.groupBy(*names).agg(row).select("row.*")
+
+
+def _sink(batch: "DataFrame", named: str | None) -> str:
+    """The query's id unless another name was given: it is the checkpoint's, and a new checkpoint is a new sink."""
+    if named is not None:
+        return named
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+
+    try:
+        found = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    except PySparkException:  # behind Spark Connect nobody tells it
+        found = None
+    if not found:
+        raise OptionError(
+            "sink", None, "which query this is, Spark does not tell here: name it, anew for each checkpoint"
+        )
+    return str(found)
