@@ -46,6 +46,21 @@ def test_a_rule_is_added_holds_and_is_taken_back(braid: Braid, folder: Path) -> 
     assert "not allowed" in braid.fails(3, *reset)
 
 
+def test_acl_is_another_word_for_it(braid: Braid, folder: Path) -> None:
+    root = as_(folder, "root")
+    place = ("read", "--group", "acls-*")
+    assert braid.ok("acl", "allow", "ann", *place, *root) == "added ann may read group acls-*\n"
+    assert braid.ok("acl", "deny", "bob", *place, *root) == "added bob may not read group acls-*\n"
+    told = braid.json("acl", "list", *root, schema="rule-list")
+    assert told == braid.json("rule", "list", *root, schema="rule-list")
+    added = [(row["principal"], row["deny"]) for row in told if row["name"] == "acls-*"]
+    assert added == [("ann", False), ("bob", True)]
+    assert "no such rule was added" in braid.fails(1, "acl", "remove", "bob", *place, *root)
+    assert braid.ok("acl", "remove", "bob", *place, "--deny", *root) == "deleted bob may not read group acls-*\n"
+    assert braid.ok("acl", "remove", "ann", *place, *root) == "deleted ann may read group acls-*\n"
+    assert not [row for row in braid.json("acl", "list", *root, schema="rule-list") if row["name"] == "acls-*"]
+
+
 def test_who_may_not(braid: Braid, folder: Path) -> None:
     for command in (["list"], ["add", "bob", "cluster"], ["delete", "bob", "read", "--topic", "open*"]):
         assert "not allowed" in braid.fails(3, "rule", *command, *as_(folder, "bob"))

@@ -19,14 +19,16 @@ OPERATIONS = ("describe", "read", "write", "create", "delete", "alter", "cluster
 RESOURCES = ("topic", "group", "transactional_id", "key")
 
 
-def _naming(command: Callable[..., None]) -> Callable[..., None]:
+DENY = click.option("--deny", is_flag=True, help="The rule denies: it wins over those that allow.")
+
+
+def naming(command: Callable[..., None]) -> Callable[..., None]:
     """PRINCIPAL OPERATION... and what they are about."""
     for resource in reversed(RESOURCES):
         option = "--" + resource.replace("_", "-")
         command = click.option(
             option, resource, metavar="NAME", help=f"A {resource.replace('_', ' ')}, PREFIX*, or *."
         )(command)
-    command = click.option("--deny", is_flag=True, help="The rule denies: it wins over those that allow.")(command)
     command = click.argument("operations", nargs=-1, required=True, type=click.Choice(OPERATIONS))(command)
     return click.argument("who", metavar="PRINCIPAL")(command)
 
@@ -55,20 +57,30 @@ def list_(client: Client, *, output: str) -> None:
 
 
 @click.command(epilog="Example: braid rule add billing read --topic orders --group 'billing-*'")
-@_naming
+@naming
+@DENY
 @with_client
 def add(client: Client, who: str, operations: tuple[str, ...], *, deny: bool, **named: str | None) -> None:
     """Let PRINCIPAL (`*` is everybody) do each OPERATION with what is named, from now on; or deny it."""
+    add_rules(client, who, operations, deny=deny, **named)
+
+
+def add_rules(client: Client, who: str, operations: tuple[str, ...], *, deny: bool, **named: str | None) -> None:
     for rule in _rules(who, operations, deny=deny, **named):
         client.admin.add_rule(rule)
         click.echo(f"added {_shown(rule)}")
 
 
 @click.command(epilog="Example: braid rule delete billing read --group 'billing-*'")
-@_naming
+@naming
+@DENY
 @with_client
 def delete(client: Client, who: str, operations: tuple[str, ...], *, deny: bool, **named: str | None) -> None:
     """Take back rules that were added, named in the same words."""
+    delete_rules(client, who, operations, deny=deny, **named)
+
+
+def delete_rules(client: Client, who: str, operations: tuple[str, ...], *, deny: bool, **named: str | None) -> None:
     missing = []
     for rule in _rules(who, operations, deny=deny, **named):
         if client.admin.delete_rule(rule):

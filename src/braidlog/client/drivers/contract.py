@@ -20,6 +20,9 @@ from braidlog.client.drivers.cluster import (
     PartitionOutcome,
     Place,
 )
+from braidlog.client.drivers.quotas import Quota
+from braidlog.client.drivers.transactions import ListedTransaction, TransactionInfo
+from braidlog.client.drivers.users import UserCredential
 from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.record import Header, NewRecord
 
@@ -80,6 +83,9 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """A topic's settings are told and changed, and partitions are added to it."""
     trims: Annotated[bool, "deleting the oldest records"] = False
     rules: Annotated[bool, "reading and changing rules"] = False
+    users: Annotated[bool, "reading and changing users with passwords"] = False
+    quotas: Annotated[bool, "reading and changing quotas"] = False
+    transactions: Annotated[bool, "listing and aborting transactions"] = False
     cluster: Annotated[bool, "telling of the nodes of a cluster"] = False
 
 
@@ -361,6 +367,43 @@ class Driver(ABC):
     async def delete_rule(self, rule: AccessRule) -> int:  # noqa: ARG002 - a port's signature
         """How many there were: rules of the server's own settings are not among them."""
         raise self.missing("rules")
+
+    # -- users -----------------------------------------------------------------------------------------------
+
+    async def list_users(self, user: str | None = None) -> list[UserCredential]:  # noqa: ARG002 - a port's signature
+        """Of one user, which may have none; of all if None."""
+        raise self.missing("users")
+
+    async def set_password(self, user: str, password: str, mechanisms: Sequence[str], iterations: int) -> None:  # noqa: ARG002
+        raise self.missing("users")
+
+    async def delete_user(self, user: str) -> None:  # noqa: ARG002 - a port's signature
+        raise self.missing("users")
+
+    # -- quotas ----------------------------------------------------------------------------------------------
+
+    async def list_quotas(self) -> list[Quota]:
+        raise self.missing("quotas")
+
+    async def set_quota(self, quota: Quota) -> None:  # noqa: ARG002 - a port's signature
+        """Rates that are None stay as they are."""
+        raise self.missing("quotas")
+
+    async def remove_quota(self, quota: Quota) -> None:  # noqa: ARG002 - a port's signature
+        """Every rate of whose it is."""
+        raise self.missing("quotas")
+
+    # -- transactions ----------------------------------------------------------------------------------------
+
+    async def list_transactions(self, *, open_only: bool) -> list[ListedTransaction]:  # noqa: ARG002 - a port's signature
+        raise self.missing("transactions")
+
+    async def describe_transaction(self, name: str) -> TransactionInfo:  # noqa: ARG002 - a port's signature
+        raise self.missing("transactions")
+
+    async def abort_transaction(self, info: TransactionInfo) -> None:  # noqa: ARG002 - a port's signature
+        """That one, and none that its producer began later."""
+        raise self.missing("transactions")
 
     # -- nodes -----------------------------------------------------------------------------------------------
 

@@ -244,7 +244,7 @@ class Endpoint(msgspec.Struct, frozen=True):
                     await self.greet(link)
         except (OSError, TimeoutError) as error:
             link.abort("it could not be reached")
-            said = str(error) or f"no connection in {self.connect_timeout:g} s"
+            said = str(error) or _unsaid(error, self.connect_timeout, tls=self.tls is not None)
             raise ConnectError(f"{show_address(address)} cannot be reached: {said}") from error
         except NoAnswerError as error:
             raise ConnectError(f"{show_address(address)} did not answer the greeting: {error}") from error
@@ -252,6 +252,13 @@ class Endpoint(msgspec.Struct, frozen=True):
             link.abort("the greeting failed")
             raise
         return link
+
+
+def _unsaid(error: Exception, seconds: float, *, tls: bool) -> str:
+    """What an error means that has no words of its own."""
+    if isinstance(error, TimeoutError):
+        return f"no connection in {seconds:g} s"
+    return "the connection was closed" + (" while TLS was agreed on; does the port speak TLS?" if tls else "")
 
 
 class Links:

@@ -12,6 +12,9 @@ import msgspec
 
 from braidlog.client.drivers.cluster import ClusterEvent, ClusterInfo, PartitionMove, PartitionOutcome, Place
 from braidlog.client.drivers.contract import AccessRule, Commits, Driver, GroupInfo, Setting, Span
+from braidlog.client.drivers.quotas import Quota
+from braidlog.client.drivers.transactions import ListedTransaction, TransactionInfo
+from braidlog.client.drivers.users import ITERATIONS_MIN, MECHANISMS, UserCredential
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import NoAnswerError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.lag import lag_of
@@ -128,6 +131,46 @@ class Admin:
     async def delete_rule(self, rule: AccessRule) -> bool:
         """Whether it was there. A rule of the server's settings is not: it is changed there."""
         return await self._ask(lambda: self._driver.delete_rule(rule)) > 0
+
+    async def list_users(self, user: str | None = None) -> list[UserCredential]:
+        """How each user can prove who it is; of one user, none if it is not there. Those of the server's settings too."""
+        return await self._ask(lambda: self._driver.list_users(user))
+
+    async def set_password(
+        self, user: str, password: str, mechanisms: Sequence[str] = MECHANISMS, iterations: int = ITERATIONS_MIN
+    ) -> None:
+        """Make a user, or give it another password. It holds at once; the server is not told the password."""
+        self._driver.require("users")
+        await self._ask(lambda: self._driver.set_password(user, password, mechanisms, iterations))
+
+    async def delete_user(self, user: str) -> None:
+        """What it may do stays in the rules."""
+        await self._change(lambda: self._driver.delete_user(user), Refusal.INVALID)
+
+    async def list_quotas(self) -> list[Quota]:
+        """Those of the server's settings too."""
+        return await self._ask(self._driver.list_quotas)
+
+    async def set_quota(self, quota: Quota) -> None:
+        """Its rates hold at once, and go before the server's settings; those that are None stay as they are."""
+        await self._ask(lambda: self._driver.set_quota(quota))
+
+    async def remove_quota(
+        self, user: str | None = None, client_id: str | None = None, address: str | None = None
+    ) -> None:
+        """Every rate that was set; those of the server's settings hold again."""
+        await self._ask(lambda: self._driver.remove_quota(Quota(user, client_id, address)))
+
+    async def list_transactions(self, *, open_only: bool = False) -> list[ListedTransaction]:
+        """The last transaction of each transactional id."""
+        return await self._ask(lambda: self._driver.list_transactions(open_only=open_only))
+
+    async def describe_transaction(self, transactional_id: str) -> TransactionInfo:
+        return await self._ask(lambda: self._driver.describe_transaction(transactional_id))
+
+    async def abort_transaction(self, info: TransactionInfo) -> None:
+        """The one that was described; its producer is fenced. `RefusedError(FENCED)` if the producer has gone on since."""
+        await self._ask(lambda: self._driver.abort_transaction(info))
 
     async def describe_cluster(self) -> ClusterInfo:
         """The nodes, and who holds which partition."""

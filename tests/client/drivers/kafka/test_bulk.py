@@ -44,8 +44,10 @@ def test_ends_and_times_of_many_partitions(url: str) -> None:
         await write(url, "bulk-ends", 2, [NewRecord(b"c", timestamp_ms=15)])
         reader = bulk(url)
         places = [("bulk-ends", at) for at in range(3)]
-        assert (await reader.partitions(None))["bulk-ends"] == 3
-        assert await reader.partitions(["bulk-ends", "bulk-none"]) == {"bulk-ends": 3}
+        assert (await reader.topics(None))["bulk-ends"][0] == 3
+        found = await reader.topics(["bulk-ends", "bulk-none"])
+        assert {name: partitions for name, (partitions, _) in found.items()} == {"bulk-ends": 3}
+        assert found["bulk-ends"][1] != bytes(16), "a topic has an id"
         assert list((await reader.offsets(dict.fromkeys(places, EARLIEST))).values()) == [0, 0, 0]
         assert await reader.offsets(dict.fromkeys(places, LATEST)) == dict(zip(places, (2, 0, 1), strict=True))
         assert await reader.offsets(dict.fromkeys(places, 15)) == dict(zip(places, (1, None, 0), strict=True))

@@ -50,13 +50,14 @@ class BulkReader:
     def __init__(self, driver: KafkaDriver) -> None:
         self.driver = driver
 
-    async def partitions(self, topics: Collection[str] | None) -> dict[str, int]:
-        """How many partitions each of these has, of all that are not the server's own if None; one not there is left out."""
+    async def topics(self, topics: Collection[str] | None) -> dict[str, tuple[int, bytes]]:
+        """How many partitions each of these has and its id, of all that are not the server's own if None; one not there is
+        left out."""
         told = await self.driver.metadata(None if topics is None else list(topics))
         found = {}
         for each in told.topics:
             if not each.error_code and each.name and not (topics is None and each.is_internal):
-                found[each.name] = len(each.partitions)
+                found[each.name] = len(each.partitions), each.topic_id
             elif each.error_code and topics is not None:
                 error = self.driver.refuse(each.error_code, about=f"topic {each.name!r}")
                 if error.reason is not Refusal.TOPIC_NOT_FOUND:

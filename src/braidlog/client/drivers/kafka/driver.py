@@ -1,7 +1,8 @@
 """The kafka driver: whole record batches, producers that are recognised, groups, offsets by time.
 
 Knows: which of Kafka's messages answers which question of the port. Refuses to know: who is to be asked (`routing.py`), members
-(`groups.py`), settings (`settings.py`), rules of access (`access.py`), batches (`records.py`), what a code means (`rules.py`).
+(`groups.py`), settings (`settings.py`), rules of access (`access.py`), users (`users.py`), quotas (`quotas.py`), transactions
+(`transactions.py`), batches (`records.py`), what a code means (`rules.py`).
 Invariant: a batch that is sent again is the very same batch under the same numbers, one on its way for each partition.
 
 | URL option | what |
@@ -33,8 +34,11 @@ from braidlog.client.drivers.kafka import records as r
 from braidlog.client.drivers.kafka.access import AccessDriver
 from braidlog.client.drivers.kafka.cluster import ClusterDriver
 from braidlog.client.drivers.kafka.groups import GroupDriver
+from braidlog.client.drivers.kafka.quotas import QuotasDriver
 from braidlog.client.drivers.kafka.routing import INT_MAX, only, settings_of
 from braidlog.client.drivers.kafka.settings import SettingsDriver
+from braidlog.client.drivers.kafka.transactions import TransactionsDriver
+from braidlog.client.drivers.kafka.users import UsersDriver
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, fetch_channel
 from braidlog.client.engine.retry import Backoff, Policy
 from braidlog.client.errors import Address, ClientError, ConnectError, NoAnswerError, RecordError, Refusal, RefusedError
@@ -63,7 +67,9 @@ _BATCH_BYTES_MAX = 8 * 1024 * 1024
 _RECORDS_MAX = 1_000_000
 
 
-class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver, ClusterDriver):
+class KafkaDriver(
+    GroupDriver, SettingsDriver, AccessDriver, UsersDriver, QuotasDriver, TransactionsDriver, ClusterDriver
+):
     capabilities = Capabilities(
         keys=True,
         null_values=True,
@@ -80,6 +86,9 @@ class KafkaDriver(GroupDriver, SettingsDriver, AccessDriver, ClusterDriver):
         settings=True,
         trims=True,
         rules=True,
+        users=True,
+        quotas=True,
+        transactions=True,
         cluster=True,
     )
 

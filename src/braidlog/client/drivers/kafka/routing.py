@@ -18,7 +18,7 @@ from braidlog.client.drivers.kafka.wire import KafkaWire
 from braidlog.client.drivers.link import Link
 from braidlog.client.drivers.routed import CONTROL, RoutedDriver
 from braidlog.client.engine.retry import Policy
-from braidlog.client.errors import Address, NoAnswerError, Refusal, RefusedError
+from braidlog.client.errors import Address, NoAnswerError, Refusal, RefusedError, UnsupportedError
 from braidlog.client.schemes import Target
 from braidlog.codec.compression import Compression
 from braidlog.wire.kafka.apis import OWN_CLIENT
@@ -187,8 +187,14 @@ class Router(RoutedDriver):
         return found
 
     async def all_brokers(self) -> list[Address]:
-        await self.metadata([])
-        return list(self._brokers.values())
+        """Those that live; Metadata may name one that died a moment ago."""
+        try:
+            told: c.DescribeClusterResponse = await self.ask(c.DescribeClusterRequest())
+        except UnsupportedError:  # of a server before Kafka 2.8
+            await self.metadata([])
+            return list(self._brokers.values())
+        self.check_code(told.error_code, told.error_message)
+        return [(each.host, each.port) for each in told.brokers]
 
     # -- asking ------------------------------------------------------------------------------------------------
 

@@ -16,11 +16,11 @@ import re
 from collections.abc import Generator
 from typing import Final
 
+from braidlog.client.drivers.users import ITERATIONS_MAX, ITERATIONS_MIN
+
 PLAIN: Final = "PLAIN"
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 MECHANISMS: Final = (PLAIN, *HASHES)
-ITERATIONS_MIN, ITERATIONS_MAX = 4096, 1_000_000
-"""Fewer would give the password away to who listens; more is a server that keeps us busy."""
 
 _FIRST = re.compile(r"r=([\x21-\x2b\x2d-\x7e]+),s=([A-Za-z0-9+/=]+),i=([0-9]{1,9})(?:,.*)?")
 

@@ -1,0 +1,82 @@
+"""`braid quota list`, `set`, `remove`.
+
+Knows: how quotas look and are typed. Refuses to know: how anybody is slowed down.
+"""
+
+from collections.abc import Callable
+
+import click
+
+from braidlog.cli import NO, end
+from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.output import OUTPUT, hint, print_rows
+from braidlog.client.blocking import Client
+from braidlog.client.drivers.quotas import Quota
+
+HEAD = ["USER", "CLIENT-ID", "ADDRESS", "APPEND-BYTES", "FETCH-BYTES", "REQUEST-PERCENT", "CONNECTIONS"]
+_PER_SECOND = click.IntRange(1)
+
+
+def _whose(command: Callable[..., None]) -> Callable[..., None]:
+    for option, help_ in (
+        ("--address", "An address; `*`: every one without its own. Not with the others."),
+        ("--client-id", "What a program calls itself; `*`: every one without its own."),
+        ("--user", "A principal; `*`: every one without its own. With --client-id: that program of this user."),
+    ):
+        command = click.option(option, metavar="NAME", help=help_)(command)
+    return command
+
+
+def _check_whose(quota: Quota) -> None:
+    if quota.whose == (None, None, None):
+        raise click.UsageError("nobody named: pass --user, --client-id or --address")
+    if quota.address is not None and (quota.user, quota.client_id) != (None, None):
+        raise click.UsageError("--address stands alone: an address is no user's and no program's")
+
+
+def _shown(quota: Quota) -> str:
+    named = zip(("user", "client id", "address"), quota.whose, strict=True)
+    return ", ".join(f"{kind} {name}" for kind, name in named if name is not None)
+
+
+@click.command("list", epilog="Example: braid quota list -o json")
+@OUTPUT
+@with_client
+def list_(client: Client, output: str) -> None:
+    """All quotas, those of the node's settings too. Bytes and connections are those of a second."""
+    empty = "There are no quotas: nobody is limited.", "braid quota set --user NAME --append-bytes 1000000"
+    print_rows(client.admin.list_quotas(), output, HEAD, empty)
+
+
+@click.command("set", epilog="Example: braid quota set --user bulk --append-bytes 1000000 --request-percent 20")
+@_whose
+@click.option("--append-bytes", "append_bytes_per_second", type=_PER_SECOND, help="Written in a second.")
+@click.option("--fetch-bytes", "fetch_bytes_per_second", type=_PER_SECOND, help="Read in a second.")
+@click.option("--request-percent", type=click.FloatRange(0.1, 100), help="Of the time of the node's loop.")
+@click.option("--connections", "connections_per_second", type=_PER_SECOND, help="Opened in a second, by an address.")
+@with_client
+def set_(client: Client, **fields: str | float | None) -> None:
+    """Limit somebody from now on. What is not named stays as it is."""
+    quota = Quota(**fields)  # type: ignore[arg-type]  # click has looked at each
+    _check_whose(quota)
+    if quota == Quota(*quota.whose):
+        raise click.UsageError("nothing to set: pass --append-bytes, --fetch-bytes, --request-percent or --connections")
+    client.admin.set_quota(quota)
+    click.echo(f"set the quota of {_shown(quota)}")
+    hint("braid quota list")
+
+
+@click.command(epilog="Example: braid quota remove --user bulk")
+@_whose
+@with_client
+def remove(client: Client, user: str | None, client_id: str | None, address: str | None) -> None:
+    """Take back every rate that was set. Those of the node's settings hold again, and are changed there."""
+    quota = Quota(user, client_id, address)
+    _check_whose(quota)
+    before = client.admin.list_quotas()
+    if quota.whose not in [each.whose for each in before]:
+        end(NO, f"{_shown(quota)} has no quota; `braid quota list` shows who has")
+    client.admin.remove_quota(user, client_id, address)
+    if client.admin.list_quotas() == before:
+        end(NO, f"the quota of {_shown(quota)} stands in the node's settings, and is changed there")
+    click.echo(f"removed the quota of {_shown(quota)}")

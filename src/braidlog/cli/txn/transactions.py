@@ -1,0 +1,62 @@
+"""`braid txn list`, `describe`, `abort`.
+
+Knows: how transactions look, what must be asked twice. Refuses to know: how one is ended.
+"""
+
+import click
+from msgspec.structs import astuple
+
+from braidlog.cli import NO, end
+from braidlog.cli.terminal.arguments import YES, confirm
+from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, moment, plural, print_json, print_listing, print_table
+from braidlog.client.blocking import Client
+from braidlog.client.drivers.transactions import OPEN
+
+NAME = click.argument("name", metavar="ID")
+
+
+@click.command("list", epilog="Example: braid txn list --open")
+@click.option("--open", "open_only", is_flag=True, help="Only those that are open.")
+@LISTING
+@with_client
+def list_(client: Client, output: str, *, open_only: bool) -> None:
+    """The transactional ids of all nodes, and how the last transaction of each stands."""
+    found = {each.transactional_id: each for each in client.admin.list_transactions(open_only=open_only)}
+    empty = ("No transaction is open." if open_only else "There are no transactions.",)
+    head = ["TRANSACTIONAL-ID", "STATE", "PRODUCER-ID"]
+    print_listing(list(found), output, lambda name: found[name], head, empty, "braid txn describe")
+
+
+@click.command(epilog="Example: braid txn describe billing-1 -o json")
+@NAME
+@OUTPUT
+@with_client
+def describe(client: Client, name: str, output: str) -> None:
+    """The last transaction of the transactional id ID: its state, its producer, since when, and the partitions it writes to."""
+    found = client.admin.describe_transaction(name)
+    if output == "json":
+        print_json(found)
+        return
+    began = "" if found.started_ms is None else f", began {moment(found.started_ms)}"
+    click.echo(f"{name}: {found.state}{began}, times out after {found.timeout_ms} ms")
+    click.echo(f"  producer {found.producer_id}, epoch {found.producer_epoch}")
+    if found.partitions:
+        print_table(["TOPIC", "PARTITION"], map(astuple, found.partitions), indent="  ")
+    if found.state == OPEN:
+        hint(f"braid txn abort {name}")
+
+
+@click.command(epilog="Example: braid txn abort billing-1 --yes")
+@NAME
+@YES
+@with_client
+def abort(client: Client, name: str, *, yes: bool) -> None:
+    """Abort what the transactional id ID has open: its records and offsets never were. The producer that has it open is fenced;
+    if it lives it has to start again."""
+    found = client.admin.describe_transaction(name)
+    if found.state != OPEN:
+        end(NO, f"{name} has no open transaction, its state is {found.state}")
+    confirm(f"Abort the transaction of {name} in {plural(len(found.partitions), 'partition')}?", yes=yes)
+    client.admin.abort_transaction(found)
+    click.echo(f"aborted the transaction of {name}")
