@@ -15,7 +15,7 @@ from tests.sampling import FULL
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.access.rule import Kind, Operation
 from braidlog.broker.coordinator import KINDS, Coordinator
-from braidlog.broker.journal_to_shards import NAME_AT, STAYING, read_shards
+from braidlog.broker.journal_to_shards import NAME_AT, read_shards
 from braidlog.broker.services import Services, open_services
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.moving import is_moving, move_into_etcd
@@ -28,7 +28,7 @@ from braidlog.coordinator.groups.messages import Joining
 from braidlog.coordinator.markers import Failures
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.shards import SHARDS, STATE_TOPIC, place_of
-from braidlog.coordinator.streams import Snapshot
+from braidlog.coordinator.snapshots import Snapshot
 from braidlog.coordinator.transaction import Producing, Transaction, TxnState
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
@@ -213,7 +213,7 @@ def ended(facts: Facts) -> Facts:
     return {**facts, **offsets, "pending of consumer": set()}
 
 
-def check(services: Services, before: Facts, label: str = "") -> None:
+def check(world: ManualWorld, services: Services, before: Facts, label: str = "") -> None:
     """That everything is as it was on the node that was alone, and what was decided is done."""
     coordinators = {name: services.coordinators.of(name) for name in NAMES}
     assert {each.number for each in coordinators.values()} == set(map(place_of, NAMES)), label
@@ -225,7 +225,7 @@ def check(services: Services, before: Facts, label: str = "") -> None:
     for name in ("decided", "old"):
         assert coordinators[name].transactions.find(name).state is TxnState.COMMITTED, label
     assert not any(each.offsets.has_group("gone") for each in services.coordinators.here()), label
-    snapshot = services.streams.snapshot("a", b"k")
+    snapshot = world.run(services.streams.snapshot("a", b"k"))
     assert snapshot is not None, label
     assert snapshot.payload == b"kept", label
 
@@ -239,7 +239,7 @@ def facts_before(node: Node) -> Facts:
 
 
 def test_every_kind_of_entry_has_its_place() -> None:
-    assert NAME_AT.keys() | STAYING == KINDS.keys()
+    assert {*NAME_AT, "snapshot"} == KINDS.keys()
 
 
 def test_everything_is_answered_as_before() -> None:
@@ -248,7 +248,7 @@ def test_everything_is_answered_as_before() -> None:
     etcd = ModelEtcd(moved.world)
     moved.move(etcd)
     services = moved.started(etcd)
-    check(services, facts_before(node))
+    check(moved.world, services, facts_before(node))
     topic = services.hosting.topics[STATE_TOPIC]
     assert (topic.holder, topic.partitions) == ("0", SHARDS)
     values = moved.world.run(services.fetch.records("a", 0, 0, bytes_max=1 << 20, committed_only=False)).records
@@ -308,7 +308,7 @@ def test_whatever_the_disk_kept_the_next_try_brings_everything() -> None:
             label += f"{stop_at} {kept}; "
         if stopped.position is None or is_moving(stopped.position):
             stopped.move(etcd)
-        check(stopped.started(etcd), before, label)
+        check(stopped.world, stopped.started(etcd), before, label)
         tried += 1
     assert tried > 20
 

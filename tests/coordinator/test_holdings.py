@@ -10,7 +10,8 @@ from braidlog.codec.records import encode_batch
 from braidlog.coordinator.groups.messages import Joining, MemberIdRequired
 from braidlog.coordinator.holdings import NODE, Holdings, StateKind, StateLimits
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.streams import VERSION_HEADER, Snapshot
+from braidlog.coordinator.snapshots import Snapshot
+from braidlog.coordinator.streams import VERSION_HEADER
 from braidlog.coordinator.transaction import Producing
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.stages import stage_name

@@ -48,6 +48,23 @@ class Group:
         return Group(self.node.restarted())
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_topic_that_was_made_anew_does_not_get_what_is_pending_of_the_one_before(restart: bool) -> None:
+    group = Group()
+    group.node.create("b", 1)
+    group.stage(5)
+    staged = group.pending.stage("g", Producing("t", PRODUCER, 0), [Commit("b", 0, 9)], guard=lambda: None)
+    assert group.node.run(staged) == 2
+    group.node.run(group.node.services.topics.delete("a"))
+    group.node.create("a", 2)
+    group = group.restarted() if restart else group
+    group.end(1)
+    assert group.committed() is None
+    kept = group.node.services.offsets.committed("g", "b", 0)
+    assert kept is not None
+    assert kept.offset == 9
+
+
 @pytest.mark.parametrize("commit", [True, False])
 def test_what_is_pending_counts_or_goes_with_the_end(commit: bool) -> None:
     group = Group()

@@ -178,13 +178,16 @@ def test_what_was_read_in_an_earlier_epoch_is_thrown_away() -> None:
     assert node.discarded == ["3 in 1"]
 
 
-def test_a_shard_is_read_again_until_enough_replicas_are_there() -> None:
+def test_a_shard_is_read_again_until_enough_replicas_are_there(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     node = Node()
     log = Log(node.world, 1)
     log.refuses = BrokerError(Reason.UNAVAILABLE, "too few")
     node.shards.lead(3, log)
     node.world.settle()
+    node.world.advance(60_000)
     assert node.reason() is Reason.COORDINATOR_LOADING
+    assert caplog.text.count("is not read yet: too few") == 1, "it may be so for hours"
     log.refuses = None
     node.world.advance(100)
     log.commit()

@@ -1,7 +1,7 @@
 """Transactions: all or nothing after any crash, fencing, timeouts, retries."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 from unittest.mock import Mock
@@ -11,12 +11,13 @@ import pytest
 from tests.broker.node import Node, batch_of
 from tests.sampling import FULL
 
+from braidlog.codec.batch import read_header
 from braidlog.coordinator.holdings import StateLimits
 from braidlog.coordinator.journal import Journal
-from braidlog.coordinator.markers import End
+from braidlog.coordinator.markers import End, Failures
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.transaction import Producing, Transaction, TxnState
-from braidlog.coordinator.transactions import EPOCH_MAX
+from braidlog.coordinator.transaction import Producing, Transaction, TxnState, to_end
+from braidlog.coordinator.transactions import EPOCH_MAX, RESUMED_AT_ONCE
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.hosted import Role
 from braidlog.testing.faults import Crash
@@ -318,6 +319,122 @@ def test_a_transaction_in_a_topic_that_goes_ends_all_the_same(node: Node) -> Non
     assert node.services.offsets.of_group("g").keys() == {("b", 0)}
 
 
+# -- version 2: a new epoch with every end -------------------------------------------------------------------
+
+
+def produce(node: Node, txn: Transaction, value: bytes, *, sequence: int = 0, topic: str = "a") -> None:
+    """As a producer that adds no partitions."""
+    batch = batch_of(value, producer=(txn.producer_id, txn.epoch, sequence), transactional=True)
+    node.run(node.services.append.verify(topic, 0, read_header(batch), "t", adds=True))
+    node.services.append.write(topic, 0, batch)
+
+
+def commit_offset(node: Node, txn: Transaction, offset: int) -> None:
+    producing = Producing("t", txn.producer_id, txn.epoch)
+    staged = node.services.pending_commits.stage(
+        "g", producing, [Commit("a", 1, offset)], guard=lambda: None, begins=True
+    )
+    node.run(staged)
+
+
+def end_in_next_epoch(node: Node, txn: Transaction, *, commit: bool = True) -> Transaction:
+    return node.run(node.services.transactions.end("t", txn.producer_id, txn.epoch, commit=commit, bump=True))
+
+
+def test_every_end_gives_a_new_epoch_and_what_comes_late_of_the_one_before_counts_for_nothing(node: Node) -> None:
+    first = begin(node)
+    produce(node, first, b"one")
+    produce(node, first, b"two", sequence=1)
+    commit_offset(node, first, 7)
+    second = end_in_next_epoch(node, first)
+    assert (second.producer_id, second.epoch, second.state) == (first.producer_id, first.epoch + 1, TxnState.COMMITTED)
+    assert end_in_next_epoch(node, first) == second, "a retry"
+    assert reason_of(end_in_next_epoch, node, first, commit=False) is Reason.INVALID_TRANSACTION_STATE
+    assert reason_of(produce, node, first, b"late", sequence=2) is Reason.STALE_PRODUCER_EPOCH
+    assert reason_of(commit_offset, node, first, 8) is Reason.STALE_PRODUCER_EPOCH
+    assert node.services.transactions.open_names() == [], "nothing late begins a transaction"
+    assert reason_of(produce, node, second, b"gap", sequence=1) is Reason.OUT_OF_ORDER_SEQUENCE, "0 has not come yet"
+    commit_offset(node, second, 9)
+    produce(node, second, b"three")
+    assert reason_of(end_in_next_epoch, node, first) is Reason.STALE_PRODUCER_EPOCH, "it uses the next one by now"
+    third = end_in_next_epoch(node, second, commit=False)
+    for each in (node, node.restarted()):
+        assert each.values("a") == [b"one", b"two"]
+        committed = each.services.offsets.committed("g", "a", 1)
+        assert committed is not None
+        assert committed.offset == 7
+    produce(node.restarted(), third, b"four")
+
+
+def test_batches_that_wait_for_their_partition_to_be_added_keep_their_order(node: Node) -> None:
+    txn = begin(node)
+    append = node.services.append
+
+    async def one(sequence: int) -> None:
+        batch = batch_of(b"%d" % sequence, producer=(txn.producer_id, txn.epoch, sequence), transactional=True)
+        header = read_header(batch)
+        if not append.is_verified("a", 0, header, adds=True):
+            await append.verify("a", 0, header, "t", adds=True)
+        append.write("a", 0, batch)
+        if sequence == 0:
+            assert not append.is_verified("a", 0, header, adds=True), "number 1 waits still: who comes now is behind it"
+
+    with node.world.holding_syncs():
+        early = [node.spawn(one(0)), node.spawn(one(1))]
+    late = [node.spawn(one(sequence)) for sequence in (2, 3)]
+    for job in (*early, *late):
+        job.result()
+    end_in_next_epoch(node, txn)
+    assert node.values("a") == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_an_end_of_what_never_began_gives_a_new_epoch_too(node: Node, commit: bool) -> None:
+    txn = begin(node)
+    for _ in range(3):
+        before, txn = txn, end_in_next_epoch(node, txn, commit=commit)
+        assert txn.epoch == before.epoch + 1
+        assert end_in_next_epoch(node, before, commit=commit) == txn
+
+
+def test_an_end_that_cannot_be_carried_out_yet_is_the_same_when_it_is_asked_for_again(node: Node) -> None:
+    first = begin(node)
+    produce(node, first, b"x")
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
+    assert reason_of(end_in_next_epoch, node, first) is Reason.NOT_LEADER
+    assert reason_of(end_in_next_epoch, node, first, commit=False) is Reason.INVALID_TRANSACTION_STATE
+    node.run(node.services.placement.set_role("a", 0, Role.LEADER))
+    assert end_in_next_epoch(node, first).epoch == first.epoch + 1
+    assert node.values("a") == [b"x"]
+
+
+def test_a_producer_whose_epochs_are_used_goes_on_with_another_id(node: Node) -> None:
+    """Also if it does not hear of that, and asks again: for the end, or for its next epoch."""
+    txn = begin(node)
+    last = Transaction(txn.producer_id, EPOCH_MAX, 1000)
+    node.run(node.services.transactions._keep("t", last))
+    produce(node, last, b"x")
+    other = end_in_next_epoch(node, last)
+    assert (other.producer_id != last.producer_id, other.epoch) == (True, 0)
+    assert end_in_next_epoch(node, last) == other
+    assert node.values("a") == [b"x"]
+    assert reason_of(produce, node, last, b"late", sequence=1) is Reason.PRODUCER_ID_MISMATCH
+    go_on = node.services.transactions.begin_producer
+    expected = (last.producer_id, last.epoch)
+    begun = node.run(go_on("t", expected=expected))
+    assert (begun.producer_id, begun.epoch) == (other.producer_id, 1)
+    assert node.run(go_on("t", expected=expected)) == begun
+    produce(node, begun, b"y")
+
+
+def test_a_producer_that_begins_anew_is_not_ended_by_what_it_asked_before(node: Node) -> None:
+    first = begin(node)
+    produce(node, first, b"x")
+    begun = node.run(node.services.transactions.begin_producer("t", expected=(first.producer_id, first.epoch)))
+    assert reason_of(end_in_next_epoch, node, first) is Reason.STALE_PRODUCER_EPOCH
+    assert node.services.transactions.find("t").epoch == begun.epoch
+
+
 # -- as producers with an id and an epoch of their own ask ---------------------------------------------------
 
 
@@ -339,6 +456,47 @@ def test_a_producer_goes_on_to_its_own_next_epoch(node: Node) -> None:
     assert reason_of(go_on, second) is Reason.STALE_PRODUCER_EPOCH, "another one has begun meanwhile"
     stranger = Transaction(other.producer_id + 1, other.epoch, 1000)
     assert reason_of(go_on, stranger) is Reason.PRODUCER_ID_MISMATCH
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_producer_that_goes_on_is_not_fenced_by_its_own_first_try(node: Node, restart: bool) -> None:
+    """Which aborts what it left open in an epoch that nobody is told, and cannot write a marker yet."""
+    first = begin(node)
+    add(node, first, ("a", 0))
+    write(node, first, "a", b"left open")
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
+
+    def go_on(node: Node, txn: Transaction) -> Transaction:
+        expected = (txn.producer_id, txn.epoch)
+        return node.run(node.services.transactions.begin_producer("t", expected=expected))
+
+    assert reason_of(go_on, node, first) is Reason.NOT_LEADER
+    assert reason_of(go_on, node, first) is Reason.NOT_LEADER
+    node = node.restarted() if restart else node
+    node.run(node.services.placement.set_role("a", 0, Role.LEADER))
+    node.run(node.services.transactions.resume())
+    assert node.services.transactions.find("t").state is TxnState.ABORTED
+    second = go_on(node, first)
+    assert (second.state, go_on(node, first)) == (TxnState.EMPTY, second), "and a retry gets what it got"
+    add(node, second, ("a", 0))
+    assert reason_of(go_on, node, first) is Reason.STALE_PRODUCER_EPOCH, (
+        "once it uses the next epoch the last one is over"
+    )
+    end(node, second, commit=False)
+    assert reason_of(go_on, node, first) is Reason.STALE_PRODUCER_EPOCH
+
+
+def test_a_producer_that_another_replaced_meanwhile_is_fenced_after_its_own_first_try(node: Node) -> None:
+    first = begin(node)
+    add(node, first, ("a", 0))
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
+    go_on = node.services.transactions.begin_producer
+    expected = (first.producer_id, first.epoch)
+    assert reason_of(lambda: node.run(go_on("t", expected=expected))) is Reason.NOT_LEADER
+    node.run(node.services.placement.set_role("a", 0, Role.LEADER))
+    other = begin(node)
+    assert reason_of(lambda: node.run(go_on("t", expected=expected))) is Reason.STALE_PRODUCER_EPOCH
+    assert node.services.transactions.find("t").epoch == other.epoch
 
 
 def test_another_producer_id_is_told_apart_from_an_old_epoch(node: Node) -> None:
@@ -515,14 +673,38 @@ def test_one_partition_that_takes_no_marker_holds_up_its_own_transactions_only(n
     assert again.values("b") == [b"x"]
 
 
+def test_what_was_decided_is_ended_many_at_a_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one of them that cannot be ended yet holds up itself only."""
+    transactions, names = node.services.transactions, [f"t{number:03}" for number in range(RESUMED_AT_ONCE + 1)]
+    for name in names:
+        txn = begin(node, name)
+        add(node, txn, ("b", 0) if name == "t007" else ("a", 0), name=name)
+        node.run(transactions._keep(name, to_end(transactions.find(name), commit=True, bump=False)))
+    node.run(node.services.placement.set_role("b", 0, Role.FOLLOWER))
+    markers, asked = node.services.markers.write, list[int]()
+
+    async def write(ends: Sequence[End], **more: Any) -> Failures:
+        asked.append(len(ends))
+        return await markers(ends, **more)
+
+    monkeypatch.setattr(node.services.markers, "write", write)
+    assert list(node.run(transactions.resume())) == ["t007"]
+    assert asked == [RESUMED_AT_ONCE, 1]
+    assert {transactions.find(name).state for name in names if name != "t007"} == {TxnState.COMMITTED}
+    node.run(node.services.placement.set_role("b", 0, Role.LEADER))
+    assert node.run(transactions.resume()) == {}
+    assert transactions.find("t007").state is TxnState.COMMITTED
+
+
 # -- crashes -------------------------------------------------------------------------------------------------
 
 
 class Script:
     """Two transactions, one after the other; what was acknowledged is noted as it is acknowledged."""
 
-    def __init__(self, *, commit: bool) -> None:
+    def __init__(self, *, commit: bool, bump: bool = False) -> None:
         self.commit = commit
+        self.bump = bump
         self.node = Node()
         self.node.create("a", 1)
         self.node.create("b", 1)
@@ -537,10 +719,13 @@ class Script:
         write(node, first, "b", b"b0")
         stage(node, first, Commit("a", 0, 10))
         self.decided = True
-        end(node, first, commit=self.commit)
+        if self.bump:
+            first = end_in_next_epoch(node, first, commit=self.commit)
+        else:
+            end(node, first, commit=self.commit)
         self.ended = True
         add(node, first)
-        write(node, first, "a", b"left open", sequence=1)
+        write(node, first, "a", b"left open", sequence=0 if self.bump else 1)
         stage(node, first, Commit("a", 0, 20))
 
 
@@ -568,15 +753,15 @@ def check(script: Script, again: Node, where: str) -> bool:
     return counts
 
 
-@pytest.mark.parametrize("commit", [True, False])
-def test_every_crash_point_gives_all_or_nothing(commit: bool) -> None:
+@pytest.mark.parametrize(("commit", "bump"), [(True, False), (False, False), (True, True)])
+def test_every_crash_point_gives_all_or_nothing(commit: bool, bump: bool) -> None:
     rng = Random(5)
     states = outcomes = 0
     seen: set[int] = set()
     number = 0
     while True:
         number += 1
-        script = Script(commit=commit)
+        script = Script(commit=commit, bump=bump)
         script.node.disk.stop_at = len(script.node.disk.operations) + number
         try:
             script.run()

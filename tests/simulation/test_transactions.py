@@ -84,6 +84,11 @@ def test_transactions_are_whole_and_counted_once(seed: int) -> None:
     assert failure(seed) == ""
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_transactions_of_version_2_are_whole_and_counted_once(seed: int) -> None:
+    assert failure(seed, version=2) == ""
+
+
 @pytest.mark.parametrize("number", BUGS)
 def test_a_planted_bug_shows_itself(number: int, monkeypatch: Patch) -> None:
     plant, seed = BUGS[number]

@@ -13,6 +13,7 @@ from tests.broker.node import batch_of
 from tests.model.manual_world import ManualWorld
 
 from braidlog.cluster.topic import Topic
+from braidlog.codec.batch import read_header
 from braidlog.codec.records import decode_batch
 from braidlog.codec.section import Row
 from braidlog.coordinator.holdings import Holdings
@@ -29,7 +30,7 @@ from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.producer_limit import ProducerLimit
-from braidlog.partition.verification import Verified
+from braidlog.partition.verification import Question, Verified
 from braidlog.replication import messages as m
 from braidlog.replication.assignment import Assignment
 from braidlog.storage.folder import DataFolder
@@ -118,7 +119,7 @@ class Coordinator:
         load_tables(journal, list(tables.values()), lambda key: None)
         holdings = Holdings()
         self.offsets = Offsets(tables["offset"], universe.hosting, universe.world, holdings, lambda _: TOPIC_ID)
-        self.pending = PendingCommits(tables["pending-commit"], self.offsets, universe.ask_group, holdings)
+        self.pending = PendingCommits(tables["pending-commit"], self.offsets, universe.ask, holdings)
         self.transactions = Transactions(
             tables["transaction"], universe.ids, universe.hosting, self.offsets, universe.world, holdings, universe
         )
@@ -155,8 +156,10 @@ class Universe:
     number = 1
     incarnation = 1
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, version: int = 1) -> None:
+        """`version`: of the producers' transactions (KIP-890)."""
         self.rng = Random(seed)
+        self._is_v2 = version > 1
         self.clock = ManualClock()
         self.world = ManualWorld(self.clock, rng=Random(seed + 1))
         self.ids: Any = Ids()
@@ -182,7 +185,7 @@ class Universe:
         )
         self.hosting.host(self.partitions)
         producers = ProducerLimit(self.hosting, self.world, 1000)
-        self.append = Append(self.hosting, self.world, lambda *_: None, producers, self._ask)
+        self.append = Append(self.hosting, self.world, lambda *_: None, producers, self.ask)
         self.fetch = Fetch(self.hosting, self.world, Here())
         self._markers = LocalMarkers(self.hosting, self.world, self._end_commits)
         self._shards = {"transactions": Shard(), "groups": Shard()}
@@ -230,16 +233,14 @@ class Universe:
         is_late = not self.is_healed and self.rng.random() < 0.2
         return serving[max(len(serving) - 2, 0)] if is_late else serving[-1]
 
-    async def _ask(self, name: str, producer_id: int, epoch: int, topic: str, number: int) -> Verified:
+    async def ask(self, question: Question) -> Verified:
         await self.pause()
-        found = self.coordinator("transactions")
-        word = found.transactions.verify(name, producer_id, epoch, topic, number)
-        await self.pause()
-        return word
-
-    async def ask_group(self, name: str, producer_id: int, epoch: int, group: str) -> Verified:
-        await self.pause()
-        word = await self.coordinator("transactions").transactions.verify_added(name, producer_id, epoch, group)
+        transactions = self.coordinator("transactions").transactions
+        producer = question.name, question.producer_id, question.epoch
+        if question.adds or isinstance(question.of, str):
+            word = await transactions.verify_added(*producer, question.of, begins=question.begins)
+        else:
+            word = transactions.verify(*producer, *question.of)
         await self.pause()
         return word
 
@@ -303,12 +304,15 @@ class Universe:
 
     async def produce(self, name: str) -> None:
         begun: Transaction | None = None
+        goes_on: tuple[int, int] | None = None
         sequences = [0] * PARTITIONS
         for number in range(1, TRANSACTIONS + 1):
             if begun is None:
                 try:
                     begun = await self.again(
-                        lambda: self.coordinator("transactions").transactions.begin_producer(name, TIMEOUT_MS)
+                        lambda last=goes_on: self.coordinator("transactions").transactions.begin_producer(  # type: ignore[misc]
+                            name, TIMEOUT_MS, expected=last
+                        )
                     )
                 except BrokerError:
                     continue
@@ -316,44 +320,57 @@ class Universe:
             assert begun is not None
             sent = Sent(name, number)
             self.sent.append(sent)
+            goes_on = (begun.producer_id, begun.epoch) if self._is_v2 else None
             try:
-                await self._transact(Producing(name, begun.producer_id, begun.epoch), sent, number, sequences)
+                begun = await self._transact(Producing(name, begun.producer_id, begun.epoch), sent, number, sequences)
             except BrokerError:
                 begun = None  # it begins again: whatever it left is aborted, or ends as it was decided
+            if self._is_v2:
+                sequences = [0] * PARTITIONS
             if self.rng.random() < 0.2:
                 begun = None
+                goes_on = None
 
-    async def _transact(self, producing: Producing, sent: Sent, number: int, sequences: list[int]) -> None:
+    async def _transact(self, producing: Producing, sent: Sent, number: int, sequences: list[int]) -> Transaction:
         name, producer_id, epoch = producing
         chosen = self.rng.sample(range(PARTITIONS), self.rng.randrange(1, PARTITIONS + 1))
         places = [(TOPIC, each) for each in chosen]
-        await self.again(lambda: self.coordinator("transactions").transactions.add_partitions(*producing, places))
+        if not self._is_v2:
+            await self.again(lambda: self.coordinator("transactions").transactions.add_partitions(*producing, places))
         for partition in chosen:
             value = b"%s/%d" % (sent.key, partition)
             batch = batch_of(value, producer=(producer_id, epoch, sequences[partition]), transactional=True)
-            await self.again(
-                lambda at=partition, data=batch: self.append.append(  # type: ignore[misc]
-                    TOPIC, at, data, acks=Acks.ALL, transactional_id=name
-                )
-            )
+            await self.again(lambda at=partition, data=batch: self._append(at, data, name))  # type: ignore[misc]
             sequences[partition] += 1
             sent.values.append((partition, value))
         if self.rng.random() < 0.7:
-            await self.again(lambda: self.coordinator("transactions").transactions.add_group(*producing, name))
+            if not self._is_v2:
+                await self.again(lambda: self.coordinator("transactions").transactions.add_group(*producing, name))
             commits = [Commit(TOPIC, 0, number)]
             await self.again(
-                lambda: self.coordinator("groups").pending.stage(name, producing, commits, guard=lambda: None)
+                lambda: self.coordinator("groups").pending.stage(
+                    name, producing, commits, guard=lambda: None, begins=self._is_v2
+                )
             )
             sent.offset = number
         commit = self.rng.random() < 0.7
         ended = await self.again(
-            lambda: self.coordinator("transactions").transactions.end(*producing, commit=commit),
+            lambda: self.coordinator("transactions").transactions.end(*producing, commit=commit, bump=self._is_v2),
             times=self.rng.choice((2, 60)),
         )
         assert ended.state is (TxnState.COMMITTED if commit else TxnState.ABORTED)
         sent.outcome = commit
         if sent.offset is not None and self.rng.random() < 0.5:
             await self._commit(name, 100 + number)
+        return ended
+
+    async def _append(self, partition: int, batch: bytes, name: str) -> None:
+        if self._is_v2:
+            await self.append.ready(TOPIC, partition)
+            await self.append.verify(TOPIC, partition, read_header(batch), name, adds=True)
+            await self.append.acknowledge(self.append.write(TOPIC, partition, batch), acks=Acks.ALL)
+        else:
+            await self.append.append(TOPIC, partition, batch, acks=Acks.ALL, transactional_id=name)
 
     async def _commit(self, name: str, offset: int) -> None:
         """Without a transaction."""
@@ -431,7 +448,7 @@ def _check_one(sent: Sent, visible: list[list[bytes | None]]) -> str:
     return f"{sent.key!r} was told as {sent.outcome}" if is_wrong else ""
 
 
-def failure(seed: int) -> str:
-    universe = Universe(seed)
+def failure(seed: int, version: int = 1) -> str:
+    universe = Universe(seed, version)
     universe.run()
     return universe.check()

@@ -15,23 +15,25 @@ from braidlog.coordinator.consumer_groups.messages import ConsumerGroupImage, Co
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings, MaySee
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import GroupImage
+from braidlog.coordinator.groups.member_metadata import MemberMetadata
 from braidlog.coordinator.groups.messages import ClassicGroupImage
 from braidlog.coordinator.groups.registry import GroupRegistry, GroupTables
-from braidlog.coordinator.groups.service import Groups, Reads
+from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.holdings import COMMIT_BYTES, PLACE_BYTES, Account, Holdings, StateKind
 from braidlog.coordinator.journal import Journal, Key, Table
 from braidlog.coordinator.markers import MarkerWriter
 from braidlog.coordinator.named_producers import NamedProducer, NamedProducers
 from braidlog.coordinator.offsets import Committed, Offsets, TopicId
-from braidlog.coordinator.pending_commits import AskGroup, Pending, PendingCommits
+from braidlog.coordinator.pending_commits import Pending, PendingCommits
 from braidlog.coordinator.producer_ids import ProducerIds
+from braidlog.coordinator.snapshots import KeptSnapshot, Snapshots, snapshot_name
 from braidlog.coordinator.staging import Sink, Staging
-from braidlog.coordinator.streams import Snapshot, snapshot_name
 from braidlog.coordinator.transaction import Transaction
 from braidlog.coordinator.transactions import Transactions
 from braidlog.model.errors import StorageFault
 from braidlog.model.world import World
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.verification import Ask
 
 KINDS: dict[str, type] = {
     "offset": Committed,
@@ -43,7 +45,7 @@ KINDS: dict[str, type] = {
     "transaction": Transaction,
     "pending-commit": Pending,
     "sink": Sink,
-    "snapshot": Snapshot,
+    "snapshot": KeptSnapshot,
     "owner": Owner,
 }
 """What a journal holds, by the first word of its keys."""
@@ -65,6 +67,7 @@ class Coordinator(msgspec.Struct, frozen=True):
     transactions: Transactions
     staging: Staging
     named_producers: NamedProducers
+    snapshots: Snapshots
     owners: Owners
 
     async def discard(self) -> None:
@@ -81,7 +84,7 @@ SERVICES = ("offsets", "pending_commits", "groups", "transactions", "staging")
 class Members(NamedTuple):
     """What groups are made with, besides."""
 
-    reads: Reads = lambda _, __: ()
+    metadata: MemberMetadata | None = None
     rebalance_delay_ms: int = INITIAL_DELAY_MS
     consumer_groups: ConsumerGroupSettings | None = None
     may_see: MaySee = lambda _, __: True
@@ -92,7 +95,7 @@ class Carrying(NamedTuple):
 
     ids: ProducerIds
     markers: MarkerWriter
-    ask_group: AskGroup
+    ask: Ask
 
 
 class Making(NamedTuple):
@@ -121,12 +124,12 @@ class Making(NamedTuple):
         """Over tables that were loaded."""
         hosting, world, holdings = self.hosting, self.world, self.holdings
         offsets = Offsets(tables["offset"], hosting, world, holdings, self.topic_id)
-        ids, markers, ask_group = self.carrying
+        ids, markers, ask = self.carrying
         transactions = Transactions(tables["transaction"], ids, hosting, offsets, world, holdings, markers)
         kinds = GroupTables(*(tables[kind] for kind in ("group", "classic-group", "consumer-group", "consumer-member")))
-        reads, delay_ms, consumer_groups, may_see = self.members
+        metadata, delay_ms, consumer_groups, may_see = self.members
         registry = GroupRegistry(kinds, hosting.partition_count, world, holdings, delay_ms)
-        groups = Groups(registry, offsets, hosting, world, reads, consumer_groups, may_see)
+        groups = Groups(registry, offsets, hosting, world, metadata, consumer_groups, may_see)
         names: dict[Kind, Callable[[], Any]] = {Kind.GROUP: groups.names, Kind.TRANSACTIONAL_ID: transactions.names}
         return Coordinator(
             number=number,
@@ -135,11 +138,12 @@ class Making(NamedTuple):
             tables=tables,
             registry=registry,
             offsets=offsets,
-            pending_commits=PendingCommits(tables["pending-commit"], offsets, ask_group, holdings),
+            pending_commits=PendingCommits(tables["pending-commit"], offsets, ask, holdings),
             groups=groups,
             transactions=transactions,
             staging=Staging(tables["sink"], transactions, world, holdings),
             named_producers=NamedProducers(tables["named-producer"], ids, world, holdings),
+            snapshots=Snapshots(tables["snapshot"], holdings, self.topic_id),
             owners=Owners(tables["owner"], names, world),
         )
 

@@ -83,11 +83,14 @@ class Coordinators:
 
     async def _tend(self, coordinator: Coordinator, led: ShardLog) -> None:
         """Each shard by itself: one whose replicas are away does not hold up the others."""
+        why = ""
         while led.is_led:
             try:
                 await _expire(coordinator)
             except BrokerError as error:
-                log.info("shard %d: nothing has expired: %s", coordinator.number, error)
+                if str(error) != why:
+                    why = str(error)
+                    log.info("shard %d: nothing has expired: %s", coordinator.number, why)
             await self._world.wakeup().wait(EXPIRE_SECONDS)
 
     # -- who keeps what ----------------------------------------------------------------------------------------
@@ -208,9 +211,11 @@ class Coordinators:
         for each in self.here():
             with self._tolerant():
                 await each.offsets.topic_changed(topic)
+                await each.snapshots.topic_changed(topic)
                 await each.groups.topic_changed(topic)
 
 
 async def _expire(coordinator: Coordinator) -> None:
     await coordinator.groups.expire()
-    await coordinator.transactions.expire()
+    for name in await coordinator.transactions.expire():
+        log.info("transaction %r was open for longer than its time-out: it is aborted, and its producer fenced", name)

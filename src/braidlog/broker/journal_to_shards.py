@@ -18,6 +18,7 @@ from braidlog.codec.records import encode_batch
 from braidlog.coordinator.journal import Journal, Key, Table, load_tables
 from braidlog.coordinator.pending_commits import Pending
 from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, place_of
+from braidlog.coordinator.snapshots import snapshot_name
 from braidlog.coordinator.transaction import Transaction
 from braidlog.model.world import World
 from braidlog.partition.internal_topic import JOURNAL_SETTINGS, open_internal_topic, write_topic
@@ -35,9 +36,7 @@ NAME_AT: Final = {
     "sink": 1,
     "owner": 2,
 }
-"""Where in a key of each kind the name is that says in which shard it is kept."""
-STAYING: Final = frozenset({"snapshot"})
-"""What nodes of a cluster keep in journals of their own, too."""
+"""Where in a key the name is that says in which shard it is kept. Snapshots of streams have names of two words."""
 
 Entries = dict[Key, msgspec.Struct]
 
@@ -74,14 +73,17 @@ def by_shard(journal: Journal) -> dict[int, Entries]:
     """The last value of each key, in the shard that its name is kept in."""
     tables = {kind: Table(journal, kind, value_type) for kind, value_type in KINDS.items()}
     load_tables(journal, list(tables.values()), refuse_unknown)
-    moving = (tables[kind] for kind in KINDS if kind not in STAYING)
-    last = {key: value for table in moving for key, value in table.values.items()}
+    last = {key: value for table in tables.values() for key, value in table.values.items()}
     for key, found in tables["transaction"].values.items():
         last |= _without_commits(key, found, tables["pending-commit"])
     shards: dict[int, Entries] = {}
     for key, value in last.items():
-        shards.setdefault(place_of(str(key[NAME_AT[str(key[0])]])), {})[key] = value
+        shards.setdefault(place_of(_name_in(key)), {})[key] = value
     return shards
+
+
+def _name_in(key: Key) -> str:
+    return snapshot_name(key) if key[0] == "snapshot" else str(key[NAME_AT[str(key[0])]])
 
 
 def _without_commits(key: Key, found: Transaction, pending: Table) -> Entries:

@@ -145,10 +145,7 @@ class RoutedMarkers:
 
 
 def _targets(ends: Iterable[End]) -> set[Target]:
-    found: set[Target] = set()
-    for end in ends:
-        found.update(end.places, end.groups)
-    return found
+    return {target for end in ends for target in end.targets}
 
 
 def _only(ends: Iterable[End], targets: set[Target]) -> list[End]:

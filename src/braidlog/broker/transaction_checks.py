@@ -11,20 +11,9 @@ from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Call, Forwarding
 from braidlog.coordinator.holdings import NODE
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
-from braidlog.partition.verification import Verified
+from braidlog.partition.verification import Question, Verified
 
 CALL: Final = "transaction-check"
-
-
-class Question(msgspec.Struct, frozen=True, array_like=True):
-    """Whether a transaction is open, and writes to a partition or commits for a group."""
-
-    name: str
-    producer_id: int
-    epoch: int
-    of: tuple[str, int] | str
-    adds: bool = False
-    """Whether it is to do so from now on."""
 
 
 class TransactionChecks:
@@ -35,19 +24,8 @@ class TransactionChecks:
         self._forwarding = forwarding
         forwarding.names.add(CALL)
 
-    async def ask(self, name: str, producer_id: int, epoch: int, topic: str, partition: int) -> Verified:
+    async def ask(self, question: Question) -> Verified:
         """Raises if it does not write there, or if nobody can say."""
-        return await self._ask(Question(name, producer_id, epoch, (topic, partition)))
-
-    async def ask_group(self, name: str, producer_id: int, epoch: int, group: str) -> Verified:
-        """The same of a group, which is in the transaction from then on."""
-        return await self._ask(Question(name, producer_id, epoch, group, adds=True))
-
-    async def add(self, name: str, producer_id: int, epoch: int, topic: str, partition: int) -> Verified:
-        """The same of a partition, for clients that do not ask the coordinator themselves."""
-        return await self._ask(Question(name, producer_id, epoch, (topic, partition), adds=True))
-
-    async def _ask(self, question: Question) -> Verified:
         try:
             return await self._here(question)
         except NotCoordinatorError as error:
@@ -68,5 +46,5 @@ class TransactionChecks:
         producer = question.name, question.producer_id, question.epoch
         async with self._coordinators.settled_after(question.name) as coordinator:
             if question.adds or isinstance(question.of, str):
-                return await coordinator.transactions.verify_added(*producer, question.of)
+                return await coordinator.transactions.verify_added(*producer, question.of, begins=question.begins)
             return coordinator.transactions.verify(*producer, *question.of)

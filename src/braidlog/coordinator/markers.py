@@ -38,6 +38,10 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     """Whose pending commits end with it."""
 
     @property
+    def targets(self) -> list[Place | str]:
+        return [*self.places, *self.groups]
+
+    @property
     def marker(self) -> EndMarker:
         return EndMarker(self.commit, self.coordinator_epoch, self.number)
 

@@ -44,6 +44,8 @@ class Commit(msgspec.Struct, frozen=True):
     offset: int
     metadata: str = ""
     leader_epoch: int = -1
+    topic_id: str = ""
+    """Of the topic that had the name when a transaction staged it; empty: whichever has it now."""
 
 
 class Offsets:
@@ -60,15 +62,15 @@ class Offsets:
         for (group, topic, partition), committed in table.items():
             place = str(topic), int(partition)
             self._by_group.setdefault(str(group), {})[place] = committed
-            if not self._is_there(place, committed):  # a crash came between the topic's end and theirs
+            if not self._is_there(place[0], committed):  # a crash came between the topic's end and theirs
                 gone.append((str(group), *place))
         if gone:
             self._drop(gone)
 
-    def _is_there(self, place: Place, committed: Committed) -> bool:
+    def _is_there(self, topic: str, commit: Committed | Commit) -> bool:
         """Whether it is a commit of the topic that has the name now."""
-        topic_id = self._topic_id(place[0])
-        return topic_id is not None and committed.topic_id in ("", topic_id)
+        topic_id = self._topic_id(topic)
+        return topic_id is not None and commit.topic_id in ("", topic_id)
 
     # -- committing ------------------------------------------------------------------------------------------
 
@@ -85,8 +87,12 @@ class Offsets:
     def put_staged(self, staged: Sequence[tuple[str, Commit]], beside: Sequence[Entry] = ()) -> Mark:
         """What transactions staged, (group, commit) each, and what goes with them, as one batch: settled when the mark is.
 
-        It was checked when it was staged; what is gone is left out."""
-        return self._put([(group, commit) for group, commit in staged if self._hosting.exists(commit.topic)], beside)
+        It was checked when it was staged; what is gone is left out, also if another topic has its name by now."""
+        return self._put([(group, commit) for group, commit in staged if self._is_there(commit.topic, commit)], beside)
+
+    def to_stage(self, commits: Iterable[Commit]) -> list[Commit]:
+        """With the ids of their topics."""
+        return [msgspec.structs.replace(each, topic_id=self._topic_id(each.topic) or "") for each in commits]
 
     def check(self, group: str, commits: Iterable[Commit], *, forward_only: bool = False) -> None:
         """Refuse what cannot be committed: bad names, places that are not there, impossible offsets, going back."""
@@ -152,11 +158,11 @@ class Offsets:
     def committed(self, group: str, topic: str, partition: int) -> Committed | None:
         place = topic, partition
         found = self._by_group.get(group, {}).get(place)
-        return found if found is not None and self._is_there(place, found) else None
+        return found if found is not None and self._is_there(topic, found) else None
 
     def of_group(self, group: str) -> dict[Place, Committed]:
         known = self._by_group.get(group, {})
-        return {place: committed for place, committed in known.items() if self._is_there(place, committed)}
+        return {place: committed for place, committed in known.items() if self._is_there(place[0], committed)}
 
     def groups(self) -> set[str]:
         return set(self._by_group)

@@ -6,7 +6,7 @@ into commits, or drops it, in one entry of the journal, so that it counts once h
 of a transaction whose end was here before.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -16,14 +16,10 @@ from braidlog.coordinator.markers import End
 from braidlog.coordinator.offsets import Commit, Offsets, Place
 from braidlog.coordinator.transaction import Producing
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.verification import Verified
+from braidlog.partition.verification import Ask, Question, Verified
 
 ENDED_MAX = 10_000
 """So many producers' last ends are remembered, against an answer that came late."""
-
-AskGroup = Callable[[str, int, int, str], Awaitable[Verified]]
-"""ask(transactional id, producer id, epoch, group): the coordinator's word that this transaction is open and will end the group's
-commits; raises if it is not."""
 
 
 class Pending(msgspec.Struct, frozen=True):
@@ -38,7 +34,7 @@ class Pending(msgspec.Struct, frozen=True):
 class PendingCommits:
     """The use case."""
 
-    def __init__(self, table: Table, offsets: Offsets, ask: AskGroup, holdings: Holdings) -> None:
+    def __init__(self, table: Table, offsets: Offsets, ask: Ask, holdings: Holdings) -> None:
         self._table = table
         self._offsets = offsets
         self._ask = ask
@@ -62,16 +58,18 @@ class PendingCommits:
         *,
         guard: Callable[[], None],
         by: str = NODE,
+        begins: bool = False,
     ) -> int:
         """Keep commits until the transaction ends; return how many it has for this group.
 
-        The `guard` is asked in the step that keeps them, and raises if who commits is not in the group any more.
+        The `guard` is asked in the step that keeps them, and raises if who commits is not in the group any more. `begins`: the
+        transaction, if none is open.
         """
         self._offsets.check_staged(group, commits, by)
-        verified = await self._ask(*producing, group)
+        verified = await self._ask(Question(*producing, group, adds=True, begins=begins))
         guard()
         known = self._check(group, producing, verified)
-        staged = {(commit.topic, commit.partition): commit for commit in (*known, *commits)}
+        staged = {(each.topic, each.partition): each for each in (*known, *self._offsets.to_stage(commits))}
         pending = Pending(producing.epoch, verified.number, list(staged.values()))
         with self._holdings.admitted(StateKind.GROUPS, group, by):
             mark = self._table.put(group, producing.producer_id, value=pending)

@@ -31,7 +31,7 @@ C = TypeVar("C")
 
 
 def shard_of(name: str) -> int:
-    """The shard of a group, a transactional id, a sink, a producer's name or a stream."""
+    """The shard of a group, a transactional id, a sink, a producer's name or a snapshot."""
     return crc32c(name.encode()) % SHARDS
 
 
@@ -94,12 +94,15 @@ class Shards(Generic[C]):
             self._spawn(self._discard(known.content), f"let go of shard {number}")
 
     async def _read(self, number: int, shard: _Shard[C]) -> None:
+        why = ""
         while shard.log.is_led:
             seconds = AGAIN_SECONDS
             try:
                 content = await self._load(number, shard.log)
             except BrokerError as error:
-                log.info("shard %d of the coordinators is not read yet: %s", number, error)
+                if str(error) != why:  # nodes may be away for hours
+                    why = str(error)
+                    log.info("shard %d of the coordinators is not read yet: %s", number, why)
             except StorageFault as fault:
                 log.error("shard %d of the coordinators cannot be read: %s", number, fault)  # noqa: TRY400 - it says where
                 seconds = FAULT_SECONDS

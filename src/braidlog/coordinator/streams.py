@@ -9,7 +9,8 @@ the topic has got more of them. Records of transactions are no events: they may 
 """
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
 
 import msgspec
 
@@ -17,8 +18,8 @@ from braidlog.codec.batch import read_header
 from braidlog.codec.murmur import partition_for_key
 from braidlog.codec.records import encode_batch
 from braidlog.codec.section import Row
-from braidlog.coordinator.holdings import NODE, Holdings, StateKind
-from braidlog.coordinator.journal import Mark, Table
+from braidlog.coordinator.holdings import NODE, Holdings
+from braidlog.coordinator.snapshots import Snapshot, StreamName
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Header, Record
 from braidlog.model.slices import breathe
@@ -48,16 +49,14 @@ class StreamPosition(msgspec.Struct, frozen=True):
     offset: int
 
 
-class Snapshot(msgspec.Struct, frozen=True):
-    """A stream's state up to a version, as its owner computed it."""
+class SnapshotStore(Protocol):
+    """Where snapshots are, on whichever node."""
 
-    version: int
-    payload: bytes
+    async def find(self, stream: StreamName) -> Snapshot | None: ...
 
-
-def snapshot_name(key: Sequence[str | int]) -> str:
-    """What a snapshot is counted under: its topic and its stream."""
-    return f"{key[-2]}/{key[-1]}"
+    async def save(self, stream: StreamName, snapshot: Snapshot, *, by: str = NODE) -> None:
+        """Keep a snapshot; an older version does not replace a newer one."""
+        ...
 
 
 def _shown(key: bytes) -> str:
@@ -180,7 +179,7 @@ class EventStreams:
     """The use case."""
 
     def __init__(
-        self, hosting: Hosting, append: Append, fetch: Fetch, snapshots: Table, world: World, holdings: Holdings
+        self, hosting: Hosting, append: Append, fetch: Fetch, snapshots: SnapshotStore, world: World, holdings: Holdings
     ) -> None:
         self._holdings = holdings
         self._hosting = hosting
@@ -191,9 +190,6 @@ class EventStreams:
         self.count = 0
         """Streams that are known."""
         self._indexes: dict[str, tuple[str, dict[int, _PartitionIndex]]] = {}
-        for topic in {str(key[0]) for key, _ in snapshots.items()}:
-            if not hosting.exists(topic):  # a crash came between the topic's end and theirs
-                self._drop_snapshots(topic)
 
     async def append(
         self, topic: str, key: bytes, expected: int, value: bytes, headers: tuple[Header, ...] = ()
@@ -315,26 +311,18 @@ class EventStreams:
         """What is known of a deleted topic's streams goes with it."""
         if not self._hosting.exists(topic):
             self._forget(topic)
-            await self._snapshots.journal.settled(self._drop_snapshots(topic))
-
-    def _drop_snapshots(self, topic: str) -> Mark:
-        keys = [key for key, _ in self._snapshots.items() if key[0] == topic]
-        return self._snapshots.put_many([(key, None) for key in keys])
 
     # -- snapshots -------------------------------------------------------------------------------------------
 
     async def save_snapshot(self, topic: str, key: bytes, snapshot: Snapshot, *, by: str = NODE) -> None:
-        """Keep a snapshot; an older version does not replace a newer one."""
+        """Keep a snapshot of a version that is there; an older one does not replace a newer one."""
         current = await self.version(topic, key)
         if not 0 <= snapshot.version <= current:
             raise VersionConflict(topic, key, current=current, expected=snapshot.version)
-        known = self.snapshot(topic, key)
-        if known is None or known.version <= snapshot.version:
-            with self._holdings.admitted(StateKind.SNAPSHOTS, snapshot_name((topic, key.hex())), by):
-                mark = self._snapshots.put(topic, key.hex(), value=snapshot)
-            await self._snapshots.journal.settled(mark)
+        await self._snapshots.save(self._name(topic, key), snapshot, by=by)
 
-    def snapshot(self, topic: str, key: bytes) -> Snapshot | None:
-        self._hosting.meta(topic)
-        found: Snapshot | None = self._snapshots.get(topic, key.hex())
-        return found
+    async def snapshot(self, topic: str, key: bytes) -> Snapshot | None:
+        return await self._snapshots.find(self._name(topic, key))
+
+    def _name(self, topic: str, key: bytes) -> StreamName:
+        return StreamName(topic, self._hosting.meta(topic).topic_id, key.hex())

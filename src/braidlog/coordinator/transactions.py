@@ -13,25 +13,29 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import msgspec
 
+from braidlog.codec.batch import NO_PRODUCER
 from braidlog.coordinator.holdings import NODE, Holdings, StateKind
 from braidlog.coordinator.journal import NOTHING, Key, Mark, Table, put_together
-from braidlog.coordinator.markers import End, MarkerWriter, abort_hanging
+from braidlog.coordinator.markers import MarkerWriter, abort_hanging
 from braidlog.coordinator.offsets import Offsets, Place, check_group_name
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.coordinator.transaction import (
     DECIDED,
     ENDED,
+    NO_EPOCH,
     Producing,
     Transaction,
     TxnState,
     after,
+    check_transactional_id,
+    end_of,
     ended,
     fenced,
     is_over,
+    to_end,
 )
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.slices import in_slices
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -41,7 +45,8 @@ from braidlog.partition.verification import Verified
 TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
 EPOCH_MAX = 2**15 - 2
-NO_EPOCH = -1
+RESUMED_AT_ONCE = 50
+"""So many decided transactions end with one request to each node: more would hold up who is served meanwhile."""
 
 
 class Transactions:
@@ -130,7 +135,7 @@ class Transactions:
         With `expected`, the (producer id, epoch) it has, it only goes on to its own next epoch: if another has begun
         meanwhile it is fenced.
         """
-        _check_name(name)
+        check_transactional_id(name)
         if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
             raise BrokerError(
                 Reason.INVALID_TRANSACTION_TIMEOUT,
@@ -144,23 +149,23 @@ class Transactions:
         known: Transaction | None = self._table.get(name)
         if known is None:
             return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
-        if expected is not None and self._is_retry(name, known, expected):
+        if expected is not None and self._is_retry(name, known, expected) and known.state is TxnState.EMPTY:
             return known
-        if known.state is TxnState.ONGOING:
-            known = await self._fence(name, known)
-        known = await self._finish(name, known)
-        if known.epoch >= EPOCH_MAX:
-            return await self._keep(name, Transaction(await self._ids.take(), 0, timeout_ms))
         last_epoch = expected[1] if expected else NO_EPOCH
+        if known.state is TxnState.ONGOING:
+            known = await self._keep(name, fenced(known, last_epoch))
+        known = await self._finish(name, known)
         begun = Transaction(known.producer_id, known.epoch + 1, timeout_ms, last_epoch=last_epoch, number=known.number)
-        return await self._keep(name, begun)
+        if known.epoch >= EPOCH_MAX:
+            begun = msgspec.structs.replace(begun, producer_id=await self._ids.take(), epoch=0)
+        last_id = expected[0] if expected else NO_PRODUCER
+        return await self._keep(name, msgspec.structs.replace(begun, last_producer_id=last_id))
 
     def _is_retry(self, name: str, known: Transaction, expected: tuple[int, int]) -> bool:
-        """Whether a producer asks again for the epoch it has got; refuse one that another has replaced."""
-        producer_id, epoch = expected
-        if producer_id == known.producer_id and epoch == known.last_epoch != NO_EPOCH:
+        """Whether a producer asks again for the epoch that it got, or was about to get; refuse one that another has replaced."""
+        if known.replaced(*expected):
             return True
-        self._check(name, producer_id, epoch)
+        self._check(name, *expected)
         return False
 
     async def begin(self, name: str, producer_id: int, epoch: int) -> Transaction:
@@ -198,13 +203,16 @@ class Transactions:
             found = self._open(name, producer_id, epoch)
             return await self._extend(name, found, groups=sorted({*found.groups, group}))
 
-    async def verify_added(self, name: str, producer_id: int, epoch: int, of: Place | str) -> Verified:
+    async def verify_added(
+        self, name: str, producer_id: int, epoch: int, of: Place | str, *, begins: bool = False
+    ) -> Verified:
         """Take a partition, or a group, into a transaction that is open; our word that it is, and will end there.
 
-        It must have begun: what comes late must not begin another.
+        It must have begun: what comes late must not begin another. `begins`: of a producer that has a new epoch with every end,
+        whose late requests are told by that.
         """
         async with self._turn(name):
-            found = self.require_ongoing(name, producer_id, epoch)
+            found = (self._open if begins else self.require_ongoing)(name, producer_id, epoch)
             if isinstance(of, str):
                 added: dict[str, object] = {"groups": sorted({*found.groups, of})}
             else:
@@ -216,26 +224,29 @@ class Transactions:
 
     async def _extend(self, name: str, found: Transaction, **changes: object) -> Transaction:
         if found.state is not TxnState.ONGOING:
-            changes |= {"started_ms": self._steady.now_ms(), "number": found.number + 1}
+            changes |= {"started_ms": self._steady.now_ms(), "number": found.number + 1, "last_epoch": NO_EPOCH}
             self._never_begun.add(name)
         changed: Transaction = msgspec.structs.replace(found, state=TxnState.ONGOING, **changes)
         return found if changed == found else await self._keep(name, changed)
 
-    async def end(self, name: str, producer_id: int, epoch: int, *, commit: bool) -> Transaction:
+    async def end(self, name: str, producer_id: int, epoch: int, *, commit: bool, bump: bool = False) -> Transaction:
         """Commit or abort. Asking again for the same end is fine: a retry must not fail. So is ending what never began, also
-        where another was committed before it."""
+        where another was committed before it. `bump`: the producer has a new epoch after it; a retry names the one before."""
         async with self._turn(name):
-            found = self._check(name, producer_id, epoch)
-            decided, over = (
-                (TxnState.COMMITTING, TxnState.COMMITTED) if commit else (TxnState.ABORTING, TxnState.ABORTED)
-            )
+            found = self.find(name)
+            is_again = bump and found.state is not TxnState.EMPTY and found.replaced(producer_id, epoch)
+            if not is_again:
+                found = self._check(name, producer_id, epoch)
+                if bump and found.state in ENDED:
+                    found = after(found)
+            over = TxnState.COMMITTED if commit else TxnState.ABORTED
             if found.state is over:
                 return await self._confirmed(name, found)
             if not commit and name in self._never_begun:
                 return msgspec.structs.replace(found, state=over)
             if found.state in (TxnState.EMPTY, TxnState.ONGOING):
-                found = await self._keep(name, msgspec.structs.replace(found, state=decided))
-            if found.state is not decided:
+                found = await self._keep(name, to_end(found, commit=commit, bump=bump))
+            if found.state is not (TxnState.COMMITTING if commit else TxnState.ABORTING):
                 raise BrokerError(
                     Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}, it cannot end so"
                 )
@@ -264,7 +275,8 @@ class Transactions:
                 if found is not None and found.state is TxnState.ONGOING:
                     decided[name] = msgspec.structs.replace(fenced(found), once=True)
             await self._keep_together(decided, beside)
-            await self._finish_together(decided)
+            for failure in (await self._carry_out(decided))[1].values():
+                raise failure
 
     async def abort_in(self, producer_id: int, epoch: int, topic: str, number: int) -> None:
         """End what a producer has open in one partition: its transaction, in every partition; if none is known, here alone."""
@@ -274,7 +286,9 @@ class Transactions:
             if found is None or (topic, number) not in found.partitions:
                 await abort_hanging(self._hosting.partition(topic, number), producer_id, epoch, self._world)
             else:
-                await self._finish(name, await self._fence(name, found) if found.state is TxnState.ONGOING else found)
+                await self._finish(
+                    name, await self._keep(name, fenced(found)) if found.state is TxnState.ONGOING else found
+                )
 
     async def finish(self, names: Sequence[str]) -> None:
         """Carry out what was decided of these and has not been carried out; raise if that cannot be done yet."""
@@ -329,38 +343,38 @@ class Transactions:
 
     # -- carrying out ----------------------------------------------------------------------------------------
 
-    async def _fence(self, name: str, found: Transaction) -> Transaction:
-        return await self._keep(name, fenced(found))
-
-    async def _finish(self, name: str, found: Transaction, *, patient: bool = True) -> Transaction:
+    async def _finish(self, name: str, found: Transaction) -> Transaction:
         if found.state not in DECIDED:
             return found
-        return (await self._finish_together({name: found}, patient=patient))[name]
+        kept, failed = await self._carry_out({name: found})
+        if failed:
+            raise failed[name]
+        return kept[name]
 
-    async def _finish_together(
+    async def _carry_out(
         self, decided: Mapping[str, Transaction], *, patient: bool = True
-    ) -> dict[str, Transaction]:
-        """Do what was decided: markers, then offsets, then the end. Repeatable: after a crash it is done again."""
-        ends = [
-            End(
-                found.producer_id,
-                found.epoch,
-                self._table.journal.epoch,
-                found.number,
-                found.state is TxnState.COMMITTING,
-                found.partitions,
-                found.groups,
-            )
-            for found in decided.values()
-            if found.partitions or found.groups
-        ]
-        for failure in (await self._markers.write(ends, patient=patient)).values():
-            raise failure
-        committed = (found for found in decided.values() if found.state is TxnState.COMMITTING)
+    ) -> tuple[dict[str, Transaction], dict[str, BrokerError | StorageFault]]:
+        """Do what was decided: markers, then offsets, then the end; again after a crash. What ended, and why others did not."""
+        epoch = self._table.journal.epoch
+        ends = {name: end_of(each, epoch) for name, each in decided.items() if each.partitions or each.groups}
+        failures = await self._markers.write(list(ends.values()), patient=patient)
+        refused = ((name, [failures[each] for each in end.targets if each in failures]) for name, end in ends.items())
+        failed = {name: errors[0] for name, errors in refused if errors}
+        over = {name: found for name, found in decided.items() if name not in failed}
+        if not over:
+            return {}, failed
+        committed = (found for found in over.values() if found.state is TxnState.COMMITTING)
         staged = [each for found in committed for each in found.offsets]
         if staged:
             await self._table.journal.settled(self._offsets.put_staged(staged))
-        return await self._keep_together({name: ended(found) for name, found in decided.items()})
+        return await self._keep_together({name: await self._ended(found) for name, found in over.items()}), failed
+
+    async def _ended(self, found: Transaction) -> Transaction:
+        """Its producer, who has asked for another epoch, gets another id when all epochs of this one are used."""
+        if found.epoch <= EPOCH_MAX or found.last_epoch == NO_EPOCH:
+            return ended(found)
+        renamed = {"producer_id": await self._ids.take(), "epoch": 0, "last_producer_id": found.producer_id}
+        return msgspec.structs.replace(ended(found), **renamed)
 
     async def _confirmed(self, name: str, found: Transaction) -> Transaction:
         """What is told of an earlier change: among several nodes it is kept once more, which a coordinator that has a successor,
@@ -413,16 +427,32 @@ class Transactions:
 
         One partition that takes no markers (damaged, led elsewhere) holds up its own transactions only.
         """
-        held_up = {}
-        for name in sorted(self._decided):
-            try:
-                async with self._turn(name):
-                    found: Transaction | None = self._table.get(name)
-                    if found is not None:
-                        await self._finish(name, found, patient=False)
-            except (BrokerError, StorageFault) as error:
-                held_up[name] = str(error)
+        held_up: dict[str, str] = {}
+        names = sorted(self._decided)
+        for at in range(0, len(names), RESUMED_AT_ONCE):
+            held_up |= await self._resume_together(names[at : at + RESUMED_AT_ONCE])
         return held_up
+
+    async def _resume_together(self, names: Sequence[str]) -> dict[str, str]:
+        held_up: dict[str, str] = {}
+        decided: dict[str, Transaction] = {}
+        async with AsyncExitStack() as turns:
+            for name in names:
+                if self._turns.is_held(name):
+                    continue  # a request is about to end it, or waits for that
+                try:
+                    await turns.enter_async_context(self._turn(name))
+                except (BrokerError, StorageFault) as error:
+                    held_up[name] = str(error)
+                    continue
+                found: Transaction | None = self._table.get(name)
+                if found is not None and found.state in DECIDED:
+                    decided[name] = found
+            try:
+                failed = (await self._carry_out(decided, patient=False))[1]
+            except (BrokerError, StorageFault) as error:
+                failed = dict.fromkeys(decided, error)
+        return held_up | {name: str(error) for name, error in failed.items()}
 
     async def expire(self) -> list[str]:
         """Abort what has been open for longer than its timeout, fencing the producer that left it; end what was decided."""
@@ -435,7 +465,7 @@ class Transactions:
                 found = self._table.get(name)  # again: it may have moved while this waited
                 if found is not None and self._is_overdue(found):
                     overdue.append(name)
-                    await self._fence(name, found)
+                    await self._keep(name, fenced(found))
         await self.resume()
         return overdue
 
@@ -467,11 +497,3 @@ class Transactions:
         self._by_producer.pop(found.producer_id, None)
         self._never_begun.discard(name)
         await self._table.journal.settled(mark)
-
-
-def _check_name(name: str) -> None:
-    if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise BrokerError(
-            Reason.INVALID_TRANSACTION_STATE,
-            f"a transactional id has 1 to {NAME_CHARS_MAX} printable characters, not {name[:60]!r}",
-        )

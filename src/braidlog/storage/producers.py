@@ -41,6 +41,8 @@ class Producer(msgspec.Struct, array_like=True):
     """The last epoch of its coordinator that a marker here has told."""
     ended: int = NO_NUMBER
     """The number of its last transaction that a marker here has ended; they grow."""
+    starts: bool = False
+    """A marker began its epoch, in which nothing was written yet: the first batch is number 0."""
 
 
 def last_sequence(header: BatchHeader) -> int:
@@ -61,7 +63,7 @@ class ProducerTable:
     def image(self) -> list[Producer]:
         """Copies: an image is encoded later, when the live ones have moved on."""
         return [
-            Producer(p.producer_id, p.epoch, p.timestamp_ms, list(p.batches), p.coordinator_epoch, p.ended)
+            Producer(p.producer_id, p.epoch, p.timestamp_ms, list(p.batches), p.coordinator_epoch, p.ended, p.starts)
             for p in self._producers.values()
         ]
 
@@ -85,8 +87,10 @@ class ProducerTable:
             )
         if header.base_sequence < 0:
             return None
-        if header.producer_epoch > producer.epoch or not producer.batches:
-            expected = 0 if header.producer_epoch > producer.epoch else header.base_sequence
+        if header.producer_epoch > producer.epoch or producer.starts:
+            expected = 0
+        elif not producer.batches:
+            expected = header.base_sequence
         else:
             last = last_sequence(header)
             for batch in producer.batches:
@@ -125,7 +129,8 @@ class ProducerTable:
         producer = self._producers.pop(header.producer_id, None)
         if producer is None or header.producer_epoch > producer.epoch:
             told = (-1, NO_NUMBER) if producer is None else (producer.coordinator_epoch, producer.ended)
-            producer = Producer(header.producer_id, header.producer_epoch, header.max_timestamp, [], *told)
+            starts = producer is not None and header.is_control
+            producer = Producer(header.producer_id, header.producer_epoch, header.max_timestamp, [], *told, starts)
         producer.timestamp_ms = header.max_timestamp
         if end is not None:
             producer.coordinator_epoch = max(producer.coordinator_epoch, end.coordinator_epoch)
@@ -141,6 +146,7 @@ class ProducerTable:
                 )
             )
             del producer.batches[:-BATCHES_REMEMBERED]
+            producer.starts = False
         self._producers[header.producer_id] = producer  # last in the dict: most recently heard of
         if len(self._producers) > PRODUCERS_PER_PARTITION_MAX:
             self._forget(next(iter(self._producers)))

@@ -40,17 +40,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield process
 
 
-@pytest.fixture
-def asker(server: ServerProcess) -> Iterator[Asker]:
-    with Asker(server.address("kafka")) as made:
-        yield made
-
-
-@pytest.fixture
-def address(server: ServerProcess) -> str:
-    return "{}:{}".format(*server.address("kafka"))
-
-
 def make(asker: Asker, name: str, version: int = 7, *, validate_only: bool = False, **more: Any) -> Any:
     fields = {"num_partitions": 1, "replication_factor": 1, **more}
     fields["configs"] = [m.ConfigValue(*pair) for pair in more.get("configs", {}).items()]

@@ -32,17 +32,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield process
 
 
-@pytest.fixture
-def asker(server: ServerProcess) -> Iterator[Asker]:
-    with Asker(server.address("kafka")) as made:
-        yield made
-
-
-@pytest.fixture
-def address(server: ServerProcess) -> str:
-    return "{}:{}".format(*server.address("kafka"))
-
-
 def joining(group: str, *topics: str, member: str = "m", **more: Any) -> m.ConsumerGroupHeartbeatRequest:
     wanted = list(topics) or None
     return m.ConsumerGroupHeartbeatRequest(
@@ -250,6 +239,43 @@ def test_librdkafka_reads_rebalances_commits_and_goes_on(asker: Asker, address: 
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("rd")])["rd"].result(WAIT_SECONDS)
     offsets = {each.partition: each.offset for each in asked.topic_partitions}
     assert sorted(offsets.values()) == [7, 10, 10, 10]
+
+
+@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+def test_librdkafka_moves_a_group_to_the_other_protocol_and_back(asker: Asker, address: str, assignor: str) -> None:
+    """A classic member and one that reports share the work; each that is left goes on with all of it."""
+    name = f"moved-{assignor}"
+    create(asker, name, 4)
+    classic = {"group_protocol": "classic", "partition_assignment_strategy": assignor, "heartbeat_interval_ms": "50"}
+    sent, read = produce(address, name, 4, 40), set[bytes]()
+    admin = AdminClient({"bootstrap.servers": address})
+
+    def kind() -> Any:
+        return admin.describe_consumer_groups([name])[name].result(WAIT_SECONDS).type
+
+    with consuming(address, name, name, **classic) as old:
+
+        def shared(*wanted: int, members: list[Any]) -> bool:
+            read.update(value for each in members if (value := polled(each)) is not None)
+            owned = [numbers(each) for each in members]
+            return sorted(map(len, owned)) == sorted(wanted) and len(set().union(*owned)) == 4
+
+        wait_until(lambda: shared(4, members=[old]) and read == sent)
+        old.commit(asynchronous=False)
+        with consuming(address, name, name) as new:
+            wait_until(lambda: shared(2, 2, members=[old, new]))
+            assert kind() == ConsumerGroupType.CONSUMER
+            (told,) = asker.ask(m.ConsumerGroupDescribeRequest([name]), 1).groups
+            assert sorted(each.member_type for each in told.members) == [0, 1]
+            old.commit(offsets=[TopicPartition(name, number, 10) for number in numbers(old)], asynchronous=False)
+            with consuming(address, name, name, **classic) as third:
+                wait_until(lambda: shared(1, 1, 2, members=[old, new, third]))
+        wait_until(lambda: shared(4, members=[old]) and kind() == ConsumerGroupType.CLASSIC)
+    with consuming(address, name, name) as new:
+        wait_until(lambda: shared(4, members=[new]))
+        assert kind() == ConsumerGroupType.CONSUMER
+        committed = new.committed([TopicPartition(name, number) for number in range(4)], WAIT_SECONDS)
+        assert [each.offset for each in committed] == [10] * 4
 
 
 def test_librdkafka_subscribes_by_pattern(asker: Asker, address: str) -> None:

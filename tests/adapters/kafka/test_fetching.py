@@ -10,6 +10,7 @@ from tests.broker.node import Node
 from tests.broker.three_nodes import registered
 from tests.partition.peers import TOPIC, Peers
 
+from braidlog.adapters.contract import answer_of
 from braidlog.cluster import events as e
 from braidlog.server.doors import make_adapter
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -34,7 +35,7 @@ class Door:
         client, connection = ClientConnection("c"), self._adapter.open()
         connection.receive(client.request(fetch_of((TOPIC, 0, offset), **more), version))
         request = connection.next_event()
-        answer: Any = connection.respond(request, self.node.run(self._adapter.handle(self._talk, request)))
+        answer: Any = connection.respond(request, self.node.run(answer_of(self._adapter.handle, self._talk, request)))
         parts = [answer] if isinstance(answer, bytes) else answer
         client.receive(b"".join(part if isinstance(part, bytes) else part.read() for part in parts))
         told = client.next_event()

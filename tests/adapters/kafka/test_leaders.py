@@ -1,5 +1,6 @@
 """What Kafka's port says of other nodes: a hand-made cluster of three, asked in bytes at node 2."""
 
+import uuid
 from typing import Any
 
 from tests.adapters.one_of_three import kafka
@@ -8,8 +9,11 @@ from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, 
 
 from braidlog.adapters.kafka.configuring import RATE
 from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC
 from braidlog.cluster import events as e
+from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.replication.assignment import Assignment
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
@@ -20,7 +24,7 @@ from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.messages.parts import CurrentLeader, NodeEndpoint, TopicPartitions
 
 
-def test_kafka_metadata_names_the_live_nodes_their_racks_and_the_leader() -> None:
+def test_kafka_metadata_names_the_nodes_their_racks_and_the_leader() -> None:
     node = three_nodes()
     told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
     assert [(each.node_id, each.host, each.port, each.rack) for each in told.brokers] == [
@@ -33,9 +37,40 @@ def test_kafka_metadata_names_the_live_nodes_their_racks_and_the_leader() -> Non
     assert partition == c.MetadataResponsePartition(0, 0, 3, 7, [3, 1, 2], [3, 2], [])
     node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
     told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
-    assert [each.node_id for each in told.brokers] == [2, 3]
+    assert [each.node_id for each in told.brokers] == [1, 2, 3], (
+        "a client that forgot node 1 could wait for it for long"
+    )
     assert told.controller_id == 2
     assert told.topics[0].partitions[0].offline_replicas == [1]
+    node.world.advance(30_001)
+    told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
+    assert [each.node_id for each in told.brokers] == [2, 3], "it may not come back"
+    node.services.metadata.change_alone([registered(1, 2, doors=addresses(1)), e.FenceNode(node=1, incarnation=2)])
+    told = kafka(node, c.MetadataRequest([c.MetadataRequestTopic(name=TOPIC)]))
+    assert [each.node_id for each in told.brokers] == [1, 2, 3], "it was there again meanwhile"
+
+
+def test_the_topic_of_groups_tells_who_leads_each_shard_of_the_coordinators() -> None:
+    node = three_nodes()
+    asked = c.MetadataRequest([c.MetadataRequestTopic(name=OFFSETS_TOPIC)])
+    after = Assignment(replicas=(1, 2, 3), in_sync=(3, 2), leader=3, leader_epoch=5)
+    known = node.services.metadata.image.assignment(STATE_TOPIC, 9)
+    epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
+    node.services.metadata.change_alone([e.AssignPartition(topic=STATE_TOPIC, partition=9, **epochs, after=after)])
+    shards = kafka(node, asked).topics[0].partitions
+    assert [each.leader_id for each in shards] == [1] * 9 + [3] + [1] * 6
+    assert shards[9] == c.MetadataResponsePartition(0, 9, 3, 5, [1, 2, 3], [3, 2], [])
+    described = c.DescribeTopicPartitionsRequest([c.DescribeTopicPartitionsRequestTopic(OFFSETS_TOPIC)], 2000)
+    assert [each.leader_id for each in kafka(node, described).topics[0].partitions] == [1] * 9 + [3] + [1] * 6
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    led_by_none = kafka(node, asked).topics[0].partitions[0]
+    assert (led_by_none.leader_id, led_by_none.offline_replicas) == (-1, [1])
+    unmade = three_nodes()
+    unmade.services.metadata.change_alone(
+        [e.DeleteTopic(topic=STATE_TOPIC, topic_id=uuid.UUID(int=7).hex, deleted_ms=1)]
+    )
+    shards = kafka(unmade, asked).topics[0].partitions
+    assert {(each.error_code, each.leader_id) for each in shards} == {(E.LEADER_NOT_AVAILABLE, -1)}
 
 
 def test_kafka_topics_are_placed_as_they_are_asked_for() -> None:

@@ -1,13 +1,11 @@
 """`__consumer_offsets` is there for tools that look for it, and for nothing else."""
 
-from collections.abc import Iterator
-
 import pytest
 from tests.adapters.kafka.asker import Asker
 from tests.adapters.kafka.client import batch_of, fetch_of, produce_of
 from tests.adapters.kafka.clients import AdminClient
 
-from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC, OFFSETS_TOPIC_ID
+from braidlog.adapters.kafka.offsets_topic import OFFSETS_PARTITIONS, OFFSETS_TOPIC, OFFSETS_TOPIC_ID
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
@@ -20,9 +18,8 @@ TOPIC = 2
 
 
 @pytest.fixture
-def asker(braid_server_shared: ServerProcess) -> Iterator[Asker]:
-    with Asker(braid_server_shared.address("kafka")) as made:
-        yield made
+def server(braid_server_shared: ServerProcess) -> ServerProcess:
+    return braid_server_shared
 
 
 @pytest.mark.parametrize(
@@ -39,14 +36,16 @@ def test_it_is_seen_as_an_internal_topic_that_the_coordinator_leads(
     told = asker.ask(c.MetadataRequest(asked))
     (seen,) = [each for each in told.topics if each.name == OFFSETS_TOPIC]
     assert (seen.error_code, seen.is_internal, seen.topic_id) == (0, True, OFFSETS_TOPIC_ID)
-    assert [(each.partition_index, each.leader_id, each.isr_nodes) for each in seen.partitions] == [(0, 0, [0])]
+    assert [(each.partition_index, each.leader_id, each.isr_nodes) for each in seen.partitions] == [
+        (number, 0, [0]) for number in range(OFFSETS_PARTITIONS)
+    ]
     assert not any(each.is_internal for each in told.topics if each is not seen)
 
 
 def test_it_is_described(asker: Asker) -> None:
     asked = c.DescribeTopicPartitionsRequest([c.DescribeTopicPartitionsRequestTopic(OFFSETS_TOPIC)], 2000)
     (seen,) = asker.ask(asked).topics
-    assert (seen.error_code, seen.is_internal, len(seen.partitions)) == (0, True, 1)
+    assert (seen.error_code, seen.is_internal, len(seen.partitions)) == (0, True, OFFSETS_PARTITIONS)
     resource = m.DescribeConfigsRequestResource(TOPIC, OFFSETS_TOPIC)
     (settings,) = asker.ask(m.DescribeConfigsRequest([resource])).results
     assert (settings.error_code, settings.configs) == (0, [])
@@ -54,7 +53,10 @@ def test_it_is_described(asker: Asker) -> None:
 
 def test_it_has_no_records_and_takes_none(asker: Asker) -> None:
     for time, offset in ((-1, 0), (-2, 0), (5, -1)):
-        partitions = [d.ListOffsetsRequestPartition(number, timestamp=time) for number in (0, 1)]
+        partitions = [
+            d.ListOffsetsRequestPartition(number, timestamp=time)
+            for number in (OFFSETS_PARTITIONS - 1, OFFSETS_PARTITIONS)
+        ]
         (told,) = asker.ask(d.ListOffsetsRequest(topics=[d.ListOffsetsRequestTopic(OFFSETS_TOPIC, partitions)])).topics
         there, missing = told.partitions
         assert (there.error_code, there.offset, missing.error_code) == (0, offset, E.UNKNOWN_TOPIC_OR_PARTITION)
@@ -74,4 +76,4 @@ def test_it_has_no_records_and_takes_none(asker: Asker) -> None:
 
 def test_librdkafka_lists_it(braid_server_shared: ServerProcess) -> None:
     seen = AdminClient({"bootstrap.servers": braid_server_shared.bootstrap()}).list_topics(timeout=60)
-    assert len(seen.topics[OFFSETS_TOPIC].partitions) == 1
+    assert len(seen.topics[OFFSETS_TOPIC].partitions) == OFFSETS_PARTITIONS

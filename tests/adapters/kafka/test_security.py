@@ -89,17 +89,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield process
 
 
-@pytest.fixture
-def asker(server: ServerProcess) -> Iterator[Asker]:
-    with Asker(server.address("kafka")) as made:
-        yield made
-
-
-@pytest.fixture
-def address(server: ServerProcess) -> str:
-    return "{}:{}".format(*server.address("kafka"))
-
-
 def sasl(name: str, password: str, mechanism: str = "PLAIN") -> dict[str, str]:
     return {
         "security.protocol": "SASL_PLAINTEXT",

@@ -9,10 +9,12 @@ from tests.adapters.kafka.client import batch_of, fetch_of, produce_of, values_o
 from tests.adapters.kafka.largest import WIDE, made
 from tests.broker.node import Node
 
+from braidlog.adapters.contract import answer_of
 from braidlog.adapters.kafka import placement
 from braidlog.adapters.kafka.errors import CODES, code_of
 from braidlog.adapters.kafka.handlers import PARTS_AT_ONCE, KafkaAdapter
-from braidlog.broker.access.authorize import Authorize, Operation, Rule
+from braidlog.adapters.kafka.ordering import Effect
+from braidlog.broker.access.authorize import Authorize, NotAuthorizedError, Operation, Rule
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas, Rates
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
@@ -23,6 +25,7 @@ from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.messages import groups as g
 from braidlog.wire.kafka.messages import security as s
 from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.rows import UNASKED
@@ -68,7 +71,7 @@ class Door:
 
     def begin(self, request: Request, talk: Any = None) -> Any:
         conversation: Any = talk or Talk("alice")
-        return self.adapter.handle(conversation, request)
+        return answer_of(self.adapter.handle, conversation, request)
 
 
 def codes(answer: Any) -> list[int]:
@@ -230,6 +233,18 @@ def test_a_topic_is_made_only_by_who_may() -> None:
     told = door.ask(c.MetadataRequest([c.MetadataRequestTopic(name=name) for name in ("made", "seen")]))
     assert [each.error_code for each in told.topics] == [0, E.TOPIC_AUTHORIZATION_FAILED]
     assert door.services.hosting.names() == ["made"]
+
+
+def test_a_request_that_is_refused_at_once_holds_up_none_behind_it() -> None:
+    """Whether its handler waits, answers at once, is refused or closes the connection: it has ended, and the next may begin."""
+    door = Door(None, allow("*", Operation.DESCRIBE))
+    talk = Talk("alice")
+    with pytest.raises(NotAuthorizedError):
+        door.ask(g.HeartbeatRequest("theirs", 1, "m"), talk=talk)
+    assert door.ask(c.ApiVersionsRequest(), talk=talk).api_keys
+    assert door.ask(c.MetadataRequest(None), talk=talk).topics == []
+    order = door.adapter._orders[talk]  # type: ignore[index]  # as much of a conversation as is needed
+    assert order.begin(Effect.CHANGES), "nothing is under way"
 
 
 def test_topics_are_made_as_the_listener_is_set() -> None:

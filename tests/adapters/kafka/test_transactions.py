@@ -33,17 +33,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         yield process
 
 
-@pytest.fixture
-def asker(server: ServerProcess) -> Iterator[Asker]:
-    with Asker(server.address("kafka")) as made:
-        yield made
-
-
-@pytest.fixture
-def address(server: ServerProcess) -> str:
-    return "{}:{}".format(*server.address("kafka"))
-
-
 def begin(asker: Asker, name: str, version: int = 5, **more: Any) -> Any:
     return asker.ask(
         t.InitProducerIdRequest(**{"transactional_id": name, "transaction_timeout_ms": 60_000, **more}), version
@@ -56,7 +45,17 @@ def add(asker: Asker, name: str, who: Any, topic: str, *partitions: int, version
     return [each.partition_error_code for each in told.results_by_topic[0].results_by_partition]
 
 
-def write(asker: Asker, who: Any, topic: str, value: bytes, sequence: int = 0, partition: int = 0) -> int:
+def write(
+    asker: Asker,
+    who: Any,
+    topic: str,
+    value: bytes,
+    sequence: int = 0,
+    *,
+    partition: int = 0,
+    version: int = 9,
+    name: str = "t",
+) -> int:
     batch = encode_batch(
         [value],
         base_timestamp=1_700_000_000_000,
@@ -66,9 +65,9 @@ def write(asker: Asker, who: Any, topic: str, value: bytes, sequence: int = 0, p
         transactional=True,
     )
     asked = d.ProduceRequest(
-        "t", -1, 30_000, [d.ProduceRequestTopic(topic, partition_data=[d.ProduceRequestPartition(partition, batch)])]
+        name, -1, 30_000, [d.ProduceRequestTopic(topic, partition_data=[d.ProduceRequestPartition(partition, batch)])]
     )
-    return int(asker.ask(asked, 9).responses[0].partition_responses[0].error_code)
+    return int(asker.ask(asked, version).responses[0].partition_responses[0].error_code)
 
 
 def end(asker: Asker, name: str, who: Any, *, commit: bool, version: int = 4) -> int:
@@ -140,6 +139,26 @@ def test_a_transaction_in_every_version(asker: Asker, address: str, version: int
     assert end(asker, name, who, commit=False) == 0
     assert read(address, topic) == [b"kept"]
     assert read(address, topic, "read_uncommitted") == [b"kept", b"dropped"]
+
+
+def test_a_transaction_of_version_2(asker: Asker, address: str) -> None:
+    """Nothing is added: Produce 12 and TxnOffsetCommit 5 begin it, EndTxn 5 gives the next epoch."""
+    create(asker, "v2")
+    who = begin(asker, "v2")
+    assert write(asker, who, "v2", b"kept", version=12, name="v2") == 0
+    assert stage(asker, "v2", who, "group-v2", "v2", 17, version=5) == 0
+    assert committed(asker, "group-v2", "v2", stable=True) == (-1, E.UNSTABLE_OFFSET_COMMIT)
+    asked = t.EndTxnRequest("v2", who.producer_id, who.producer_epoch, committed=True)
+    told = asker.ask(asked, 5)
+    assert (told.error_code, told.producer_id, told.producer_epoch) == (0, who.producer_id, who.producer_epoch + 1)
+    assert asker.ask(asked, 5) == told, "asking again is fine"
+    assert committed(asker, "group-v2", "v2", stable=True) == (17, 0)
+    assert write(asker, who, "v2", b"late", sequence=1, version=12, name="v2") == E.INVALID_PRODUCER_EPOCH
+    assert stage(asker, "v2", told, "group-v2", "v2", 18, version=5) == 0, "a group alone begins one too"
+    assert write(asker, told, "v2", b"dropped", version=12, name="v2") == 0
+    assert asker.ask(t.EndTxnRequest("v2", told.producer_id, told.producer_epoch), 5).error_code == 0
+    assert committed(asker, "group-v2", "v2", stable=True) == (17, 0)
+    assert read(address, "v2") == [b"kept"]
 
 
 def test_an_earlier_self_is_fenced_in_the_words_of_each_version(asker: Asker) -> None:

@@ -14,6 +14,7 @@ from braidlog.coordinator.groups.service import GroupKind
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.testing.disk import SimulatedDisk
+from braidlog.wire.kafka.consumer import ConsumerMetadata
 
 DELAY_MS = 300
 SESSION_MS = 2_000
@@ -247,9 +248,16 @@ def test_commits_without_membership_are_for_empty_groups(node: Node) -> None:
     node.run(classic(node).commit("g", "", -1, commit))
 
 
+class PlainMetadata(ConsumerMetadata):
+    """A subscription is the name of a topic."""
+
+    def subscription(self, data: bytes) -> tuple[list[str], dict[str, set[int]]]:
+        return [data.decode()], {}
+
+
 def test_a_group_without_commits_is_behind_by_what_there_is_to_read(node: Node) -> None:
     groups = node.services.groups
-    groups._reads = lambda _, metadata: [metadata.decode()]
+    groups._metadata = PlainMetadata()
     node.append("a", b"1", b"2", b"3")
     alone(node)
     assert [(row.topic, row.committed, row.lag) for row in node.run(groups.lag("g")) if row.end_offset] == [
@@ -263,11 +271,7 @@ def test_deleting_commits(node: Node) -> None:
     groups = node.services.groups
     node.create("b", 1)
 
-    def reads(protocol_type: str, metadata: bytes) -> list[str]:
-        assert protocol_type == "consumer"
-        return [metadata.decode()]
-
-    groups._reads = reads
+    groups._metadata = PlainMetadata()
     told = alone(node)
     commits = [Commit("a", 0, 1), Commit("b", 0, 1)]
     node.run(classic(node).commit("g", told.member, 1, commits))

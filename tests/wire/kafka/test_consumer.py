@@ -6,7 +6,7 @@ import warnings
 import pytest
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.wire.kafka.consumer import assignment, read_assignment, read_subscription, subscription
+from braidlog.wire.kafka.consumer import ConsumerMetadata, assignment, read_assignment, read_subscription, subscription
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -25,6 +25,8 @@ def test_bytes_of_the_schema() -> None:
     assert read_subscription(SUBSCRIPTION_0).topics == ["a", "bc"]
     found = read_subscription(SUBSCRIPTION_3)
     assert (found.topics, found.user_data) == (["a"], b"\x01")
+    assert ConsumerMetadata().subscription(SUBSCRIPTION_3) == (["a"], {"a": {7}})
+    assert ConsumerMetadata().subscription(SUBSCRIPTION_3[:14]) == (["a"], {}), "what was forgotten is not owned"
     assert assignment({"a": [0, 2]}) == ASSIGNMENT_0
     assert [(each.topic, each.partitions) for each in read_assignment(ASSIGNMENT_0).assigned_partitions] == [
         ("a", [0, 2])

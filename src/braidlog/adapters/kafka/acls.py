@@ -143,7 +143,7 @@ def _matches_name(acl: Acl, name: str | None, pattern: int) -> bool:
 # -- handlers ----------------------------------------------------------------------------------------------------
 
 
-async def describe(request: Request, services: Services, _: Conversation) -> s.DescribeAclsResponse:
+def describe(request: Request, services: Services, _: Conversation) -> s.DescribeAclsResponse:
     message: s.DescribeAclsRequest = request.message
     services.rules.require_on()
     found: dict[tuple[int, str, int], list[s.DescribeAclsResponseAcl]] = {}

@@ -29,8 +29,6 @@ from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import topics as m
 
 AS_DEFAULT = -1
-ID_SINCE = 6
-"""The first version of DeleteTopics that may name a topic by its id."""
 
 
 # -- create ------------------------------------------------------------------------------------------------------
@@ -276,7 +274,7 @@ def refuse_records(request: Request, code: E, _: str) -> m.DeleteRecordsResponse
 # -- measure -----------------------------------------------------------------------------------------------------
 
 
-async def describe_log_dirs(
+def describe_log_dirs(
     request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> m.DescribeLogDirsResponse:
     message: m.DescribeLogDirsRequest = request.message

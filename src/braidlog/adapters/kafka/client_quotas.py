@@ -42,7 +42,7 @@ def _check_types(types: Sequence[str]) -> None:
         raise Refusal(E.INVALID_REQUEST, NO_SUCH_ENTITY)
 
 
-async def describe(request: Request, services: Services, _: Conversation) -> s.DescribeClientQuotasResponse:
+def describe(request: Request, services: Services, _: Conversation) -> s.DescribeClientQuotasResponse:
     message: s.DescribeClientQuotasRequest = request.message
     _check_types([each.entity_type for each in message.components])
     entries = []

@@ -60,7 +60,7 @@ class Change(IntEnum):
 # -- looking -----------------------------------------------------------------------------------------------------
 
 
-async def describe(
+def describe(
     request: Request,
     services: Services,
     conversation: Conversation,
@@ -150,9 +150,7 @@ def _of_node(
     return told
 
 
-async def list_resources(
-    request: Request, services: Services, conversation: Conversation
-) -> m.ListConfigResourcesResponse:
+def list_resources(request: Request, services: Services, conversation: Conversation) -> m.ListConfigResourcesResponse:
     """What has settings. Version 0 asks for clients' metrics only, of which there are none."""
     message: m.ListConfigResourcesRequest = request.message
     wanted = set(message.resource_types) or (set(Resource) if request.version else set())

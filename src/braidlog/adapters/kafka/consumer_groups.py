@@ -29,8 +29,8 @@ from braidlog.wire.kafka.rows import UNASKED
 
 OWN_ID_SINCE = 1
 """The first version in which a member names itself."""
-CONSUMER_MEMBER = 1
-"""What a member is in ConsumerGroupDescribe: no classic one."""
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+"""What a member is in ConsumerGroupDescribe."""
 
 
 async def heartbeat(
@@ -155,7 +155,7 @@ def _member(services: Services, member: MemberView) -> m.ConsumerGroupDescribeRe
         member.pattern or None,
         assignment(member.shares),
         assignment(member.target),
-        CONSUMER_MEMBER,
+        CLASSIC_MEMBER if member.is_translated else CONSUMER_MEMBER,
     )
 
 

@@ -105,7 +105,7 @@ def refuse_describe(request: Request, code: E, text: str) -> g.DescribeGroupsRes
     return g.DescribeGroupsResponse(groups=groups)
 
 
-async def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
+def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
     message: g.ListGroupsRequest = request.message
     there = {name: each.groups for each in services.coordinators.here() for name in each.groups.names()}
     visible = services.authorize.visible(conversation.principal, sorted(there), Kind.GROUP)

@@ -4,8 +4,9 @@ Knows: Kafka's words for what groups do. Refuses to know: rounds, generations, w
 Invariant: every group, member and partition of a request has an answer of its own.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, said_by_coordinator
@@ -115,7 +116,9 @@ async def join(
         knows_skipping=request.version >= SKIPPING_SINCE,
     )
     try:
-        joined = await services.groups.classic.join(message.group_id, asked, by=conversation.principal)
+        joined = await services.groups.electing(message.group_id).join(
+            message.group_id, asked, by=conversation.principal
+        )
     except MemberIdRequired as required:
         return g.JoinGroupResponse(error_code=E.MEMBER_ID_REQUIRED, member_id=required.member)
     return g.JoinGroupResponse(
@@ -135,7 +138,7 @@ def refuse_join(request: Request, code: E, _: str) -> g.JoinGroupResponse:
 
 async def sync(request: Request, services: Services, _: Conversation) -> g.SyncGroupResponse:
     message: g.SyncGroupRequest = request.message
-    synced = await services.groups.classic.sync(
+    synced = await services.groups.electing(message.group_id).sync(
         message.group_id,
         message.member_id,
         message.generation_id,
@@ -148,11 +151,18 @@ async def sync(request: Request, services: Services, _: Conversation) -> g.SyncG
     )
 
 
-async def heartbeat(request: Request, services: Services, _: Conversation) -> g.HeartbeatResponse:
+def heartbeat(
+    request: Request, services: Services, _: Conversation
+) -> g.HeartbeatResponse | Coroutine[Any, Any, g.HeartbeatResponse]:
     message: g.HeartbeatRequest = request.message
-    services.groups.classic.heartbeat(
+    waiting = services.groups.electing(message.group_id).heartbeat(
         message.group_id, message.member_id, message.generation_id, message.group_instance_id
     )
+    return g.HeartbeatResponse() if waiting is None else _heartbeat_later(waiting)
+
+
+async def _heartbeat_later(waiting: Coroutine[Any, Any, None]) -> g.HeartbeatResponse:
+    await waiting
     return g.HeartbeatResponse()
 
 
@@ -160,7 +170,7 @@ async def leave(request: Request, services: Services, _: Conversation) -> g.Leav
     """One member until version 2; several, each with an answer of its own, after."""
     message: g.LeaveGroupRequest = request.message
     leaving = message.members or [g.LeaveGroupRequestMember(message.member_id)]
-    results = await services.groups.classic.leave(
+    results = await services.groups.electing(message.group_id).leave(
         message.group_id, [(each.member_id, each.group_instance_id) for each in leaving]
     )
     codes = [E.NONE if error is None else coordinator_code(error) for error in results]

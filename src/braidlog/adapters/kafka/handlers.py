@@ -7,12 +7,13 @@ where clients must say who they are, nothing but saying so is served before; req
 
 import logging
 from collections.abc import Callable, Coroutine
+from types import CoroutineType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from braidlog.adapters.contract import Conversation
+from braidlog.adapters.contract import Conversation, answer_of
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import (
     acls,
@@ -147,7 +148,7 @@ class KafkaAdapter(RoutedAdapter):
             return answer
         return msgspec.structs.replace(answer, throttle_time_ms=milliseconds)
 
-    async def handle(self, conversation: Conversation, request: Request) -> Message | None:
+    def handle(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
         conversation.client_id = (request.client_id or "")[:NAME_CHARS_MAX]
         effect = EFFECTS.get(request.api.key, Effect.CHANGES)
         is_large = request.parts > PARTS_AT_ONCE and effect is not Effect.JOINS
@@ -156,17 +157,36 @@ class KafkaAdapter(RoutedAdapter):
         order = self._orders.get(conversation)
         if order is None:
             order = self._orders[conversation] = Order()
+        if is_large or not order.begin(effect):
+            return self._in_turn(order, effect, conversation, request, is_large=is_large)
+        try:
+            served = self._serve(conversation, request)
+        except BaseException:
+            order.end()
+            raise
+        if type(served) is CoroutineType:
+            return _ending(order, served)
+        order.end()
+        return served
+
+    async def _in_turn(
+        self, order: Order, effect: Effect, conversation: Conversation, request: Request, *, is_large: bool
+    ) -> Message | None:
+        """Begin when those before it allow it; what is large lets others have their turns before it and after it."""
         if not order.begin(effect):
             await order.wait(effect, self._world)
         try:
             if is_large:
                 await breathe()
-            answer = await (self._fetch if request.api.key is Key.FETCH else self._handle)(conversation, request)
+            answer: Message | None = await answer_of(self._serve, conversation, request)
         finally:
             order.end()
         if is_large:
             await breathe()
         return answer
+
+    def _serve(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
+        return (self._fetch if request.api.key is Key.FETCH else self._handle)(conversation, request)
 
     async def _fetch(self, conversation: Conversation, request: Request) -> Message | None:
         """A request of a session is completed first, so that all that it wants is looked at, and allowed, each time."""
@@ -174,10 +194,10 @@ class KafkaAdapter(RoutedAdapter):
         if isinstance(whole, ErrorCode):
             return FetchResponse(error_code=whole)
         asked = request if whole is request.message else msgspec.structs.replace(request, message=whole)
-        answer = await self._handle(conversation, asked)
+        answer = await answer_of(self._handle, conversation, asked)
         return self._fetches.finish(conversation, whole, answer) if isinstance(answer, FetchResponse) else answer
 
-    def _handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Message | None]:
+    def _handle(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
         route = self.table[request.api.key]
         if not route.before_authentication:
             if self._services.authorize.required and conversation.principal == ANONYMOUS:
@@ -192,7 +212,7 @@ class KafkaAdapter(RoutedAdapter):
             return self._turn_away(conversation, request, too_much)
         return self.serve(route, conversation, request)
 
-    async def _turn_away(self, conversation: Conversation, request: Request, why: str) -> None:
+    def _turn_away(self, conversation: Conversation, request: Request, why: str) -> None:
         """Kafka closes too: most responses could not say it."""
         log.info("kafka %s: %s %s; closing", conversation.peer, request.api.name, why)
         conversation.close()
@@ -200,3 +220,11 @@ class KafkaAdapter(RoutedAdapter):
     def failure(self, request: Request, error: Exception) -> Message:
         route = self.table[request.api.key]
         return route.refusal(request, route.said(request, code_of(error)), text_of(error))
+
+
+async def _ending(order: Order, serving: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+    """What it answers; it has then ended."""
+    try:
+        return await serving
+    finally:
+        order.end()

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC, coordinators
+from braidlog.adapters.kafka.offsets_topic import OFFSETS_PARTITIONS, OFFSETS_TOPIC
 from braidlog.adapters.kafka.routes import Route, on_topics
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied
@@ -91,7 +91,7 @@ async def _listed(
         return d.ListOffsetsResponsePartition(number, E.UNSUPPORTED_VERSION)
     try:
         denied.check(topic)
-        if topic == OFFSETS_TOPIC and number in range(len(coordinators(services))):
+        if topic == OFFSETS_TOPIC and number in range(OFFSETS_PARTITIONS):
             return d.ListOffsetsResponsePartition(number, E.NONE, NO_TIME, 0 if timestamp < 0 else NOWHERE, 0)
         hosted = _led(services, topic, number, asked.current_leader_epoch)
         if timestamp not in (EARLIEST, EARLIEST_LOCAL):

@@ -10,7 +10,7 @@ import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC, coordinators
+from braidlog.adapters.kafka.offsets_topic import OFFSETS_PARTITIONS, OFFSETS_TOPIC
 from braidlog.adapters.kafka.routes import Route, on_topics, topics_by_id, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR, cluster_id, id_of, may, named, operations
@@ -30,6 +30,11 @@ from braidlog.wire.kafka.rows import NO_UUID, UNASKED
 PARTITIONS_TOLD_MAX = 2000
 """Of DescribeTopicPartitions, whatever a client asks for: Kafka's own limit."""
 NO_LEADER = -1
+_VERSION_OF_TRANSACTIONS = "transaction.version"
+_SUPPORTED = [c.ApiVersionsResponseSupportedFeature(_VERSION_OF_TRANSACTIONS, 0, 2)]
+_FINALIZED = [c.ApiVersionsResponseFinalizedFeature(_VERSION_OF_TRANSACTIONS, 2, 2)]
+_FEATURES_FROM_ZERO_SINCE = 4
+"""The first version of ApiVersions whose clients can be told of a feature that begins at 0."""
 
 
 class Creating(msgspec.Struct, frozen=True):
@@ -55,21 +60,27 @@ class PartitionState(msgspec.Struct, frozen=True):
 class _Where(msgspec.Struct, frozen=True):
     """The nodes that clients of this door can be sent to."""
 
-    live: list[Broker]
+    named: list[Broker]
     numbers: frozenset[int]
+    """Of those that live."""
 
     @classmethod
     def of(cls, services: Services, conversation: Conversation) -> "_Where":
-        found = [each for each in services.routing.brokers(DOOR, conversation.address) if not each.is_fenced]
-        return cls(found, frozenset(each.number for each in found))
+        found = services.routing.named(DOOR, conversation.address, services.world.monotonic())
+        return cls(found, frozenset(each.number for each in found if not each.is_fenced))
 
 
 # -- versions --------------------------------------------------------------------------------------------------
 
 
-async def api_versions(request: Request, _: Services, __: Conversation, *, served: Served) -> c.ApiVersionsResponse:
+def api_versions(request: Request, _: Services, __: Conversation, *, served: Served) -> c.ApiVersionsResponse:
     message: c.ApiVersionsRequest = request.message
-    return c.ApiVersionsResponse(api_keys=versions_told(served, message.client_software_name))
+    return c.ApiVersionsResponse(
+        api_keys=versions_told(served, message.client_software_name),
+        supported_features=_SUPPORTED if request.version >= _FEATURES_FROM_ZERO_SINCE else [],
+        finalized_features_epoch=0,
+        finalized_features=_FINALIZED,
+    )
 
 
 # -- metadata --------------------------------------------------------------------------------------------------
@@ -86,7 +97,9 @@ async def metadata(
         topics.append(await _topic(asked, message, services, conversation, denied, creating, where))
         await pace.step(1 + len(topics[-1].partitions))
     return c.MetadataResponse(
-        brokers=[c.MetadataResponseBroker(each.number, each.host, each.port, each.rack or None) for each in where.live],
+        brokers=[
+            c.MetadataResponseBroker(each.number, each.host, each.port, each.rack or None) for each in where.named
+        ],
         cluster_id=cluster_id(services),
         controller_id=services.routing.controller,
         topics=topics,
@@ -160,19 +173,15 @@ async def _create(
 
 
 def _count(name: str, services: Services) -> int:
-    return len(coordinators(services)) if name == OFFSETS_TOPIC else services.hosting.meta(name).partitions
+    return OFFSETS_PARTITIONS if name == OFFSETS_TOPIC else services.hosting.meta(name).partitions
 
 
 def _state(name: str, number: int, services: Services, where: _Where) -> PartitionState:
     """What the metadata says of a replicated partition; of one that is this node's alone, what the node finds."""
-    if name == OFFSETS_TOPIC:
-        node = coordinators(services)[number]
-        is_there = node in where.numbers
-        error, offline = (E.NONE, []) if is_there else (E.LEADER_NOT_AVAILABLE, [node])
-        return PartitionState(number, error, node if is_there else NO_LEADER, 0, [node], [node], offline)
-    known = services.routing.assignment(name, number)
+    routing = services.routing
+    known = routing.shard(number) if name == OFFSETS_TOPIC else routing.assignment(name, number)
     if known is None:
-        return _own_state(name, number, services)
+        return (_shard_state if name == OFFSETS_TOPIC else partial(_own_state, name))(number, services)
     error, leader = E.NONE, known.leader
     if leader is None:
         error = E.LEADER_NOT_AVAILABLE
@@ -188,6 +197,14 @@ def _state(name: str, number: int, services: Services, where: _Where) -> Partiti
         [node for node in known.replicas if node not in where.numbers],
         known.eligible,
     )
+
+
+def _shard_state(number: int, services: Services) -> PartitionState:
+    """A node that is alone keeps all groups; several have made no shards yet, until somebody asks for a coordinator."""
+    if not services.routing.is_alone:
+        return PartitionState(number, E.LEADER_NOT_AVAILABLE, NO_LEADER, -1, [], [])
+    own = services.brokers.own_number
+    return PartitionState(number, E.NONE, own, 0, [own], [own])
 
 
 def _own_state(name: str, number: int, services: Services) -> PartitionState:
@@ -226,9 +243,7 @@ def refuse_metadata(request: Request, code: E, _: str) -> c.MetadataResponse:
 BROKERS = 1
 
 
-async def describe_cluster(
-    request: Request, services: Services, conversation: Conversation
-) -> c.DescribeClusterResponse:
+def describe_cluster(request: Request, services: Services, conversation: Conversation) -> c.DescribeClusterResponse:
     message: c.DescribeClusterRequest = request.message
     if message.endpoint_type != BROKERS:
         # Controllers are no nodes of their own here, and have no address.
@@ -255,7 +270,7 @@ def refuse_cluster(_: Request, code: E, text: str) -> c.DescribeClusterResponse:
 # -- topics, a page at a time ----------------------------------------------------------------------------------
 
 
-async def describe_topic_partitions(
+def describe_topic_partitions(
     request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> c.DescribeTopicPartitionsResponse:
     message: c.DescribeTopicPartitionsRequest = request.message
@@ -327,8 +342,8 @@ def refuse_topic_partitions(request: Request, code: E, _: str) -> c.DescribeTopi
 def routes(creating: Creating, served: Callable[[], Served]) -> dict[Key, Route]:
     """`served` is asked when somebody asks: the table of all routes is made of this one too."""
 
-    async def tell_versions(request: Request, services: Services, conversation: Conversation) -> c.ApiVersionsResponse:
-        return await api_versions(request, services, conversation, served=served())
+    def tell_versions(request: Request, services: Services, conversation: Conversation) -> c.ApiVersionsResponse:
+        return api_versions(request, services, conversation, served=served())
 
     return {
         Key.API_VERSIONS: Route(tell_versions, None, refusal=whole(c.ApiVersionsResponse), before_authentication=True),

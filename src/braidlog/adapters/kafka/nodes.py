@@ -20,7 +20,7 @@ EVENTS_MAX: Final = 500
 """Of one answer: who wants more asks again, from the last one on."""
 
 
-async def cluster_events(request: Request, services: Services, _: Conversation) -> n.ClusterEventsResponse:
+def cluster_events(request: Request, services: Services, _: Conversation) -> n.ClusterEventsResponse:
     message: n.ClusterEventsRequest = request.message
     history = services.metadata.history
     found = history.after(Cursor(message.after_seq, message.after_index), message.since_ms)

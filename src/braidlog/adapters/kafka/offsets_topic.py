@@ -1,20 +1,17 @@
-"""`__consumer_offsets` as Kafka's tools look for it: an internal topic that tells which node coordinates groups.
+"""`__consumer_offsets` as Kafka's tools look for it: an internal topic that tells which nodes coordinate groups.
 
-Groups and commits are kept in the coordinator's log, which is no topic and has a form of its own. What is shown is true of that
-log: who leads it. Records are not: offsets begin and end at 0, a Fetch is refused, and nobody writes, changes or deletes it.
+Groups and commits are kept in the coordinators' shards, which have a form of their own. What is shown is true of these: as many
+partitions as there are shards, who leads each, and where its replicas are. Records are not: offsets begin and end at 0, a Fetch
+is refused, and nobody writes, changes or deletes it.
 """
 
 from typing import Final
 
-from braidlog.adapters.kafka.services import Services
+from braidlog.coordinator.shards import SHARDS
 from braidlog.wire.kafka.apis import OFFSETS_TOPIC_ID
 
-__all__ = ["OFFSETS_TOPIC", "OFFSETS_TOPIC_ID", "coordinators"]
+__all__ = ["OFFSETS_PARTITIONS", "OFFSETS_TOPIC", "OFFSETS_TOPIC_ID"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-
-
-def coordinators(services: Services) -> list[int]:
-    """The node that leads each of its partitions; -1: nobody does now."""
-    found = services.routing.coordinator_of("")
-    return [-1 if found is None else found]
+OFFSETS_PARTITIONS: Final = SHARDS
+"""Also on a node that is alone, so that tools see the same before and after it has become one of several."""

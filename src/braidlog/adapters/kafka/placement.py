@@ -131,9 +131,7 @@ async def _move_results(topic: r.AlterPartitionReassignmentsRequestTopic, servic
     return {number: _said(outcome, unchanged(number)) for number, outcome in tried.items()}
 
 
-async def list_reassignments(
-    request: Request, services: Services, _: Conversation
-) -> r.ListPartitionReassignmentsResponse:
+def list_reassignments(request: Request, services: Services, _: Conversation) -> r.ListPartitionReassignmentsResponse:
     message: r.ListPartitionReassignmentsRequest = request.message
     asked = None
     if message.topics is not None:
@@ -174,7 +172,7 @@ async def unregister_broker(request: Request, services: Services, _: Conversatio
 # -- who agrees ----------------------------------------------------------------------------------------------------
 
 
-async def describe_quorum(request: Request, services: Services, conversation: Conversation) -> r.DescribeQuorumResponse:
+def describe_quorum(request: Request, services: Services, conversation: Conversation) -> r.DescribeQuorumResponse:
     """The metadata is in etcd, whose members no client sees: the nodes that follow it are told, each as far as this one is."""
     message: r.DescribeQuorumRequest = request.message
     routing, reached = services.routing, services.metadata.seq

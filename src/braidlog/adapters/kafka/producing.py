@@ -30,6 +30,8 @@ from braidlog.wire.kafka.messages import data as d
 
 ZSTD_SINCE = 7
 """The first version of Produce that may carry zstd: older clients could not read it back."""
+ADDS_SINCE = 12
+"""From this version on a batch takes its partition into the transaction (KIP-890): nobody sends AddPartitionsToTxn."""
 _MAGIC_AT = 16
 _PRODUCER_AT = slice(43, 51)
 _COMPRESSION_MAX = max(Compression)
@@ -143,8 +145,13 @@ async def _attempt(
             await services.intake.check(name, partition.index, records, header, allowance)
         if not services.append.is_ready(name, partition.index):
             await services.append.ready(name, partition.index)
-        if header.attributes & TRANSACTIONAL and not services.append.is_verified(name, partition.index, header):
-            await services.append.verify(name, partition.index, header, request.message.transactional_id or "")
+        adds = request.version >= ADDS_SINCE
+        if header.attributes & TRANSACTIONAL and not services.append.is_verified(
+            name, partition.index, header, adds=adds
+        ):
+            await services.append.verify(
+                name, partition.index, header, request.message.transactional_id or "", adds=adds
+            )
         written = services.append.write(
             name,
             partition.index,

@@ -61,9 +61,7 @@ class Sasl:
         self._exchanges: WeakKeyDictionary[ServerConnection, _Exchange] = WeakKeyDictionary()
         self._known: WeakKeyDictionary[ServerConnection, _Known] = WeakKeyDictionary()
 
-    async def handshake(
-        self, request: Request, services: Services, conversation: Conversation
-    ) -> s.SaslHandshakeResponse:
+    def handshake(self, request: Request, services: Services, conversation: Conversation) -> s.SaslHandshakeResponse:
         message: s.SaslHandshakeRequest = request.message
         offered = mechanisms(services)
         if message.mechanism not in offered:
@@ -167,9 +165,7 @@ def refuse_handshake(_: Request, code: E, __: str) -> s.SaslHandshakeResponse:
 # -- users -------------------------------------------------------------------------------------------------------
 
 
-async def describe_users(
-    request: Request, services: Services, _: Conversation
-) -> s.DescribeUserScramCredentialsResponse:
+def describe_users(request: Request, services: Services, _: Conversation) -> s.DescribeUserScramCredentialsResponse:
     message: s.DescribeUserScramCredentialsRequest = request.message
     names = [each.name for each in message.users] if message.users else services.users.names()
     return s.DescribeUserScramCredentialsResponse(results=[_described(name, services) for name in names])

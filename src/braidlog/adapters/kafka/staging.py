@@ -67,7 +67,7 @@ async def abort(
     return s.AbortBatchResponse(last_batch=decided.last_batch, already=decided.already)
 
 
-async def state(request: Request, services: Services, conversation: Conversation) -> s.SinkStateResponse:
+def state(request: Request, services: Services, conversation: Conversation) -> s.SinkStateResponse:
     message: s.SinkStateRequest = request.message
     last = services.staging.last_batch(message.sink, owner=conversation.principal, writer=message.writer)
     return s.SinkStateResponse(last_batch=last)

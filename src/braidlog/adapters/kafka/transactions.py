@@ -38,6 +38,9 @@ STATES: dict[TxnState, str] = {
     TxnState.COMMITTED: "CompleteCommit",
     TxnState.ABORTED: "CompleteAbort",
 }
+V2_COMMITS_SINCE = 5
+V2_ENDS_SINCE = 5
+"""Of TxnOffsetCommit, which begins a transaction that has not begun, and of EndTxn, which tells the producer's next epoch."""
 FENCED_SINCE: Mapping[Key, int] = {
     Key.INIT_PRODUCER_ID: 4,
     Key.ADD_PARTITIONS_TO_TXN: 2,
@@ -167,6 +170,7 @@ async def commit_offsets(
                 message.group_id, message.member_id, message.generation_id, message.group_instance_id
             ),
             by=conversation.principal,
+            begins=request.version >= V2_COMMITS_SINCE,
         )
     except (BrokerError, StorageFault) as error:
         whole = coordinator_code(error)
@@ -189,10 +193,11 @@ def refuse_offsets(request: Request, code: E, _: str) -> t.TxnOffsetCommitRespon
 
 async def end(request: Request, services: Services, _: Conversation) -> t.EndTxnResponse:
     message: t.EndTxnRequest = request.message
-    await services.transactions.end(
-        message.transactional_id, message.producer_id, message.producer_epoch, commit=message.committed
+    bump = request.version >= V2_ENDS_SINCE
+    over = await services.transactions.end(
+        message.transactional_id, message.producer_id, message.producer_epoch, commit=message.committed, bump=bump
     )
-    return t.EndTxnResponse()
+    return t.EndTxnResponse(producer_id=over.producer_id, producer_epoch=over.epoch) if bump else t.EndTxnResponse()
 
 
 async def write_markers(
@@ -243,9 +248,7 @@ def refuse_markers(request: Request, code: E, _: str) -> t.WriteTxnMarkersRespon
 # -- looking -----------------------------------------------------------------------------------------------------
 
 
-async def list_transactions(
-    request: Request, services: Services, conversation: Conversation
-) -> t.ListTransactionsResponse:
+def list_transactions(request: Request, services: Services, conversation: Conversation) -> t.ListTransactionsResponse:
     message: t.ListTransactionsRequest = request.message
     now_ms = services.world.now_ms()
 

@@ -23,6 +23,7 @@ from braidlog.coordinator.consumer_groups.messages import (
     LEAVE,
     PAUSE,
     Change,
+    ClassicSide,
     ConsumerGroupImage,
     ConsumerMember,
     Heartbeat,
@@ -30,8 +31,9 @@ from braidlog.coordinator.consumer_groups.messages import (
     Held,
 )
 from braidlog.coordinator.consumer_groups.subscriptions import Pattern
-from braidlog.coordinator.groups.group import GROUP_BYTES, MEMBERS_MAX, check_size
+from braidlog.coordinator.groups.group import GROUP_BYTES, MEMBERS_MAX, StaleGeneration, check_size
 from braidlog.coordinator.groups.messages import State
+from braidlog.coordinator.groups.roster import Roster
 from braidlog.model.errors import BrokerError, Reason
 
 MEMBERS_AT_ONCE = 50
@@ -42,7 +44,7 @@ TopicOf = Callable[[str], tuple[str, int] | None]
 """A topic's id and how many partitions it has, by its name; None if it is not there."""
 
 
-class ConsumerGroup:
+class ConsumerGroup(Roster[ConsumerMember]):
     """Heartbeats, leaving, time."""
 
     def __init__(self, name: str, *, epoch: int = 0, members_max: int = MEMBERS_MAX) -> None:
@@ -60,6 +62,7 @@ class ConsumerGroup:
         self._owners: dict[tuple[str, int], str] = {}
         self._seen: dict[str, int] = {}
         self._revoke_by: dict[str, int] = {}
+        self._rejoin_by: dict[str, int] = {}
         self._unreconciled: set[str] = set()
         self._wanted: Counter[str] = Counter()
         self.version = 0
@@ -73,17 +76,6 @@ class ConsumerGroup:
     @property
     def generation(self) -> int:
         return self.epoch
-
-    @property
-    def members(self) -> list[ConsumerMember]:
-        return [self._members[name] for name in sorted(self._members)]
-
-    @property
-    def has_members(self) -> bool:
-        return bool(self._members)
-
-    def has_member(self, member: str) -> bool:
-        return member in self._members
 
     @property
     def is_stale(self) -> bool:
@@ -149,6 +141,7 @@ class ConsumerGroup:
         name = member.member
         del self._members[name], self._seen[name]
         self._revoke_by.pop(name, None)
+        self._rejoin_by.pop(name, None)
         self._unreconciled.discard(name)
         if member.instance is not None and self._statics.get(member.instance) == name:
             del self._statics[member.instance]
@@ -187,6 +180,7 @@ class ConsumerGroup:
             topics=before.topics if asked.topics is None else sorted(set(asked.topics)),
             pattern=before.pattern if asked.pattern is None else asked.pattern,
             assignor=before.assignor if asked.assignor is None else asked.assignor,
+            classic=asked.classic,
         )
         if after == known:
             return NO_CHANGE
@@ -201,7 +195,8 @@ class ConsumerGroup:
             return reporting
         holder = None if asked.instance is None else self._statics.get(asked.instance)
         if holder is not None and holder != asked.member:
-            if self._members[holder].epoch != PAUSE:
+            # One that elects leaders does not say that it pauses: who comes after it takes its place.
+            if self._members[holder].epoch != PAUSE and not (asked.classic or self._members[holder].classic):
                 raise BrokerError(
                     Reason.UNRELEASED_INSTANCE,
                     f"static member {asked.instance!r} of group {self.name!r} is still {holder!r}; stop that one first",
@@ -244,6 +239,9 @@ class ConsumerGroup:
     def note_heartbeat(self, member: str, now_ms: int) -> None:
         self._seen[member] = now_ms
 
+    def note_joined(self, member: str) -> None:
+        self._rejoin_by.pop(member, None)
+
     def reconcile(self, asked: Heartbeat) -> tuple[Change, HeartbeatAnswer]:
         """Bring a member nearer to its target, and what it is told."""
         known = self.find(asked.member)
@@ -276,8 +274,13 @@ class ConsumerGroup:
 
     def expire(self, now_ms: int, session_timeout_ms: int) -> Change:
         """Take out who was not heard of for its session, or did not give up what it was told to in its rebalance timeout."""
-        silent = [name for name, seen in self._seen.items() if now_ms - seen > session_timeout_ms]
-        slow = [name for name, due in self._revoke_by.items() if now_ms > due]
+        silent = [
+            name
+            for name, seen in self._seen.items()
+            if now_ms - seen
+            > (classic.session_timeout_ms if (classic := self._members[name].classic) else session_timeout_ms)
+        ]
+        slow = [name for due in (self._revoke_by, self._rejoin_by) for name, at in due.items() if now_ms > at]
         return Change(dict.fromkeys((*silent, *slow)))
 
     # -- targets ---------------------------------------------------------------------------------------------
@@ -339,6 +342,53 @@ class ConsumerGroup:
         """Whether targets that were made anew are those of a new epoch; if nothing is other than it was, they are not."""
         return is_changed or self._wishes_version > self.assigned_version or not self.epoch
 
+    # -- members that join and sync as classic ones do -----------------------------------------------------------
+
+    @property
+    def is_classic(self) -> bool:
+        """Whether all that are left would elect a leader."""
+        return self.has_members and all(member.classic for member in self._members.values())
+
+    def check_protocols(self, asked: str, protocols: Iterable[str]) -> None:
+        """Refuse whoever could not elect a leader together with the others of its kind, once only such are left."""
+        common = set(protocols)
+        for member in self._members.values():
+            if member.classic is not None and member.member != asked:
+                common &= {name for name, _ in member.classic.protocols}
+        if not common:
+            raise BrokerError(
+                Reason.INCONSISTENT_PROTOCOLS,
+                f"other members of group {self.name!r} that elect a leader have no protocol in common with this one",
+            )
+
+    def find_classic(self, member: str, instance: str | None) -> tuple[ConsumerMember, ClassicSide]:
+        found = self._find(Heartbeat(member=member, epoch=JOIN, instance=instance))
+        if found.classic is None:
+            raise unknown_member(self.name, member)
+        return found, found.classic
+
+    def leaving(self, member: str, instance: str | None) -> Heartbeat:
+        """The report of one that goes, or is sent away: by its id if it is a classic one, by its instance alone any."""
+        if member:
+            self.find_classic(member, instance)
+        return Heartbeat(member=member or self._statics.get(instance or "", ""), epoch=LEAVE, instance=instance)
+
+    def check_round(self, member: ConsumerMember, generation: int, now_ms: int, *, is_joined: bool) -> None:
+        """Refuse a member of another epoch, and tell one that there is something for it if it joins again. `is_joined`: it
+        has just done so, and asks what it is to read."""
+        if generation != member.epoch:
+            raise StaleGeneration(self.name, member.member, current=member.epoch, requested=generation)
+        self.note_heartbeat(member.member, now_ms)
+        is_behind = member.epoch < self.epoch and not (is_joined and member.revoking)
+        if is_behind or (not is_joined and (member.revoking or self._has_more_for(member))):
+            self._rejoin_by.setdefault(member.member, now_ms + member.rebalance_timeout_ms)
+            raise BrokerError(Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} is in epoch {self.epoch}: join again")
+
+    def _has_more_for(self, member: ConsumerMember) -> bool:
+        """Whether all that it still lacks of its target was given up by others."""
+        lacks = [(t, n) for t, numbers in member.target.items() for n in numbers if n not in member.held.get(t, {})]
+        return bool(lacks) and not any(place in self._owners for place in lacks)
+
     # -- fences ----------------------------------------------------------------------------------------------
 
     def check_commit(self, member: str, epoch: int, places: Iterable[tuple[str, int]]) -> None:
@@ -350,6 +400,8 @@ class ConsumerGroup:
             return
         got = [_epoch_of(known, *place) for place in places]
         if epoch > known.epoch or not got or any(each is None or each > epoch for each in got):
+            if known.classic is not None:
+                raise StaleGeneration(self.name, member, current=known.epoch, requested=epoch)
             raise stale_epoch(self.name, member, known.epoch, epoch)
 
 

@@ -21,6 +21,13 @@ Held = dict[str, dict[int, int]]
 """topic id → partition → the epoch in which the member got it."""
 
 
+class ClassicSide(msgspec.Struct, frozen=True):
+    """Of a member that joins and syncs as in a group that elects a leader: what it would bring there."""
+
+    session_timeout_ms: int
+    protocols: list[tuple[str, bytes]]
+
+
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     """What a member reports. None is "as before"."""
 
@@ -38,6 +45,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     assignor: str | None = None
     owned: dict[str, set[int]] | None = None
     """By topic id: what it reads now."""
+    classic: ClassicSide | None = None
 
     @property
     def is_whole(self) -> bool:
@@ -86,6 +94,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
     """What it was told to give up and may still read."""
     target: Shares = {}
     """What it will read when all others have given up what they are to."""
+    classic: ClassicSide | None = None
 
     @property
     def shares(self) -> Shares:
@@ -106,6 +115,7 @@ class ConsumerMember(msgspec.Struct, frozen=True):
         """What it takes in memory, about."""
         partitions = sum(map(len, (*self.held.values(), *self.revoking.values(), *self.target.values())))
         words = len(self.pattern) + sum(100 + len(topic) for topic in self.topics)
+        words += sum(len(name) + len(data) for name, data in self.classic.protocols) if self.classic else 0
         return MEMBER_BYTES + words + partitions * PARTITION_BYTES
 
 

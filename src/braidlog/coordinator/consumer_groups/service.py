@@ -7,6 +7,7 @@ one heartbeat at a time, in slices, and a member that joins hears of none that w
 
 import uuid
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import msgspec
 
@@ -51,6 +52,18 @@ class ConsumerGroupSettings(msgspec.Struct, frozen=True):
     heartbeat_interval_ms: int = 5_000
 
 
+class Migrating(Protocol):
+    """What changes a group with members from one kind to the other."""
+
+    def upgrade(self, name: str) -> None:
+        """A member reports to a group that elects a leader."""
+        ...
+
+    def downgrade(self, group: ConsumerGroup) -> None:
+        """The last that reported has gone."""
+        ...
+
+
 class ConsumerGroups:
     """The use case."""
 
@@ -69,6 +82,8 @@ class ConsumerGroups:
         self._hosting = hosting
         self._world = world
         self._may_see = may_see
+        self.migration: Migrating | None = None
+        """None: a group changes its kind only while it is empty."""
         self._assigning: dict[ConsumerGroup, list[Wakeup]] = {}
         """Groups whose targets are being made, and who waits for that."""
 
@@ -86,6 +101,8 @@ class ConsumerGroups:
             )
         if asked.epoch == JOIN and not asked.member:
             asked = msgspec.structs.replace(asked, member=str(uuid.uuid4()))
+        if asked.epoch == JOIN and self.migration is not None:
+            self.migration.upgrade(name)
         found = self._registry.consumer(name)
         if found is None and asked.epoch != JOIN:
             raise unknown_member(name, asked.member)
@@ -107,16 +124,25 @@ class ConsumerGroups:
         with self._registry.holdings.admitted(StateKind.GROUPS, group.name, asked.by or NODE):
             self._keep(group, group.enter(asked))
         group.note_heartbeat(asked.member, self._registry.session_ms())
+        group.note_joined(asked.member)
+
+    async def refresh(self, group: ConsumerGroup, member: str) -> None:
+        """Make targets if they have to be made, for one that reports nothing else."""
+        await self._assigned(group, Heartbeat(member=member, epoch=group.epoch))
+        self._check_present(group, member)
 
     def _keep(self, group: ConsumerGroup, change: Change) -> None:
         if change is not NO_CHANGE:
             self._registry.put_change(group, change)
 
     def tick(self, group: ConsumerGroup) -> list[str]:
-        """Take out who is overdue; returns them. That is journalled when this returns."""
+        """Take out who is overdue, and let a group elect a leader in which nobody reports any more; returns who went. That is
+        journalled when this returns."""
         change = group.expire(self._registry.session_ms(), self.settings.session_timeout_ms)
         if change.members:
             self._registry.put_change(group, change)
+        if self.migration is not None and group.is_classic:
+            self.migration.downgrade(group)
         return list(change.members)
 
     # -- targets ---------------------------------------------------------------------------------------------
@@ -138,8 +164,12 @@ class ConsumerGroups:
 
     def _check_present(self, group: ConsumerGroup, member: str) -> None:
         """Anything may have happened to it meanwhile."""
-        if self._registry.get(group.name) is not group:
+        if not self._is_there(group):
             raise unknown_member(group.name, member)
+
+    def _is_there(self, group: ConsumerGroup) -> bool:
+        """Whether it is the one of its name still: writing anything of another would put it back."""
+        return self._registry.get(group.name) is group
 
     async def _assign(self, group: ConsumerGroup) -> None:
         self._assigning[group] = []
@@ -184,13 +214,13 @@ class ConsumerGroups:
         for first in range(0, len(names), MEMBERS_AT_ONCE):
             if first:
                 await breathe()
-            if self._registry.get(group.name) is not group:
+            if not self._is_there(group):
                 return
             members = group.retargeted({name: target[name] for name in names[first : first + MEMBERS_AT_ONCE]})
             if members:
                 is_changed = True
                 self._registry.put_change(group, Change(members))
-        if group.needs_epoch(is_changed=is_changed):
+        if self._is_there(group) and group.needs_epoch(is_changed=is_changed):
             self._registry.put_change(group, Change({}, group.epoch + 1, group.chosen_assignor()))
         group.assigned_version = version
 

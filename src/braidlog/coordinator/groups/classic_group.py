@@ -29,13 +29,14 @@ from braidlog.coordinator.groups.messages import (
     Ticket,
     check_opaque,
 )
+from braidlog.coordinator.groups.roster import Roster
 from braidlog.model.errors import BrokerError, Reason
 
 INITIAL_DELAY_MS = 300
 """How long the first member of an empty group waits for others: a fleet that starts together is one generation, not many."""
 
 
-class ClassicGroup:
+class ClassicGroup(Roster[ClassicMember]):
     """Join, sync, heartbeat, leave, and time."""
 
     def __init__(
@@ -76,10 +77,6 @@ class ClassicGroup:
         """None: to be counted anew."""
 
     # -- what is kept ----------------------------------------------------------------------------------------
-
-    @property
-    def members(self) -> list[ClassicMember]:
-        return [self._members[name] for name in sorted(self._members)]
 
     @property
     def has_members(self) -> bool:
@@ -207,13 +204,13 @@ class ClassicGroup:
 
     def _enter_round(self, member: str, now_ms: int) -> Ticket:
         if self.state is State.EMPTY:
-            self._begin_round(now_ms)
+            self.begin_round(now_ms)
             if self._initial_delay_ms:
                 self._initial_until_ms = self._due_ms
                 self._due_ms = min(now_ms + self._initial_delay_ms, self._due_ms)
             self._has_grown = False
         elif self.state is not State.JOINING:
-            self._begin_round(now_ms)
+            self.begin_round(now_ms)
         ticket = Ticket(member)
         self._joins.setdefault(member, []).append(ticket)
         self._maybe_end_round(now_ms)
@@ -273,7 +270,7 @@ class ClassicGroup:
     def _rebalance_timeout_ms(self) -> int:
         return max((member.rebalance_timeout_ms for member in self._members.values()), default=0)
 
-    def _begin_round(self, now_ms: int) -> None:
+    def begin_round(self, now_ms: int) -> None:
         for tickets in self._syncs.values():
             self._refuse(tickets, Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} begins a new generation")
         self._syncs.clear()
@@ -438,7 +435,7 @@ class ClassicGroup:
 
     def _lost_some(self, now_ms: int) -> None:
         if self.state in (State.STABLE, State.SYNCING):
-            self._begin_round(now_ms)
+            self.begin_round(now_ms)
         self._maybe_end_round(now_ms)
 
     def _unseat(self, member: str) -> None:

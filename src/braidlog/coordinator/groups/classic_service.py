@@ -43,7 +43,7 @@ class ClassicGroups:
     async def join(self, group: str, asked: Joining, *, by: str = NODE) -> Joined:
         """Come in, or come again, as the principal `by`; waits until the round of joining is over."""
         check_group_name(group)
-        _check_timeouts(asked)
+        check_timeouts(asked)
         found = self._registry.classic(group)
         if found is None:
             if asked.member:
@@ -107,6 +107,12 @@ class ClassicGroups:
         gone = group.tick(self._registry.session_ms())
         self._carry_out(group)
         return gone
+
+    def dissolve(self, group: ClassicGroup) -> None:
+        """Another has taken its place, of the same members: those who wait join that one."""
+        group.restore(None, self._registry.session_ms())
+        for ticket in group.take_ready().settled:
+            self._wake(ticket)
 
     # -- commits ---------------------------------------------------------------------------------------------
 
@@ -202,7 +208,7 @@ def _unknown(group: str, member: str) -> BrokerError:
     return BrokerError(Reason.MEMBER_NOT_FOUND, f"group {group[:60]!r} has no member {member[:60]!r}")
 
 
-def _check_timeouts(asked: Joining) -> None:
+def check_timeouts(asked: Joining) -> None:
     if not asked.session_timeout_ms_min <= asked.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
         raise BrokerError(
             Reason.INVALID_SESSION_TIMEOUT,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from braidlog.coordinator.groups.assignors import Assignment, Assignor, assign
+from braidlog.coordinator.groups.roster import Roster
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 
@@ -48,7 +49,7 @@ class Membership(msgspec.Struct, frozen=True):
     assignment: dict[str, list[int]]
 
 
-class Group:
+class Group(Roster[Member]):
     """Join, leave, expire: each may begin a new generation."""
 
     def __init__(
@@ -71,17 +72,6 @@ class Group:
         self.assignment: Assignment = {}
         if image is not None:
             self.restore(image)
-
-    @property
-    def members(self) -> list[Member]:
-        return [self._members[name] for name in sorted(self._members)]
-
-    @property
-    def has_members(self) -> bool:
-        return bool(self._members)
-
-    def has_member(self, member: str) -> bool:
-        return member in self._members
 
     @property
     def held_bytes(self) -> int:

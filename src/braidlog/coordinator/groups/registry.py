@@ -1,8 +1,7 @@
 """The groups of this node by name, of all three kinds, as the journal keeps them.
 
 Knows: which name is a group of which kind, and what must be settled for it to be told. Refuses to know: what groups do.
-Invariants: a name is one group, of one kind; only a group without members changes its kind, in one batch of the journal, and its
-generation goes on from where it was.
+Invariants: a name is one group, of one kind, which changes in one batch of the journal; its generation goes on from where it was.
 """
 
 from collections.abc import Callable, Iterable
@@ -151,6 +150,10 @@ class GroupRegistry:
     def put(self, group: AnyGroup) -> None:
         """Journal a group as it is now; from then on it is the one of that name."""
         self._journal(group, group.image, ())
+
+    def put_instead(self, group: ClassicGroup, of: ConsumerGroup) -> None:
+        """Journal a group that takes the place of another with the same members."""
+        self._journal(group, group.image, [(self._members, (of.name, each.member), None) for each in of.members])
 
     def put_change(self, group: ConsumerGroup, change: Change) -> None:
         """Journal what a step makes of a group, then let the group be so; from then on it is the one of that name."""

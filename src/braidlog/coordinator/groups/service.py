@@ -6,16 +6,19 @@ if it cannot be; a commit of a member is fenced by its generation and assignment
 step.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 
 import msgspec
 
+from braidlog.codec.errors import ProtocolError
 from braidlog.coordinator.consumer_groups.group import ConsumerGroup
 from braidlog.coordinator.consumer_groups.service import ConsumerGroups, ConsumerGroupSettings, MaySee
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.classic_group import ClassicGroup
+from braidlog.coordinator.groups.classic_members import ClassicMembers
 from braidlog.coordinator.groups.classic_service import ClassicGroups
 from braidlog.coordinator.groups.group import (
     SESSION_TIMEOUT_MS_MAX,
@@ -24,7 +27,9 @@ from braidlog.coordinator.groups.group import (
     GroupImage,
     Membership,
 )
+from braidlog.coordinator.groups.member_metadata import MemberMetadata
 from braidlog.coordinator.groups.messages import State
+from braidlog.coordinator.groups.migration import Migration
 from braidlog.coordinator.groups.registry import AnyGroup, GroupRegistry
 from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, check_group_name
@@ -67,6 +72,8 @@ class MemberView(msgspec.Struct, frozen=True):
     pattern: str = ""
     target: dict[str, list[int]] = {}
     """What a member of a consumer group will read when others have given it up."""
+    is_translated: bool = False
+    """In a consumer group: it joins and syncs as if there were a leader."""
 
 
 class GroupKind(StrEnum):
@@ -90,10 +97,6 @@ class GroupView(msgspec.Struct, frozen=True):
     kind: GroupKind = GroupKind.CLASSIC
 
 
-Reads = Callable[[str, bytes], Collection[str]]
-"""reads(protocol type, metadata) tells which topics a member of a classic group reads: only its dialect knows."""
-
-
 class Groups:
     """The use case."""
 
@@ -103,17 +106,21 @@ class Groups:
         offsets: Offsets,
         hosting: Hosting,
         world: World,
-        reads: Reads = lambda _, __: (),
+        metadata: MemberMetadata | None = None,
         consumer: ConsumerGroupSettings | None = None,
         may_see: MaySee = lambda _, __: True,
     ) -> None:
-        self._reads = reads
+        self._metadata = metadata
         self._registry = registry
         self._offsets = offsets
         self._hosting = hosting
         self._world = world
         self.classic = ClassicGroups(registry, offsets, world)
         self.consumer = ConsumerGroups(registry, offsets, hosting, world, consumer or ConsumerGroupSettings(), may_see)
+        self._classic_members: ClassicMembers | None = None
+        if metadata is not None:
+            migration = self.consumer.migration = Migration(registry, self.classic, metadata, hosting)
+            self._classic_members = ClassicMembers(registry, self.consumer, migration)
 
     # -- membership ------------------------------------------------------------------------------------------
 
@@ -241,6 +248,13 @@ class Groups:
 
     # -- commits ---------------------------------------------------------------------------------------------
 
+    def electing(self, group: str) -> ClassicGroups | ClassicMembers:
+        """Who serves a member that joins and syncs."""
+        found = self._registry.get(group)
+        if self._classic_members is not None and isinstance(found, ConsumerGroup) and found.has_members:
+            return self._classic_members
+        return self.classic
+
     def by_members(self, group: str) -> ClassicGroups | ConsumerGroups:
         """Who checks a commit of somebody who says which generation, or epoch, it is in."""
         return self.consumer if isinstance(self._registry.get(group), ConsumerGroup) else self.classic
@@ -316,8 +330,13 @@ class Groups:
             return set()
         if isinstance(found, ConsumerGroup):
             return found.topics_read()
-        metadata = (data for member in found.members for _, data in member.protocols)
-        return {topic for data in metadata for topic in self._reads(found.protocol_type, data)}
+        if self._metadata is None or found.protocol_type != self._metadata.protocol_type:
+            return set()
+        read: set[str] = set()
+        for data in (data for member in found.members for _, data in member.protocols):
+            with contextlib.suppress(ProtocolError):
+                read.update(self._metadata.subscription(data)[0])
+        return read
 
     def _named(self, shares: Mapping[str, Iterable[int]]) -> dict[str, list[int]]:
         """By the topics' names what is by their ids; those that are gone are left out."""
@@ -417,6 +436,7 @@ def _view_consumer(
             rack=each.rack,
             pattern=each.pattern,
             target=named(each.target),
+            is_translated=each.classic is not None,
         )
         for each in group.members
     ]

@@ -94,9 +94,9 @@ class Key(IntEnum):
     OFFSET_FOR_LEADER_EPOCH = 23, data, "2-4", 4
     ADD_PARTITIONS_TO_TXN = 24, transactions, "0-3", 3
     ADD_OFFSETS_TO_TXN = 25, transactions, "0-4", 3
-    END_TXN = 26, transactions, "0-4", 3
+    END_TXN = 26, transactions, "0-5", 3
     WRITE_TXN_MARKERS = 27, transactions, "1-1", 1
-    TXN_OFFSET_COMMIT = 28, transactions, "0-4", 3
+    TXN_OFFSET_COMMIT = 28, transactions, "0-5", 3
     DESCRIBE_ACLS = 29, security, "1-3", 2
     CREATE_ACLS = 30, security, "1-3", 2
     DELETE_ACLS = 31, security, "1-3", 2

@@ -1,10 +1,10 @@
 """Subscriptions and assignments: the bytes that a group's members put into JoinGroup and SyncGroup.
 
 Knows: the version in front, and the rows. Refuses to know: any assignor, and the broker, to which all this is opaque.
-Invariant: what cannot be read is a `ProtocolError`. Every version is read as version 0, because later ones only add at the end,
-and some clients forget what they should add.
+Invariant: what cannot be read is a `ProtocolError`. Later versions are read as version 1, because they only add at the end, and
+as version 0 where a client forgot what it should add.
 
-    subscription   i16 version │ i32 count │ topics: i16-text │ i32-bytes user data │ …
+    subscription   i16 version │ i32 count │ topics: i16-text │ i32-bytes user data │ 1+: owned, as in an assignment │ …
     assignment     i16 version │ i32 count │ [i16-text topic │ i32 count │ i32 partitions] │ i32-bytes user data
 """
 
@@ -56,15 +56,23 @@ def _read(kind: type[Message], data: bytes) -> Message:
     (version,) = _VERSION.unpack_from(data)
     if version < 0:
         raise ProtocolError(f"{version} is no version", 0)
-    found, _ = read_message(kind, 0, data, _VERSION.size, flexible=False)
-    return found
-
-
-def topics_read(protocol_type: str, metadata: bytes) -> list[str]:
-    """The topics a member subscribes to; none where members do not speak as consumers do, or not intelligibly."""
-    if protocol_type != PROTOCOL_TYPE:
-        return []
     try:
-        return read_subscription(metadata).topics
+        return read_message(kind, min(version, 1), data, _VERSION.size, flexible=False)[0]
     except ProtocolError:
-        return []
+        return read_message(kind, 0, data, _VERSION.size, flexible=False)[0]
+
+
+class ConsumerMetadata:
+    """The same as whoever knows no messages asks for it."""
+
+    protocol_type = PROTOCOL_TYPE
+
+    def subscription(self, data: bytes) -> tuple[list[str], dict[str, set[int]]]:
+        found = read_subscription(data)
+        return found.topics, {each.topic: set(each.partitions) for each in found.owned_partitions}
+
+    def shares(self, data: bytes) -> dict[str, list[int]]:
+        return {each.topic: each.partitions for each in read_assignment(data).assigned_partitions}
+
+    def assignment(self, shares: Mapping[str, Sequence[int]]) -> bytes:
+        return assignment(shares)

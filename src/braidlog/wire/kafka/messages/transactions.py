@@ -89,7 +89,8 @@ class EndTxnRequest(TransactionalProducer, frozen=True):
 
 
 class EndTxnResponse(ThrottledOutcome, frozen=True):
-    pass
+    producer_id: Annotated[I64, "5+"] = -1
+    producer_epoch: Annotated[I16, "5+"] = -1
 
 
 class TxnOffsetCommitRequestPartition(Message, frozen=True):

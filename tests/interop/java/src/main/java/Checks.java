@@ -715,12 +715,15 @@ final class Checks {
 
     static void checkTransactionCommitAndAbort() throws Exception {
         String topic = topic();
-        try (var into = transactional(Kit.fresh("txn"))) {
+        String name = Kit.fresh("txn");
+        try (var into = transactional(name); Admin admin = admin()) {
             for (String texts : List.of("a1 a2", "c1 c2", "a3", "c3")) {
                 into.beginTransaction();
                 send(into, topic, 0, values(texts.split(" ")));
                 end(into, texts.startsWith("c"));
             }
+            var known = admin.describeTransactions(List.of(name)).all().get().get(name);
+            Kit.equal(known.producerEpoch(), 4, "one more with every end: transactions of version 2");
         }
         var committed = texts(read(topic, 3, 0, "isolation.level", "read_committed"));
         Kit.equal(committed, List.of("c1", "c2", "c3"), "committed");

@@ -1,0 +1,64 @@
+"""Snapshots of event streams, wherever their coordinator is: the leader of a stream asks it.
+
+Knows: who is asked. Refuses to know: how snapshots are kept (`coordinator/snapshots.py`).
+"""
+
+from typing import Final
+
+import msgspec
+
+from braidlog.broker.coordinators import Coordinators
+from braidlog.broker.forwarding import Call, Forwarding
+from braidlog.coordinator.holdings import NODE
+from braidlog.coordinator.snapshots import Snapshot, StreamName
+from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
+
+CALL: Final = "snapshot"
+
+
+class Asked(msgspec.Struct, frozen=True, array_like=True):
+    """Without a snapshot it is asked for, else it is to be kept."""
+
+    stream: StreamName
+    snapshot: Snapshot | None = None
+
+
+class StreamSnapshots:
+    """The use case."""
+
+    def __init__(self, coordinators: Coordinators, forwarding: Forwarding) -> None:
+        self._coordinators = coordinators
+        self._forwarding = forwarding
+        forwarding.names.add(CALL)
+
+    async def find(self, stream: StreamName) -> Snapshot | None:
+        return await self._ask(Asked(stream), NODE)
+
+    async def save(self, stream: StreamName, snapshot: Snapshot, *, by: str = NODE) -> None:
+        await self._ask(Asked(stream, snapshot), by)
+
+    async def answer(self, body: bytes, by: str) -> bytes:
+        """What another node asks of this one."""
+        try:
+            asked = msgspec.msgpack.decode(body, type=Asked)
+        except msgspec.MsgspecError as error:
+            raise BrokerError(Reason.INVALID_RECORD, f"another node asks for no snapshot: {error}") from None
+        return msgspec.msgpack.encode(await self._here(asked, by))
+
+    async def _ask(self, asked: Asked, by: str) -> Snapshot | None:
+        try:
+            return await self._here(asked, by)
+        except NotCoordinatorError as error:
+            refusal = error.with_traceback(None)
+        # To keep the same twice is to keep it once: silence is no reason to stop.
+        call = Call(CALL, by, msgspec.msgpack.encode(asked), changes=False)
+        answer = await self._forwarding.forward(call, refusal, lambda: self._here(asked, by))
+        return msgspec.msgpack.decode(answer, type=Snapshot | None) if isinstance(answer, bytes) else answer
+
+    async def _here(self, asked: Asked, by: str) -> Snapshot | None:
+        """What was asked for; nothing, if it was to be kept."""
+        async with self._coordinators.settled_after(asked.stream.counted_as) as coordinator:
+            if asked.snapshot is None:
+                return coordinator.snapshots.find(asked.stream)
+            await coordinator.snapshots.save(asked.stream, asked.snapshot, by=by)
+            return None

@@ -1,0 +1,90 @@
+"""A stream's snapshot is the same on three nodes, whichever leads the stream."""
+
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from tests.adapters.peers.linked_nodes import LinkedNode, linked
+from tests.broker.node import Node
+from tests.broker.three_nodes import TOPIC
+
+from braidlog.adapters.peers.calls import asked_for_client
+from braidlog.broker.stream_snapshots import CALL, StreamSnapshots
+from braidlog.coordinator.holdings import StateKind
+from braidlog.coordinator.snapshots import Snapshot, StreamName
+from braidlog.model.errors import BrokerError, Reason
+
+T = TypeVar("T")
+KEPT = Snapshot(3, b"three")
+
+
+def three() -> dict[int, LinkedNode]:
+    nodes = linked(3)
+    for each in nodes.values():
+        each.table.rows[CALL] = asked_for_client(each.node.services.stream_snapshots.answer)
+    return nodes
+
+
+def ended(node: LinkedNode, work: Coroutine[Any, Any, T]) -> T:
+    job = node.node.spawn(work)
+    for _ in range(200):
+        if not job.is_done:
+            node.node.world.advance(20)
+    return job.result()
+
+
+def stream_of(node: Node, key: bytes = b"k") -> StreamName:
+    """As the coordinator's node knows the topic."""
+    return StreamName(TOPIC, node.services.hosting.meta(TOPIC).topic_id, key.hex())
+
+
+def of(node: LinkedNode) -> StreamSnapshots:
+    return node.node.services.stream_snapshots
+
+
+def test_what_one_leader_kept_the_next_one_finds() -> None:
+    nodes = three()
+    stream = stream_of(nodes[1].node)
+    for snapshot in (KEPT, Snapshot(2, b"older")):
+        assert ended(nodes[2], of(nodes[2]).save(stream, snapshot, by="ann")) is None
+    assert nodes[1].node.services.holdings.used_by(StateKind.SNAPSHOTS, "ann") == 1
+    for number, node in nodes.items():
+        assert ended(node, of(node).find(stream)) == KEPT, number
+    assert nodes[1].called == [CALL] * 4
+    assert ended(nodes[3], of(nodes[3]).find(stream_of(nodes[1].node, b"other"))) is None
+
+
+def test_a_coordinator_that_has_not_heard_of_the_topic_yet_is_asked_again() -> None:
+    nodes = three()
+    other = msgspec.structs.replace(stream_of(nodes[1].node), topic_id="another")
+    for work in (of(nodes[2]).find(other), of(nodes[2]).save(other, KEPT)):
+        with pytest.raises(BrokerError, match="no topic 'orders' with id another") as caught:
+            ended(nodes[2], work)
+        assert caught.value.reason is Reason.NOT_COORDINATOR, "a client tries again"
+    assert len(nodes[1].called) > 10
+    assert nodes[1].node.services.coordinators.of(other.counted_as).snapshots._table.values == {}
+
+
+def test_a_snapshot_of_a_version_that_knew_names_only_is_of_the_topic_that_is_there() -> None:
+    """From the next start on: it ends with that topic, also if the node was away then."""
+    node = Node()
+    node.create(TOPIC, 1)
+    table = node.services.coordinators.of("").snapshots._table
+    mark = table.put_many([((TOPIC, b"k".hex()), KEPT), (("gone", b"k".hex()), KEPT)])
+    node.run(table.journal.settled(mark))
+    again = node.restarted()
+    assert again.run(again.services.stream_snapshots.find(stream_of(again))) == KEPT
+    (kept,) = again.services.coordinators.of("").snapshots._table.values.values()
+    assert kept.topic_id == stream_of(again).topic_id
+    again.run(again.services.topics.delete(TOPIC))
+    assert again.services.holdings.used(StateKind.SNAPSHOTS) == 0
+    again.create(TOPIC, 1)
+    assert again.run(again.services.streams.snapshot(TOPIC, b"k")) is None
+
+
+def test_a_call_that_is_no_question_is_refused() -> None:
+    node = three()[1]
+    with pytest.raises(BrokerError) as caught:
+        ended(node, of(node).answer(b"\xc1", "anonymous"))
+    assert caught.value.reason is Reason.INVALID_RECORD
