@@ -9,7 +9,7 @@ a ratio is one of neighbours. Durability is the same on both sides:
 | always | kv.flush = ack | appendfsync always |
 | everysec | kv.flush = interval | appendfsync everysec |
 
-The change feed (`kv.feed`) has no equal in Redis and is off, unless --feed is given.
+The change feed (`kv.feed`) has no equal in Redis: throughput is measured without it and with it.
 """
 
 import argparse
@@ -38,8 +38,7 @@ PIPELINE = 64
 WINDOW = 4
 KEYS = 10_000
 VALUE = b"v" * 16
-THROUGHPUT_TARGET = 0.5
-LATENCY_TARGET = 1.5
+LATENCY_TARGET = 3.0
 MEMORY_TARGET = 3.0
 
 
@@ -82,6 +81,16 @@ WORKS = (
     Work("GET", b"", mayfly_frames(m.Get), redis_commands(b"GET"), VALUE + b"\r\n"),
     Work("INCR", b"n", mayfly_frames(m.Incr), redis_commands(b"INCR"), b"\r\n"),
 )
+
+Targets = tuple[float, float, float]
+"""Of SET, GET and INCR: operations/s beside Redis's."""
+TARGETS: dict[tuple[bool, bool], Targets] = {
+    (False, False): (1.2, 1.2, 1.0),
+    (False, True): (0.8, 0.8, 0.8),
+    (True, False): (1.0, 1.0, 1.0),
+    (True, True): (0.8, 0.8, 0.8),
+}
+"""By whether each acknowledgement waits for the disk, and whether the change feed is written."""
 
 
 # -- throughput ----------------------------------------------------------------------------------------------------
@@ -139,11 +148,15 @@ def both(*, fsync: bool, feed: bool) -> Iterator[tuple[ServerProcess, redis.Redi
             yield ours, theirs
 
 
-def throughput(ours: ServerProcess, theirs: redis.Redis, count: int, repeats: int) -> None:
-    address = ours.address("mayfly")
-    fill(address, WORKS[0].ours, _mayfly_counter(), KEYS)
+def fill_both(ours: ServerProcess, theirs: redis.Redis) -> None:
+    fill(ours.address("mayfly"), WORKS[0].ours, _mayfly_counter(), KEYS)
     fill(theirs.address, WORKS[0].theirs, Marks(WORKS[0].theirs_mark), KEYS)
-    for work in WORKS:
+
+
+def throughput(ours: ServerProcess, theirs: redis.Redis, count: int, repeats: int, targets: Targets) -> None:
+    address = ours.address("mayfly")
+    fill_both(ours, theirs)
+    for work, target in zip(WORKS, targets, strict=True):
         mine, other, busy = [], [], []
         for _ in range(repeats):
             other.append(rate(theirs.address, work.theirs, work, work.theirs_mark, count))
@@ -153,7 +166,7 @@ def throughput(ours: ServerProcess, theirs: redis.Redis, count: int, repeats: in
         ratio = ratios(mine, other)
         print(
             f"{work.name:<5} braidlog {spread(mine):>9,.0f}/s   redis {spread(other):>9,.0f}/s   ratio {ratio:.2f}  "
-            f"{_verdict(ratio.median >= THROUGHPUT_TARGET, THROUGHPUT_TARGET)}   {statistics.median(busy):.2f} µs of CPU each"
+            f"{_verdict(ratio.median >= target, target)}   {statistics.median(busy):.2f} µs of CPU each"
         )
 
 
@@ -161,13 +174,20 @@ def latency(ours: ServerProcess, theirs: redis.Redis, count: int, repeats: int) 
     for work in WORKS:
         mine, other = [], []
         for _ in range(repeats):
-            other.append(_p50(theirs.address, work.theirs, work, Marks(work.theirs_mark), count))
-            mine.append(_p50(ours.address("mayfly"), work.ours, work, _mayfly_counter(), count))
+            own, their = p50s(ours, theirs, work, count)
+            mine.append(own)
+            other.append(their)
         ratio = ratios(mine, other)
         print(
             f"{work.name:<5} braidlog {spread(mine):>6.0f} µs   redis {spread(other):>6.0f} µs   ratio {ratio:.2f}  "
             f"{_verdict(ratio.median <= LATENCY_TARGET, LATENCY_TARGET)}"
         )
+
+
+def p50s(ours: ServerProcess, theirs: redis.Redis, work: Work, count: int) -> tuple[float, float]:
+    """Ours and theirs in µs, one after the other."""
+    other = _p50(theirs.address, work.theirs, work, Marks(work.theirs_mark), count)
+    return _p50(ours.address("mayfly"), work.ours, work, _mayfly_counter(), count), other
 
 
 def _p50(
@@ -209,7 +229,7 @@ def _parse(data: bytes, burst_max: int, answer: m.Message) -> float:
     def work() -> None:
         server.receive(data)
         while (event := server.next_event()) is not NEED_DATA:
-            server.respond(event, [answer] * len(event.ids) if isinstance(event, Burst) else answer)
+            server.respond(event, [answer] * len(event) if isinstance(event, Burst) else answer)
 
     return seconds(work)
 
@@ -256,19 +276,19 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=2_000, help="requests of each latency run")
     parser.add_argument("--keys", type=int, default=500_000, help="keys of the memory run")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--feed", action="store_true", help="write the change feed as well")
     options = parser.parse_args()
     print("## reading a request and writing its answer, the best of some runs")
     wire(options.repeats)
-    for fsync in (False, True):
-        called = "always" if fsync else "everysec"
-        with both(fsync=fsync, feed=options.feed) as (ours, theirs):
+    for (fsync, feed), targets in TARGETS.items():
+        called = f"{'always' if fsync else 'everysec'}, change feed {'on' if feed else 'off'}"
+        with both(fsync=fsync, feed=feed) as (ours, theirs):
             print(
                 f"\n## {called}, {CONNECTIONS} connections, {PIPELINE} x {WINDOW} deep: operations/s, median (low..high)"
             )
-            throughput(ours, theirs, options.count // (4 if fsync else 1), options.repeats)
-            print(f"\n## {called}, one connection, one at a time: p50")
-            latency(ours, theirs, options.asked, options.repeats)
+            throughput(ours, theirs, options.count // (4 if fsync else 1), options.repeats, targets)
+            if not feed:
+                print(f"\n## {called}, one connection, one at a time: p50")
+                latency(ours, theirs, options.asked, options.repeats)
     print("\n## memory")
     memory(options.keys)
 

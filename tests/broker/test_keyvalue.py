@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from tests.broker.node import Node, batch_of
-from tests.kv.crashing import plain
+from tests.kv.crashing import KEYS, plain
 from tests.kv.workloads import Mixed
 from tests.sampling import FULL
 
@@ -21,12 +21,12 @@ from braidlog.cluster.topic import Topic
 from braidlog.kv import feed as f
 from braidlog.kv import operations as o
 from braidlog.kv.settings import Eviction, KeyValueSettings
+from braidlog.kv.slots import FEED_TOPIC
 from braidlog.kv.values import HashValue, ListValue, read_value
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.record import Record
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.hosted import Role
-from braidlog.partition.hosting import FEED_TOPIC
 from braidlog.replication.assignment import Assignment
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
@@ -307,6 +307,28 @@ def test_a_burst_of_pushes_is_told_in_parts_and_then_whole() -> None:
     assert b"\0\0\0\x02" + b"42" in parts
 
 
+def test_columns_are_told_in_as_many_batches_as_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 2)
+    monkeypatch.setattr("braidlog.broker.feed.PENDING_MAX", 4)
+    node = Node(kv=KeyValueSettings(feed_linger_ms=0))
+    kv = node.services.keyvalue
+    kv.open()
+    kinds = bytes((o.Kind.SET, o.Kind.DELETE, o.Kind.INCREMENT, o.Kind.SET, o.Kind.DELETE, o.Kind.SET))
+    columns = o.Columns(True, kinds, [b"a", b"b", b"n", b"b", b"a", b"c"], [b"1", b"", b"", b"2", b"", b"3"])
+    asking = node.spawn(kv.execute_columns(columns))
+    node.world.settle()
+    assert kv.stats().sequence == 5
+    assert not asking.is_done, "the feed has more to tell than may wait for it"
+    node.spawn(kv.background()[0][1]())
+    node.world.settle()
+    assert asking.is_done
+    assert kv.stats().feed_sequence == 5
+    feed = kv._feed
+    assert feed is not None
+    assert not feed._pending_count
+    check_feed(KvNode(node.disk.after_kill(), node.clock))
+
+
 def test_the_feed_waits_a_little_for_more_but_not_when_somebody_waits_for_it() -> None:
     node = Node(kv=KeyValueSettings(feed_linger_ms=50))
     kv = node.services.keyvalue
@@ -552,6 +574,8 @@ class Campaign:
             elif drawn < 0.2:
                 node.clock.advance(self.random.randrange(1_500))
                 node.run(node.kv.expire())
+            elif drawn < 0.26:
+                node.run(node.kv.execute_columns(self.columns()))
             elif drawn < 0.4:
                 # Several at once: they share syncs and batches of the feed.
                 jobs = [node.spawn(node.kv.execute(self.mix.operation())) for _ in range(6)]
@@ -566,6 +590,11 @@ class Campaign:
         node.disk.on_operation = None
         node.world.advance(2_000)
         check_feed(node)
+
+    def columns(self) -> o.Columns:
+        """Changes of keys that hold anything, and of some that hold a string or nothing."""
+        rows = [(self.random.choice(list(o.Kind)[1:]), self.random.choice([*KEYS, b"p", b"q", b"n"])) for _ in range(6)]
+        return o.Columns(True, bytes(kind for kind, _ in rows), [key for _, key in rows], [b"%d" % self._next] * 6)
 
     def crash(self, operation: Operation) -> None:
         self._next += 1

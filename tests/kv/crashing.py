@@ -5,6 +5,7 @@ Invariant: after any crash the store shows the state after some mutation between
 exactly that state, with its stamp, so that no counter counts twice and no expired or evicted key is back.
 """
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -74,6 +75,7 @@ class World:
     durable: int = 0
     returned: int = 0
     _store: LocalStore | None = None
+    _follows: bool = True
 
     @property
     def store(self) -> LocalStore:
@@ -88,7 +90,7 @@ class World:
         assert see(self.store) == self.shown[self.store.sequence]
 
     def _changed(self, mutation: Mutation) -> None:
-        if self._store is not None:  # during a replay the store is not there yet, and shows nothing
+        if self._store is not None and self._follows:  # during a replay the store is not there yet, and shows nothing
             self.shown[mutation.sequence] = see(self.store)
 
     def close(self) -> None:
@@ -108,6 +110,24 @@ class World:
         assert held == self.model.data, f"after {operation}"
         self.finish(sync=sync)
         return result
+
+    def do_all(self, columns: o.Columns, *, sync: bool = True) -> None:
+        """The same for many at once; what a store that does them one by one shows after each is what a crash may leave."""
+        now_ms = self.clock.now_ms()
+        self.store.wal.write()
+        copy = self.disk.after_kill()
+        copy.on_operation = None
+        other = open_store(copy, self.settings, now_ms)
+        for row in range(len(columns.keys)):
+            self.model.execute(columns.operation(row), now_ms)
+            with contextlib.suppress(BrokerError):
+                other.execute(columns.operation(row), now_ms)
+            self.shown[other.sequence] = see(other)
+        self._follows = False
+        self.store.execute_columns(columns, now_ms)
+        self._follows = True
+        assert see(self.store) == see(other)
+        self.finish(sync=sync)
 
     def finish(self, *, sync: bool) -> None:
         if sync:

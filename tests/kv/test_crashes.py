@@ -19,6 +19,7 @@ STATES_MIN = {
     "expiry": 80,
     "snapshots": 170,
     "restarts": 70,
+    "bursts": 70,
 }
 
 

@@ -98,11 +98,11 @@ def test_a_full_disk_stops_mutations_and_loses_none() -> None:
     world = World()
     world.open()
     world.do(o.Increment(b"count"))
-    fail_next(world, "write_at", errno.ENOSPC, 10)
+    fail_next(world, "append", errno.ENOSPC, 10)
     world.store.execute(o.Increment(b"count"), world.clock.now_ms())
     with pytest.raises(StorageFault, match="No space"):
         world.store.wal.sync()
-    fail_next(world, "write_at", errno.ENOSPC, 3)
+    fail_next(world, "append", errno.ENOSPC, 3)
     with pytest.raises(StorageFault, match="No space"):
         world.store.execute(o.Increment(b"count"), world.clock.now_ms())
     assert world.store.execute(o.Get(b"count"), 0) == b"2", "refused while there is no room, so it did not happen"

@@ -1,12 +1,13 @@
 """A slot by hand: a log in a list, a leader, followers that apply it; salvage by its rules; tails on a disk that crashes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from braidlog.kv import operations as o
 from braidlog.kv import salvage
+from braidlog.kv.checkpoints import Part, read_record
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import DRIFT_MS_MAX, Stamp
 from braidlog.kv.levels import Level
@@ -29,24 +30,40 @@ class ListLog:
     """Every record passes its bytes."""
 
     def __init__(self, epoch: int = 1) -> None:
-        self.records: list[SlotRecord] = []
-        self.epochs: list[int] = []
+        self.rows: list[SlotRecord | Part] = []
+        self._epochs: list[int] = []
+        self._known_epochs_from = 0
         self.epoch = epoch
         self.start = 0
 
+    @property
+    def records(self) -> list[SlotRecord]:
+        return [each for each in self.rows if isinstance(each, SlotRecord)]
+
     def append(self, record: SlotRecord) -> int:
-        self.records.append(unpack_record(record.key, record.pack()))
-        self.epochs.append(self.epoch)
-        return len(self.records)
+        return self.append_parts([(record.key, record.pack())])
+
+    def append_parts(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
+        self.rows += [read_record(*each) for each in parts]
+        self._epochs += [self.epoch] * len(parts)
+        return len(self.rows)
 
     def holds(self, origin: Origin) -> bool | None:
         if origin.offset < self.start:
             return None
-        return origin.offset < len(self.epochs) and self.epochs[origin.offset] == origin.epoch
+        return origin.offset < len(self._epochs) and self._epochs[origin.offset] == origin.epoch
+
+    def epochs(self) -> list[tuple[int, int]]:
+        at = self._known_epochs_from
+        return list({epoch: (epoch, at + index) for index, epoch in reversed([*enumerate(self._epochs[at:])])}.values())
+
+    def forget_epochs_before(self, offset: int) -> None:
+        self._known_epochs_from = offset
 
     def tail(self, start: int = 0) -> Iterator[tuple[Origin, SlotRecord]]:
-        for at in range(start, len(self.records)):
-            yield Origin(self.epochs[at], at), self.records[at]
+        for at, row in enumerate(self.rows[start:], start):
+            if isinstance(row, SlotRecord):
+                yield Origin(self._epochs[at], at), row
 
 
 class One:

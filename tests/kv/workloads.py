@@ -88,6 +88,20 @@ def restarts(world: World) -> None:
             world.snapshot()
 
 
+def bursts(world: World) -> None:
+    """Many at once, plain and not, in one write to the disk."""
+    world.open()
+    kinds = bytes((o.Kind.SET, o.Kind.INCREMENT, o.Kind.DELETE, o.Kind.SET, o.Kind.DECREMENT, o.Kind.SET))
+    for turn in range(5):
+        world.do(o.Push(b"list", o.End.LEFT, (b"x",)), sync=False)
+        keys = [b"key%d" % turn, b"count", b"key%d" % (turn - 1), b"list" if turn % 2 else b"a", b"count", b"t"]
+        values = [b"%d" % turn * 90, b"", b"", b"w" * 300, b"", b"v"]
+        world.do_all(o.Columns(True, kinds, keys, values, [0, 0, 0, 0, 0, turn % 2]), sync=turn % 2 == 0)
+        world.clock.advance(400)
+        if turn == 3:
+            world.snapshot()
+
+
 class Mixed:
     """A seeded mix of everything."""
 
@@ -132,5 +146,5 @@ class Mixed:
 
 
 ALL: dict[str, Workload] = {
-    work.__name__: work for work in (strings, groups, counters, collections, expiry, snapshots, restarts)
+    work.__name__: work for work in (strings, groups, counters, collections, expiry, snapshots, restarts, bursts)
 }

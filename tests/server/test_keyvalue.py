@@ -10,9 +10,9 @@ from tests.server.toy import until
 
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.kv import operations as o
+from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush
-from braidlog.partition.hosting import FEED_TOPIC
 from braidlog.server.compose import Server
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mlog import messages as mlog

@@ -7,16 +7,17 @@ python -m tests.simulation.slot_search planted [300]    for each planted bug the
 
 import logging
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable
 
 from tests.kv import test_slot
 from tests.replication.planted import Patch, RuleBug, planted
-from tests.simulation.search import FAILURES, Batch
+from tests.simulation.search import Batch, failure_of, run_each
 from tests.simulation.slots import SlotUniverse
 
 from braidlog.kv import salvage
+from braidlog.kv.checkpoints import Checkpoint
+from braidlog.kv.entries import Op
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import Origin, SlotRecord
@@ -49,6 +50,10 @@ def _new_origin(here: Origin, record: SlotRecord) -> Origin:
     return here
 
 
+def _not_written_first(self: Checkpoint, op: Op, key: bytes) -> None:
+    """Its turn comes."""
+
+
 def _found_by_seed() -> None:
     """By no test of its own."""
 
@@ -66,6 +71,7 @@ SLOT_BUGS: dict[int, RuleBug] = {
         (salvage, "is_known", lambda slot, origin: False),
     ),
     65: _bug("stamps of the log not observed", (Slot, "observe", _unobserved)),
+    76: _bug("key changed before it is in the checkpoint", (Checkpoint, "before", _not_written_first)),
 }
 BY_A_THIRD = RuleBug(
     "salvage twice, by way of a third",
@@ -76,34 +82,20 @@ BY_A_THIRD = RuleBug(
 
 
 def failure(seed: int) -> str:
-    try:
-        SlotUniverse(seed).run()
-    except FAILURES as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    return failure_of(SlotUniverse(seed))
 
 
 def run_all(seeds: Iterable[int]) -> Batch:
-    counts: Counter[str] = Counter()
-    failed = []
-    began = time.process_time()
-    for seed in seeds:
+    def run(seed: int) -> tuple[str, Counter[str]]:
         universe = SlotUniverse(seed)
-        try:
-            universe.run()
-        except FAILURES as error:
-            failed.append((seed, f"{type(error).__name__}: {error}"))
-        counts.update(universe.counts)
-    return Batch(counts, failed, time.process_time() - began)
+        return failure_of(universe), universe.counts
+
+    return run_each(seeds, run)
 
 
 def story(seed: int) -> str:
     universe = SlotUniverse(seed, tells=True)
-    try:
-        universe.run()
-        end = "all promises kept"
-    except FAILURES as error:
-        end = f"{type(error).__name__}: {error}"
+    end = failure_of(universe) or "all promises kept"
     return "\n".join([f"seed {seed}: {universe.mix}", *(universe.story or ()), end])
 
 

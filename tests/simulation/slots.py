@@ -16,6 +16,7 @@ from tests.simulation.slot_clients import TIMEOUT_US, Answer, Ask, KeyClient, Sh
 
 from braidlog.codec.batch import read_headers
 from braidlog.kv import operations as o
+from braidlog.kv.checkpoints import Checkpoint
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.levels import Level
 from braidlog.kv.salvage import Verdict
@@ -35,7 +36,7 @@ from braidlog.partition.replicated_slot import (
     records_in,
 )
 from braidlog.replication.leader import refusal
-from braidlog.replication.messages import Append, Await, Message, Withdraw
+from braidlog.replication.messages import Append, Await, DeleteBelow, Message, Withdraw
 from braidlog.replication.ready import Apply, Done, Failed
 from braidlog.replication.replica_state import Leader
 from braidlog.storage.partition import PartitionLog
@@ -58,6 +59,8 @@ TAILS = "/tails"
 NOBODY = -1
 LOSES_A_DISK = ("wipe", "flip")
 EXPIRE_KEYS = 10
+CHECKPOINT_BYTES = 200
+"""Of a few keys: others change meanwhile."""
 STRONG, WEAK = 4, 3
 
 
@@ -83,6 +86,8 @@ class SlotReplica(SimulatedReplica):
         super().__init__(node, name, log, pool)
         self._asks: dict[int, tuple[Ask, Performed, Stamp | None]] = {}
         self._salvages: dict[int, tuple[int, Salvaged]] = {}
+        self._checkpoint: Checkpoint | None = None
+        self._checkpoints: dict[int, int] = {}
         self._waiting = self._kept = 0
         tails = TailFolder(node.disk, TAILS)
         identity = b"simulated node %d" % node.number
@@ -105,7 +110,7 @@ class SlotReplica(SimulatedReplica):
         if reason is not None:
             raise BrokerError(reason, "nothing is written now")
         produced = Produced(data, list(read_headers(data)), self.wall_ms())
-        self.tell(Append(NOBODY, 1, produced, needs_all=needs_all, reach=reach))
+        self.tell(Append(NOBODY, produced.records, produced, needs_all=needs_all, reach=reach))
 
     def request(self, message: Produce | Delete | Read | Ask | Salvage) -> None:
         match message:
@@ -139,6 +144,19 @@ class SlotReplica(SimulatedReplica):
             with contextlib.suppress(BrokerError):
                 for _ in range(self.kv.slot.expire(self.wall_ms(), EXPIRE_KEYS)):
                     self.universe.count("expired")
+
+    def write_checkpoint(self) -> None:
+        """Some of one that is under way, else begin one; when its end is committed, the log before it goes."""
+        if not self.kv.is_leader:
+            return
+        with contextlib.suppress(BrokerError):
+            if self._checkpoint is None or not self._checkpoint.is_under_way:
+                self._checkpoint = self.kv.begin_checkpoint()
+                self.universe.count("checkpoint begun")
+            elif not self._checkpoint.write_some(CHECKPOINT_BYTES):
+                self._waiting += 1
+                self._checkpoints[self._waiting] = self._checkpoint.begin
+                self.tell(Await(self._waiting, self._checkpoint.end()))
 
     def _hand_on(self, ask: Ask) -> None:
         leader = None if self.replica.assigned is None else self.replica.assignment.leader
@@ -195,6 +213,12 @@ class SlotReplica(SimulatedReplica):
                 sender, answer = self._salvages.pop(token)
                 if isinstance(outcome, Done):
                     self.universe.network.send(self.node.number, sender, answer)
+            case Done(token) | Failed(token) if token in self._checkpoints:
+                begin = self._checkpoints.pop(token)
+                if isinstance(outcome, Done):
+                    self.universe.count("log trimmed")
+                    self._waiting += 1
+                    self.tell(DeleteBelow(self._waiting, begin))
             case Done(token=token) | Failed(token=token):
                 assert token == NOBODY or token <= self._waiting
             case _:
@@ -257,6 +281,8 @@ class SlotNode(SimulatedNode):
         for replica in list(self.replicas.values()):
             if isinstance(replica, SlotReplica):
                 replica.expire()
+                if self.universe.writes_checkpoints:
+                    replica.write_checkpoint()
         self._send_tails()
 
     def _send_tails(self) -> None:
@@ -310,8 +336,16 @@ class SlotUniverse(Universe):
         self.counted: dict[bytes, dict[bytes, Outcome]] = defaultdict(dict)
         self.shared: dict[bytes, list[SharedWrite]] = defaultdict(list)
         self._heard: set[tuple[int, int, bool]] = set()
+        self._checkpoints = seed % 3 > 0
         super().__init__(seed, mix=slot_mix(seed), codec=codec, tells=tells)
         self.records = _AnyRecords()
+
+    @property
+    def writes_checkpoints(self) -> bool:
+        """In most runs, as long as anybody writes."""
+        return self._checkpoints and any(
+            isinstance(each, KeyClient) and not each.is_done for each in self.clients.values()
+        )
 
     def is_first(self, ask: Ask) -> bool:
         """A connection does not double what a client sends, whatever happens between nodes."""

@@ -19,6 +19,9 @@ SOMETIMES = (
     "forwarded",
     "withdrawn",
     "expired",
+    "checkpoint begun",
+    "log trimmed",
+    "start followed",
 )
 LINES = Path(__file__).with_name("planted_slots.txt").read_text(encoding="utf-8").splitlines()
 SEEDS = {int(number): int(seed) for number, seed in (line.split() for line in LINES)}

@@ -15,14 +15,14 @@ from itertools import chain
 from braidlog.broker.topics import Topics
 from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.codec.visible import visible
-from braidlog.kv.feed import FeedRecord, feed_record, sequence_in, state_record
+from braidlog.kv.feed import FeedRecord, FeedSection, MutationColumns, sequence_in, state_record
+from braidlog.kv.slots import FEED_TOPIC
 from braidlog.kv.store import Mutation, Store
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition
-from braidlog.partition.hosting import FEED_TOPIC
 from braidlog.partition.published import append_published, read_published
 
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)
@@ -43,10 +43,11 @@ class Feed:
         self._world = world
         self._hosted: HostedPartition | None = None
         self._store: Store | None = None
-        self._pending: deque[Mutation] = deque()
+        self._pending: deque[Mutation | MutationColumns] = deque()
+        self._pending_count = 0
         self._latest: dict[bytes, int] = {}
-        self._begun: tuple[list[FeedRecord], int] | None = None
-        """The batch under way, and the last mutation in it. It has no records any more once they are appended."""
+        self._begun: tuple[bytes, int] | None = None
+        """The batch under way, and the last mutation in it. It is empty once it is appended."""
         self._end = 0
         self._full: StorageFault | None = None
         self._idle: Wakeup | None = None
@@ -92,23 +93,35 @@ class Feed:
         if self.sequence < snapshot_upto:
             # It was off for a while, or is new: what was changed meanwhile is not in the log any more.
             self._lacks_state = True
-            self._pending.clear()
-            self._latest.clear()
+            self._forget_pending()
 
     def note(self, mutation: Mutation) -> None:
         """A mutation was made (or, at the start, found in the log)."""
         if mutation.sequence <= self.sequence:
             return
-        self._pending.append(mutation)
         self._latest[mutation.key] = mutation.sequence
+        self._add(mutation, 1)
+
+    def note_columns(self, told: MutationColumns) -> None:
+        """Many were made, of keys that hold no collection: which of them is the latest of its key makes no difference."""
+        self._add(told, told.count)
+
+    def _add(self, told: Mutation | MutationColumns, count: int) -> None:
+        self._pending.append(told)
+        self._pending_count += count
         if self._wakes_for_mutations and self._idle is not None:
             self._idle.wake()
+
+    def _forget_pending(self) -> None:
+        self._pending.clear()
+        self._pending_count = 0
+        self._latest.clear()
 
     # -- waiting ---------------------------------------------------------------------------------------------
 
     @property
     def is_behind(self) -> bool:
-        return len(self._pending) > PENDING_MAX
+        return self._pending_count > PENDING_MAX
 
     @property
     def has_begun(self) -> bool:
@@ -203,40 +216,40 @@ class Feed:
             await self._tell_state(self._store)
         while self._begun is not None or self._pending:
             if self._begun is None:
-                self._begun = self._next_records(self._store.clock.node.hex().encode())
-            records, last = self._begun
-            if records:
+                self._begun = self._next_batch(self._store.clock.node.hex().encode())
+            batch, last = self._begun
+            if batch:
                 # Up to what the log has now, not only to the last record: a part leans on a later mutation of its key.
                 await self._store.log.durable(self._store.sequence)
-                await self._append(records)
-                self._begun = [], last
+                await self._append(batch)
+                self._begun = b"", last
             await self._settle()
             self._begun = None
             self.sequence = last
             self._wake_waiting()
 
-    def _next_records(self, node_hex: bytes) -> tuple[list[FeedRecord], int]:
-        records: list[FeedRecord] = []
-        size = last = 0
-        while self._pending and len(records) < BATCH_RECORDS_MAX and size < BATCH_BYTES:
-            mutation = self._pending.popleft()
-            is_latest = self._latest[mutation.key] == mutation.sequence
+    def _next_batch(self, node_hex: bytes) -> tuple[bytes, int]:
+        section = FeedSection(node_hex)
+        while self._pending and section.count < BATCH_RECORDS_MAX and len(section.data) < BATCH_BYTES:
+            told = self._pending.popleft()
+            if isinstance(told, MutationColumns):
+                rest = section.append_columns(told, count_max=BATCH_RECORDS_MAX, bytes_max=BATCH_BYTES)
+                if rest is not None:
+                    self._pending.appendleft(rest)
+                continue
+            is_latest = self._latest[told.key] == told.sequence
             if is_latest:
-                del self._latest[mutation.key]
-            record = feed_record(mutation, node_hex, is_latest=is_latest)
-            records.append(record)
-            size += len(record.value or b"") + 200
-            last = mutation.sequence
-        return records, last
+                del self._latest[told.key]
+            section.append(told, is_latest=is_latest)
+        self._pending_count -= section.count
+        return section.seal(), section.last
 
-    async def _append(self, records: list[FeedRecord]) -> None:
+    async def _append(self, batch: bytes) -> None:
         hosted = self._hosted
         if hosted is None:
             hosted = await self._topics.publish(FEED_TOPIC, SETTINGS)
             self._use(hosted)
             self._wake_waiting()  # who waits for a topic has one
-        keys, values, timestamps, headers = zip(*records, strict=True)
-        batch = encode_batch(values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=min(timestamps))
         self._end = append_published(hosted, batch, self._world)
 
     async def _settle(self) -> None:
@@ -254,10 +267,10 @@ class Feed:
         try:
             sequence, stamp = store.sequence, store.clock.stamp.pack()
             now_ms = store.clock.wall_ms
-            self._pending.clear()
-            self._latest.clear()
+            self._forget_pending()
             await store.log.durable(sequence)
-            gone = [key for key in self._keys_in_feed() if key not in image.data]
+            told = [] if self._hosted is None else keys_told(self._hosted)
+            gone = [key for key in told if key not in image.data]
             left = len(gone) + len(image.data)
             batch: list[FeedRecord] = []
             size = 0
@@ -268,7 +281,10 @@ class Feed:
                 batch.append(record)
                 size += len(record.value or b"") + 200
                 if left == 0 or len(batch) >= BATCH_RECORDS_MAX or size >= BATCH_BYTES:
-                    await self._append(batch)
+                    keys, values, timestamps, headers = zip(*batch, strict=True)
+                    await self._append(
+                        encode_batch(values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=now_ms)
+                    )
                     await self._settle()
                     batch, size = [], 0
             self.sequence = sequence
@@ -277,18 +293,17 @@ class Feed:
             store.keyspace.give_back(image)
         self._wake_waiting()
 
-    def _keys_in_feed(self) -> Iterable[bytes]:
-        """The keys that a reader of the feed takes to be there."""
-        if self._hosted is None:
-            return []
-        there = dict[bytes, None]()
-        for data, position, _ in visible(read_published(self._hosted, self._hosted.start_offset)):
-            for _, _, key, value, _ in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
-                if key is not None and value is not None:
-                    there[key] = None
-                elif key is not None:
-                    there.pop(key, None)
-        return there
+
+def keys_told(hosted: HostedPartition) -> Iterable[bytes]:
+    """The keys that a reader of a feed takes to be there."""
+    there = dict[bytes, None]()
+    for data, position, _ in visible(read_published(hosted, hosted.start_offset)):
+        for _, _, key, value, _ in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+            if key is not None and value is not None:
+                there[key] = None
+            elif key is not None:
+                there.pop(key, None)
+    return there
 
 
 def last_sequence(hosted: HostedPartition) -> int:

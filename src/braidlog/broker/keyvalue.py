@@ -11,16 +11,23 @@ keyspace afterwards: in slices.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from braidlog.broker.clustered_keys import Around, ClusteredKeys
 from braidlog.broker.feed import Feed
+from braidlog.broker.slot_figures import memory_of, stats_of
+from braidlog.broker.slots import Slots
 from braidlog.broker.topics import Topics
 from braidlog.kv import operations as operations  # noqa: PLC0414 - the words in which this service is asked
 from braidlog.kv import snapshot as snapshots
+from braidlog.kv.keyspace import Keyspace
+from braidlog.kv.levels import Level
 from braidlog.kv.local import LocalStore, Snapshotting
-from braidlog.kv.operations import MemoryUsage, Operation, SnapshotDone, Stats
+from braidlog.kv.operations import Columns, MemoryUsage, Operation, Results, SnapshotDone, Stats
+from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.slot_records import SlotRecord
 from braidlog.kv.store import Listener
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -35,6 +42,8 @@ SETTLE_KEYS = 1_000
 SLICE_SECONDS = 0.001
 WRITE_BYTES = 1024 * 1024
 _SNAPSHOT = "the snapshot"
+LEVELS = {int(level): level for level in Level}
+"""By the number that a client says."""
 _GROWING = frozenset((operations.Set, operations.Increment, operations.Push, operations.HashSet))
 
 
@@ -52,6 +61,7 @@ class KeyValue:
     ) -> None:
         self._open_store = open_store
         self._world = world
+        self._topics = topics
         self._resident = resident
         self._turns = Turns(world)
         self._store: LocalStore | None = None
@@ -60,17 +70,25 @@ class KeyValue:
         self._opened_at = world.monotonic()
         self._steady = SteadyClock(world)
         self.settings = settings
+        self.clustered: ClusteredKeys | None = None
+        """On a node of a cluster: its slots."""
         self.no_room: StorageFault | None = None
         """Why nothing is taken that makes the store larger, while the disk has too little room for it."""
 
     def open(self) -> None:
-        """Recover the store. If that fails it is offline, and says why to everyone who asks; the fault is raised once, here."""
+        """Recover the store. If that fails it is offline, and says why to everyone who asks; the fault is raised once, here.
+
+        On any thread, while nobody else uses it. Where keys are in slots there is nothing to recover.
+        """
+        if self._in_slots is not None:
+            return
         try:
             if self._feed is not None:
                 self._feed.open()
             store = self._open_store(None if self._feed is None else self._feed.note)
             if self._feed is not None:
                 self._feed.attach(store, snapshot_upto=0 if store.snapshot is None else store.snapshot.sequence)
+                store.column_listener = self._feed.note_columns
         except StorageFault as fault:
             self._fault = StorageFault(f"the key-value store is offline: {fault}")
             raise
@@ -89,6 +107,45 @@ class KeyValue:
             raise BrokerError(Reason.UNAVAILABLE, "the key-value store is not open")
         return self._store
 
+    def take_part(self, around: Around) -> ClusteredKeys:
+        """This node is one of a cluster."""
+        self.clustered = ClusteredKeys(around, self.settings, self._topics, self._is_empty, self._is_released)
+        return self.clustered
+
+    def _is_empty(self) -> bool:
+        """Whether nobody has written a key here that is still there."""
+        return self._store is not None and not len(self._store.keyspace)
+
+    def _is_released(self) -> bool:
+        """Whether its keys stay in their folder, to be moved (`braid kv move`), when slots are made."""
+        return self._store is not None and self._store.is_released
+
+    async def replicate(self, slot: int, record: SlotRecord) -> Verdict:
+        """Take what another node has cut from the log of a slot."""
+        if self.slots is None:
+            raise BrokerError(Reason.UNAVAILABLE, "this node is alone: it has no slots")
+        return await self.slots.replicate(slot, record)
+
+    @property
+    def _in_slots(self) -> Slots | None:
+        return self.clustered.slots if self.clustered is not None and self.clustered.is_begun else None
+
+    @property
+    def slots(self) -> Slots | None:
+        """Those of a node of a cluster, used or not."""
+        return None if self.clustered is None else self.clustered.slots
+
+    def keyspaces(self) -> list[Keyspace]:
+        """What this node has of all keys, led or not."""
+        if self._in_slots is not None:
+            return [each.slot.keyspace for each in self._in_slots.here().values()]
+        return [self.store.keyspace]
+
+    @property
+    def fault(self) -> StorageFault | None:
+        """Why no key is served here."""
+        return None if self._in_slots is not None else self.store.fault
+
     def now_ms(self) -> int:
         """By which keys have their time."""
         return self._steady.now_ms()
@@ -96,15 +153,18 @@ class KeyValue:
     @property
     def notes(self) -> list[str]:
         """What recovery found and put right."""
-        return self.store.notes
+        return [] if self._store is None else self.store.notes
 
     # -- operations ------------------------------------------------------------------------------------------
 
-    async def execute(self, operation: Operation[R]) -> R:
-        """Carry out an operation; return when it is kept."""
-        store = self._store or self.store
+    async def execute(self, operation: Operation[R], level: Level = Level.QUORUM) -> R:
+        """Carry out an operation; return when it is kept. `level`: by how many nodes, where keys are in slots."""
         if self.no_room is not None:
             self._check_room(operation, self.no_room)
+        clustered = self.clustered
+        if clustered is not None and (clustered.is_begun or await clustered.has_begun()):
+            return await clustered.slots.execute(operation, level)
+        store = self._store or self.store
         before = store.sequence
         result = store.execute(operation, self._steady.now_ms())
         sequence = store.sequence
@@ -112,26 +172,39 @@ class KeyValue:
             await self._wait_durable(store, sequence)
         return result
 
-    async def execute_all(self, operations: Sequence[Operation[Any]]) -> list[Any]:
-        """Carry out several, in order and at once; return when all are kept. A refused one gives its `BrokerError`."""
+    async def execute_columns(self, columns: Columns, level: Level = Level.QUORUM) -> Results:
+        """Carry out many, in order and at once; return when all are kept. One that is refused does not hold back the others."""
+        clustered = self.clustered
+        if clustered is not None and (clustered.is_begun or await clustered.has_begun()):
+            return await self._in_columns(clustered.slots, columns, level)
         store = self._store or self.store
-        before, now_ms, execute = store.sequence, self._steady.now_ms(), store.execute
-        results: list[Any] = []
-        for operation in operations:
-            try:
-                if self.no_room is not None:
-                    self._check_room(operation, self.no_room)
-                results.append(execute(operation, now_ms))
-            except BrokerError as error:
-                results.append(error)
+        before, now_ms = store.sequence, self._steady.now_ms()
+        if self.no_room is None or not columns.mutates:
+            results = store.execute_columns(columns, now_ms)
+        else:
+            results = _delete_only(store, columns, now_ms, _no_room(self.no_room))
         sequence = store.sequence
         if sequence != before:
             await self._wait_durable(store, sequence)
         return results
 
+    async def _in_columns(self, slots: Slots, columns: Columns, level: Level) -> Results:
+        if self.no_room is None or not columns.mutates:
+            return await slots.execute_columns(columns, level)
+        deletes = _deletes(columns)
+        found: list[Any] = [_no_room(self.no_room)] * len(columns.keys)
+        done = await slots.execute_columns(columns.only(deletes), level)
+        for row, result in zip(deletes, done.found, strict=True):
+            found[row] = result
+        return Results(found, [row for row, result in enumerate(found) if isinstance(result, BrokerError)])
+
+    def read(self, operation: Operation[R]) -> R:
+        """What an operation that changes nothing gives, on a node that is alone."""
+        return (self._store or self.store).execute(operation, self._steady.now_ms())
+
     def _check_room(self, operation: Operation[Any], no_room: StorageFault) -> None:
         if type(operation) in _GROWING:
-            raise BrokerError(Reason.UNAVAILABLE, f"{no_room}; delete keys, or make room on the disk")
+            raise _no_room(no_room)
 
     async def _wait_durable(self, store: LocalStore, sequence: int) -> None:
         feed = self._feed
@@ -146,6 +219,8 @@ class KeyValue:
 
         Takes what was changed beside an image into the keyspace, too.
         """
+        if self._in_slots is not None:
+            return await self._in_slots.expire()
         store, count = self.store, 0
         if store.fault is not None:
             return 0  # it was said when it happened
@@ -158,13 +233,18 @@ class KeyValue:
 
     async def maybe_snapshot(self) -> SnapshotDone | None:
         """Take a snapshot if the log has grown enough for one."""
+        if self._in_slots is not None:
+            await self._in_slots.write_checkpoints()
+            return None
         wanted = self.store.fault is None and self.store.wants_snapshot and not self._turns.is_held(_SNAPSHOT)
         return await self.snapshot() if wanted else None
 
     # -- snapshots -------------------------------------------------------------------------------------------
 
     async def snapshot(self) -> SnapshotDone:
-        """Take a snapshot of the store as it is now, and let go of the log that it replaces."""
+        """Take a snapshot of the store as it is now, and let go of the log that it replaces. Of slots: of those led here."""
+        if self._in_slots is not None:
+            return await self._in_slots.snapshot()
         async with self._turns.take(_SNAPSHOT):
             store, world = self.store, self._world
             upto = store.wal.request_roll(world.now_ms())
@@ -215,6 +295,9 @@ class KeyValue:
     # -- figures ---------------------------------------------------------------------------------------------
 
     def memory(self) -> MemoryUsage:
+        """Of this node."""
+        if self._in_slots is not None:
+            return memory_of(self._in_slots.here().values(), self.settings, self._resident())
         store = self.store
         return MemoryUsage(
             used_bytes=store.keyspace.used_bytes,
@@ -225,9 +308,16 @@ class KeyValue:
         )
 
     def stats(self) -> Stats:
+        """Of this node; in a cluster each has its own."""
+        uptime_seconds = int(self._world.monotonic() - self._opened_at)
+        if self.clustered is not None and self._in_slots is not None:
+            slots, told = self._in_slots, self.clustered.feeds.sequence
+            return stats_of(
+                slots.here().values(), uptime_seconds=uptime_seconds, feed_sequence=told, snapshots=slots.checkpoints
+            )
         store, keyspace = self.store, self.store.keyspace
         return Stats(
-            uptime_seconds=int(self._world.monotonic() - self._opened_at),
+            uptime_seconds=uptime_seconds,
             keys=len(keyspace),
             keys_with_ttl=len(keyspace.deadlines),
             strings=len(keyspace) - keyspace.lists - keyspace.hashes,
@@ -251,7 +341,7 @@ class KeyValue:
         )
 
     async def drain(self) -> None:
-        """Before a stop: what the feed lacks, it gets."""
+        """Before a stop: what the feed lacks, it gets. Of slots, whoever leads the feed next goes on with it."""
         if self._feed is not None and self._store is not None and self._feed.fault is None:
             await self._feed.reach(self._store.sequence)
 
@@ -259,3 +349,20 @@ class KeyValue:
         """Make everything durable, or raise."""
         if self._store is not None:
             self._store.close()
+
+
+def _no_room(no_room: StorageFault) -> BrokerError:
+    return BrokerError(Reason.UNAVAILABLE, f"{no_room}; delete keys, or make room on the disk")
+
+
+def _deletes(columns: Columns) -> list[int]:
+    return [row for row, kind in enumerate(columns.kinds) if kind == operations.Kind.DELETE]
+
+
+def _delete_only(store: LocalStore, columns: Columns, now_ms: int, error: BrokerError) -> Results:
+    """Of changes, those that make the store no larger."""
+    deletes = _deletes(columns)
+    found: list[Any] = [error] * len(columns.keys)
+    for row, result in zip(deletes, store.execute_columns(columns.only(deletes), now_ms).found, strict=True):
+        found[row] = result
+    return Results(found, [row for row, result in enumerate(found) if isinstance(result, BrokerError)])

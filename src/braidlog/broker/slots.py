@@ -6,7 +6,10 @@ Invariants: operations of a slot take effect in the order in which they come, at
 has come true in the epoch in which it was asked, or not at all; a kept tail goes when all of it is committed elsewhere.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from braidlog.codec.batch import read_headers
@@ -18,14 +21,15 @@ from braidlog.kv.slot_records import SlotRecord
 from braidlog.kv.slots import LOG_TOPIC, slot_of
 from braidlog.kv.tail_files import Tail, forget_tail, kept_tails
 from braidlog.model.clock import SteadyClock
-from braidlog.model.errors import BrokerError, NotLeaderError
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.world import World
-from braidlog.partition.cluster_partition import ClusterPartition
+from braidlog.partition.cluster_partition import Asked, ClusterPartition
 from braidlog.partition.replicated import Produced
-from braidlog.partition.replicated_slot import REACHES, ReplicatedSlot, TailFolder
-from braidlog.replication.messages import Await
+from braidlog.partition.replicated_slot import REACHES, Performed, ReplicatedSlot, TailFolder
+from braidlog.replication.messages import Await, ReadIndex
 
 R = TypeVar("R")
+log = logging.getLogger("braidlog.kv")
 ANSWER_SECONDS_MAX: Final = 2.0
 RECORDS_PER_TURN: Final = 200
 """Applied at once; then others have their turn."""
@@ -49,6 +53,20 @@ class Slots:
         self._steady = SteadyClock(world)
         self._held: dict[int, tuple[ClusterPartition, ReplicatedSlot]] = {}
         self._following: set[int] = set()
+        self._used_bytes = 0
+        """By all slots here, led or not, when it was last counted."""
+        self.checkpoints = 0
+        self.left: list[Tail] = []
+        """Kept tails that a person has to decide about."""
+
+    def led_anew(self, partition: ClusterPartition) -> None:
+        """A partition of `LOG_TOPIC` was opened here, has another leader, or is gone."""
+        held = self._held.get(partition.number)
+        if partition.is_gone:
+            if held is not None and held[0] is partition:
+                del self._held[partition.number]
+        elif held is None or held[0] is not partition:
+            self.attach(partition)
 
     def attach(self, partition: ClusterPartition) -> None:
         """This node holds a slot from now on: its state is made from what is committed."""
@@ -66,21 +84,97 @@ class Slots:
         """The slots that this node holds, by number."""
         return {number: slot for number, (partition, slot) in self._held.items() if not partition.is_gone}
 
+    def held(self, number: int) -> tuple[ClusterPartition, ReplicatedSlot] | None:
+        """A slot that this node holds, with its log."""
+        found = self._held.get(number)
+        return None if found is None or found[0].is_gone else found
+
     # -- operations --------------------------------------------------------------------------------------------
 
     async def execute(self, operation: o.Operation[R], level: Level) -> R:
         """Carry out an operation, or raise why not; TIMED_OUT: a write may have happened, and a read has no answer."""
-        partition, slot = self._slot(slot_of(operation.key))
-        if not slot.is_leader:
-            if level is Level.ONE and type(operation) in _READS and slot.is_whole:
-                return slot.slot.look(operation, self._steady.now_ms())
-            raise _led_elsewhere(partition.number)
-        performed = slot.perform(operation, level, self._steady.now_ms())
+        await self._let_hand_over((operation,))
+        partition, performed = self._perform(operation, level)
         if performed.waits_for(0, level) is not None:
-            await partition.come_true(lambda token: performed.waits_for(token, level), self._world, ANSWER_SECONDS_MAX)
+            asked = partition.ask_for(partial(_wanted, performed, level))
+            await self._come_true(partition, performed, asked)
         if isinstance(performed.result, BrokerError):
             raise performed.result
         return performed.result  # type: ignore[no-any-return]
+
+    async def execute_all(self, operations: Sequence[o.Operation[Any]], level: Level) -> list[Any]:
+        """Carry out several, in order and at once, and wait for all of them together. In the place of each is its result, or the
+        `BrokerError` with which it is refused: `NotLeaderError` if its slot is led elsewhere."""
+        await self._let_hand_over(operations)
+        results: list[Any] = []
+        rows: dict[tuple[ClusterPartition, bool], list[int]] = {}
+        latest: dict[tuple[ClusterPartition, bool], Performed] = {}
+        for at, operation in enumerate(operations):
+            try:
+                partition, performed = self._perform(operation, level)
+            except BrokerError as error:
+                results.append(error)
+                continue
+            results.append(performed.result)
+            if performed.waits_for(0, level) is not None:
+                kind = partition, performed.end is None
+                rows.setdefault(kind, []).append(at)
+                latest[kind] = performed
+        # What the last write of a slot waits for is true of those before it, and so it is with its reads.
+        asked = {kind: kind[0].ask_for(partial(_wanted, performed, level)) for kind, performed in latest.items()}
+        for kind, performed in latest.items():
+            try:
+                await self._come_true(kind[0], performed, asked[kind])
+            except BrokerError as error:
+                for at in rows[kind]:
+                    results[at] = error
+        return results
+
+    async def execute_columns(self, columns: o.Columns, level: Level) -> o.Results:
+        """The same of columns."""
+        found = await self.execute_all([columns.operation(row) for row in range(len(columns.keys))], level)
+        refused = []
+        for row, result in enumerate(found):
+            if not isinstance(result, BrokerError):
+                found[row] = True if columns.kinds[row] == o.Kind.DELETE else result
+            elif result.reason is Reason.KEY_NOT_FOUND:
+                found[row] = None
+            else:
+                refused.append(row)
+        return o.Results(found, refused)
+
+    async def _let_hand_over(self, operations: Sequence[o.Operation[Any]]) -> None:
+        """What is asked of a slot while another node is about to lead it waits until one does: nobody is left in doubt."""
+        for operation in operations:
+            held = self._held.get(slot_of(operation.key))
+            if held is not None and held[0].held_writes.is_holding:
+                await held[0].held_writes.wait(self._world)
+
+    async def _come_true(self, partition: ClusterPartition, performed: Performed, asked: Asked) -> None:
+        try:
+            await partition.come_true(asked, self._world, ANSWER_SECONDS_MAX)
+        except BrokerError as error:
+            if performed.end is not None:
+                # It is in the log here, and may be committed yet: whoever asks again may do it twice.
+                raise BrokerError(Reason.TIMED_OUT, f"{error}; it may have been written all the same") from None
+            if error.reason is Reason.NOT_LEADER:
+                raise _led_elsewhere(partition.number) from None
+            raise
+
+    def _perform(self, operation: o.Operation[Any], level: Level) -> tuple[ClusterPartition, Performed]:
+        partition, slot = self._slot(slot_of(operation.key))
+        now_ms = self._steady.now_ms()
+        if not slot.is_leader:
+            if level is Level.ONE and type(operation) in _READS and slot.is_whole:
+                return partition, Performed(slot.look(operation, now_ms), None, is_certain=True)
+            raise _led_elsewhere(partition.number)
+        keyspace = slot.slot.keyspace
+        before = keyspace.used_bytes
+        if self._settings.memory_bytes_max:
+            slot.slot.store.limit_to(max(self._settings.memory_bytes_max - self._used_bytes + before, 1))
+        performed = slot.perform(operation, level, now_ms)
+        self._used_bytes += keyspace.used_bytes - before
+        return partition, performed
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
         """Take what another node has cut from its log; return when the verdict is final, or stands without being so."""
@@ -89,12 +183,15 @@ class Slots:
             raise _led_elsewhere(number)
         verdict, end = slot.salvage(record, self._steady.now_ms())
         if verdict.is_final:
-            await partition.come_true(lambda token: Await(token, end), self._world, ANSWER_SECONDS_MAX)
+            asked = partition.ask_for(lambda token: Await(token, end))
+            await partition.come_true(asked, self._world, ANSWER_SECONDS_MAX)
         return verdict
 
     def _slot(self, number: int) -> tuple[ClusterPartition, ReplicatedSlot]:
-        held = self._held.get(number)
-        if held is None or held[0].is_gone:
+        held = self.held(number)
+        if held is not None and held[1].fault is not None:
+            raise BrokerError(Reason.UNAVAILABLE, f"slot {number} is offline on this node: {held[1].fault}")
+        if held is None:
             raise _led_elsewhere(number)
         return held
 
@@ -105,7 +202,7 @@ class Slots:
         number = partition.number
         if number in self._following or partition.is_gone or partition.is_cutting:
             return
-        if slot.follow(RECORDS_PER_TURN):
+        if self._apply_some(partition, slot):
             self._following.add(number)
             self._spawn(self._catch_up(partition, slot), f"slot {number}")
 
@@ -114,12 +211,67 @@ class Slots:
             is_behind = True
             while is_behind and not partition.is_gone:
                 await self._pause()
-                is_behind = partition.is_cutting or slot.follow(RECORDS_PER_TURN)
+                is_behind = partition.is_cutting or self._apply_some(partition, slot)
         finally:
             self._following.discard(partition.number)
 
+    def _apply_some(self, partition: ClusterPartition, slot: ReplicatedSlot) -> bool:
+        """A log that cannot be read takes its slot offline here, and nothing else: other nodes have it."""
+        if slot.fault is not None:
+            return False
+        try:
+            return slot.follow(RECORDS_PER_TURN)
+        except StorageFault as fault:
+            slot.fault = fault
+            log.error("slot %d is offline on this node: %s", partition.number, fault)  # noqa: TRY400 - the fault says where
+            return False
+
+    def go_on(self, number: int) -> None:
+        """A slot that was held may apply more now."""
+        self._follow(*self._held[number])
+
     def _pause(self) -> Awaitable[bool]:
         return self._world.wakeup().wait(0)
+
+    async def write_checkpoints(self) -> int:
+        """Of the slots that are led here and whose logs have outgrown their keys; return how many. Called every now and then."""
+        wanted = [number for number, slot in self.here().items() if slot.is_leader and slot.wants_checkpoint]
+        return sum([await self.checkpoint(number) for number in wanted])
+
+    async def snapshot(self) -> o.SnapshotDone:
+        """A checkpoint of each slot that is led here."""
+        led = {number: slot for number, slot in self.here().items() if slot.is_leader}
+        before = sum(slot.log_bytes for slot in led.values())
+        for number in led:
+            await self.checkpoint(number)
+        size, ends = sum(slot.log_bytes for slot in led.values()), sum(slot.slot.applied for slot in led.values())
+        keys = sum(len(slot.slot.keyspace) for slot in led.values())
+        return o.SnapshotDone(ends, keys, size, self._world.now_ms(), max(before - size, 0))
+
+    async def checkpoint(self, number: int) -> bool:
+        """Write the keys of a slot into its log, in slices that are each committed before the next, and let go what is before
+        them; return whether that was done: not if another node leads the slot by then, or too few replicas are there."""
+        held = self.held(number)
+        if held is None or not held[1].is_leader:
+            return False
+        partition, slot = held
+        try:
+            writing = slot.begin_checkpoint()
+            is_left = True
+            while is_left and writing.is_under_way:
+                is_left = writing.write_some()
+                await partition.made_durable(partition.end_offset, self._world)
+            if not writing.is_under_way:
+                return False
+            await partition.made_durable(writing.end(), self._world)
+            await partition.delete_below(writing.begin, self._world)
+        except BrokerError as error:
+            slot.end_checkpoint(is_trimmed=False)
+            log.info("slot %d: its log is not trimmed: %s", number, error)
+            return False
+        slot.end_checkpoint(is_trimmed=True)
+        self.checkpoints += 1
+        return True
 
     async def send_tails(self, send: Send) -> list[Tail]:
         """Hand what was cut here to whoever leads, each tail in its order; return those that are left for a person to decide.
@@ -127,7 +279,7 @@ class Slots:
         One whose leader cannot be asked now is tried again by the next call. What is sent twice counts once.
         """
         left = []
-        for tail in await self._world.blocking(lambda: kept_tails(self._tails.disk, self._tails.path)):
+        for tail in await self.tails():
             verdicts = []
             for record in tail.records:
                 verdicts.append(await self._sent(send, tail.slot, record))
@@ -137,7 +289,12 @@ class Slots:
                 await self._world.blocking(lambda tail=tail: forget_tail(self._tails.disk, tail))  # type: ignore[misc]
             elif None not in verdicts:
                 left.append(tail)
+        self.left = left
         return left
+
+    async def tails(self) -> list[Tail]:
+        """What is kept of logs that were cut here."""
+        return await self._world.blocking(lambda: kept_tails(self._tails.disk, self._tails.path))
 
     async def _sent(self, send: Send, number: int, record: SlotRecord) -> Verdict | None:
         try:
@@ -154,9 +311,17 @@ class Slots:
         count = 0
         for slot in self.here().values():
             if slot.is_leader:
-                count += slot.slot.expire(self._steady.now_ms(), EXPIRE_KEYS)
+                with contextlib.suppress(BrokerError):  # too few replicas are there: it goes later
+                    count += slot.slot.expire(self._steady.now_ms(), EXPIRE_KEYS)
                 await self._pause()
+        self._used_bytes = sum(slot.slot.keyspace.used_bytes for slot in self.here().values())
         return count
+
+
+def _wanted(performed: Performed, level: Level, token: int) -> Await | ReadIndex:
+    wanted = performed.waits_for(token, level)
+    assert wanted is not None, "who is certain waits for nothing"
+    return wanted
 
 
 def _led_elsewhere(number: int) -> NotLeaderError:

@@ -183,6 +183,11 @@ class Comparison:
         """
         if any(ask.among[1] - ask.among[0] == 1 for ask in self._asked):
             return self._mine.slot.applied
+        return self.received_at
+
+    @property
+    def received_at(self) -> int | None:
+        """Where the first of what was told of leaves is put in place; None: nothing waits."""
         return min((told.offset for told in self._received.values()), default=None)
 
     def give_up(self) -> None:

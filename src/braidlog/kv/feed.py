@@ -1,6 +1,6 @@
 """A mutation as a record: what the change feed tells of it.
 
-Knows: keys, values and headers of the records. Refuses to know: the topic, when they are written.
+Knows: keys, values and headers of the records (their bytes: feed_rows.py). Refuses to know: the topic, when they are written.
 Invariant: the last record of a key in the feed tells what the key holds, or that it is gone (null): the feed may be compacted.
 
 | part                | what it is                                                                                     |
@@ -18,10 +18,16 @@ Invariant: the last record of a key in the feed tells what the key holds, or tha
 not written out for every change: a later record of the key, already durable in the store's log, has the whole.
 """
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
+import msgspec
+
+from braidlog.codec.records import seal_section
 from braidlog.kv.entries import Op
+from braidlog.kv.feed_rows import append_columns, append_mutation, packed_header
 from braidlog.kv.keyspace import Image
+from braidlog.kv.operations import Columns, Kind
 from braidlog.kv.store import Mutation
 from braidlog.kv.values import HashValue, ListValue, Value, kind_of, write_value
 from braidlog.model.record import Header
@@ -33,11 +39,15 @@ TYPE = "kv.type"
 EXPIRES = "kv.expires"
 PART = b"part"
 STATE = b"state"
-_OP_HEADERS: dict[int, Header] = {int(op): (OPERATION, op.name.lower().encode()) for op in Op}
-_PART_HEADER: Header = (TYPE, PART)
-_KIND_HEADERS: dict[type, Header] = {
-    kind: (TYPE, kind_of(kind()).encode()) for kind in (bytes, int, ListValue, HashValue)
+_OPS: dict[int, bytes] = {int(op): packed_header(OPERATION, op.name.lower().encode()) for op in Op}
+_PART = packed_header(TYPE, PART)
+_TYPES: dict[type, bytes] = {
+    kind: packed_header(TYPE, kind_of(kind()).encode()) for kind in (bytes, int, ListValue, HashValue)
 }
+_IN_COLUMNS = (_OPS[Op.SET], _OPS[Op.DEL], _OPS[Op.INCRBY], _TYPES[bytes], _TYPES[int])
+_COLUMN_OPS: dict[int, Op] = {
+    Kind.SET: Op.SET, Kind.DELETE: Op.DEL, Kind.INCREMENT: Op.INCRBY, Kind.DECREMENT: Op.INCRBY
+}  # fmt: skip
 _SEQUENCE_DIGITS_MAX = 20
 
 
@@ -48,26 +58,101 @@ class FeedRecord(NamedTuple):
     headers: tuple[Header, ...]
 
 
-def feed_record(mutation: Mutation, node_hex: bytes, *, is_latest: bool) -> FeedRecord:
-    """The record of a mutation. `is_latest`: no later one of the same key is known, so a collection is written out."""
-    value = mutation.value
-    wall_ms = mutation.wall_ms
-    sequence: Header = (SEQUENCE, b"%d" % mutation.sequence)
-    stamp: Header = (STAMP, b"%016x%08x%b" % (wall_ms, mutation.counter, node_hex))
-    op = _OP_HEADERS[mutation.op]
-    if value is None:
-        return FeedRecord(mutation.key, None, wall_ms, (sequence, stamp, op))
-    kind = _KIND_HEADERS[type(value)]
-    if type(value) is bytes:
-        written = value
-    elif is_latest or type(value) is int:
-        written = write_value(value)
-    else:
-        kind, written = _PART_HEADER, mutation.argument
-    if mutation.deadline_ms:
-        expires: Header = (EXPIRES, b"%d" % mutation.deadline_ms)
-        return FeedRecord(mutation.key, written, wall_ms, (sequence, stamp, op, kind, expires))
-    return FeedRecord(mutation.key, written, wall_ms, (sequence, stamp, op, kind))
+class MutationColumns(msgspec.Struct, frozen=True):
+    """Changes of plain keys that were made together: rows [row, until) of columns, but for a DELETE that found nothing."""
+
+    sequence: int
+    """Of the first, as `counter`."""
+    wall_ms: int
+    counter: int
+    columns: Columns
+    found: list[Any]
+    row: int
+    until: int
+    count: int
+
+    def mutations(self) -> Iterator[Mutation]:
+        """The same, one by one."""
+        sequence, counter = self.sequence, self.counter
+        for row in range(self.row, self.until):
+            kind, key, argument = self.columns.kinds[row], self.columns.keys[row], self.columns.values[row]
+            if kind == Kind.DELETE and self.found[row] is None:
+                continue
+            holds = argument if kind == Kind.SET else None if kind == Kind.DELETE else self.found[row]
+            yield Mutation(sequence, self.wall_ms, counter, _COLUMN_OPS[kind], key, argument, holds, 0)
+            sequence, counter = sequence + 1, counter + 1
+
+
+class FeedSection:
+    """Records of a batch that is being made. Mutations come in their order."""
+
+    def __init__(self, node_hex: bytes) -> None:
+        self._node_hex = node_hex
+        self._base_ms = self._latest_ms = 0
+        self.data = bytearray()
+        self.count = 0
+        self.last = 0
+        """The sequence of the last mutation in it."""
+
+    def append(self, mutation: Mutation, *, is_latest: bool) -> None:
+        """`is_latest`: no later mutation of the same key is known, so a collection is written out."""
+        value = mutation.value
+        kind, written = _TYPES.get(type(value), b""), None
+        if type(value) is bytes:
+            written = value
+        elif value is not None and (is_latest or type(value) is int):
+            written = write_value(value)
+        elif value is not None:
+            kind, written = _PART, mutation.argument
+        append_mutation(
+            self.data,
+            self.count,
+            self._delta_ms(mutation.wall_ms),
+            (mutation.sequence, mutation.wall_ms, mutation.counter, self._node_hex),
+            _OPS[mutation.op],
+            kind,
+            mutation.key,
+            written,
+            0 if value is None else mutation.deadline_ms,
+        )
+        self.count += 1
+        self.last = mutation.sequence
+
+    def append_columns(self, told: MutationColumns, *, count_max: int, bytes_max: int) -> MutationColumns | None:
+        """Append while there is room; return what is left."""
+        columns = told.columns
+        row, written = append_columns(
+            self.data,
+            self.count,
+            count_max,
+            bytes_max,
+            self._delta_ms(told.wall_ms),
+            (told.sequence, told.wall_ms, told.counter, self._node_hex),
+            _IN_COLUMNS,
+            columns.kinds,
+            columns.keys,
+            columns.values,
+            told.found,
+            told.row,
+            told.until,
+        )
+        self.count += written
+        self.last = told.sequence + written - 1
+        if written == told.count:
+            return None
+        return msgspec.structs.replace(
+            told, sequence=self.last + 1, counter=told.counter + written, row=row, count=told.count - written
+        )
+
+    def _delta_ms(self, wall_ms: int) -> int:
+        if not self.count:
+            self._base_ms = wall_ms
+        self._latest_ms = wall_ms
+        return wall_ms - self._base_ms
+
+    def seal(self) -> bytes:
+        """The batch."""
+        return seal_section(self.data, self.count, base_timestamp=self._base_ms, max_timestamp=self._latest_ms)
 
 
 def state_record(

@@ -62,6 +62,15 @@ class HybridClock:
             self.counter = 0
         return self.wall_ms
 
+    def tick_many(self, now_ms: int, count: int) -> None:
+        """As so many ticks at `now_ms`, which is not before the last stamp; `can_tick` was asked."""
+        self.counter = count - 1 if now_ms > self.wall_ms else self.counter + count
+        self.wall_ms = now_ms
+
+    def can_tick(self, now_ms: int, count: int) -> bool:
+        """Whether so many ticks at `now_ms` all have that time."""
+        return now_ms > self.wall_ms or (now_ms == self.wall_ms and self.counter + count <= COUNTER_MAX)
+
     @property
     def stamp(self) -> Stamp:
         """The last stamp given."""

@@ -58,7 +58,7 @@ class Keyspace:
         self._heap: list[tuple[int, bytes]] = []
         self._era = 0
         self._images = 0
-        self._key_cost = KEY_COST + (RECENCY_COST if recency else 0)
+        self.key_cost = KEY_COST + (RECENCY_COST if recency else 0)
         self._appliers: dict[int, _Apply] = {
             Op.SET: self._set,
             Op.DEL: self._remove,
@@ -117,7 +117,7 @@ class Keyspace:
 
     def cost_new(self, key: bytes) -> int:
         """What the key itself would take."""
-        return self._key_cost + len(key)
+        return self.key_cost + len(key)
 
     # -- images ----------------------------------------------------------------------------------------------
 
@@ -160,7 +160,7 @@ class Keyspace:
         """Make `value` what the key holds."""
         old = self.data.get(key)
         if old is None:
-            self.used_bytes += self._key_cost + len(key)
+            self.used_bytes += self.key_cost + len(key)
             if self.recency is not None:
                 self.recency[key] = None
         else:
@@ -184,7 +184,7 @@ class Keyspace:
             self.used_bytes += len(value) - len(old)
             self.data[key] = value
         elif old is None and self.recency is None:
-            self.used_bytes += self._key_cost + len(key) + STRING_COST + len(value)
+            self.used_bytes += self.key_cost + len(key) + STRING_COST + len(value)
             self.data[key] = value
         else:
             self._store(key, value)
@@ -197,7 +197,7 @@ class Keyspace:
         value = self.data.pop(key, None)
         if value is None:
             raise _senseless("the removal of a key that is not there", key)
-        self.used_bytes -= self._key_cost + len(key) + cost_of(value)
+        self.used_bytes -= self.key_cost + len(key) + cost_of(value)
         self._count(value, -1)
         self._drop_deadline(key)
         if self.recency is not None:

@@ -5,18 +5,27 @@ Invariant: a snapshot gets its name only when everything in it is durable in the
 """
 
 import contextlib
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from braidlog.kv import snapshot as snapshots
 from braidlog.kv.entries import Entry
+from braidlog.kv.feed import MutationColumns
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Image, Keyspace
+from braidlog.kv.operations import Columns, Results
+from braidlog.kv.plain import change_plain, read_plain
 from braidlog.kv.recovery import Recovery
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener, Mutation, Store
+from braidlog.kv.values import Value
 from braidlog.kv.wal import SyncAtOnce, Syncer
-from braidlog.model.errors import StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import Disk, join
+
+UNLIMITED = 2**62
+RELEASED = "-released"
+"""A file beside the folder of a store, with its name and this: its keys wait to be moved into the slots of a cluster."""
 
 
 class Snapshotting(NamedTuple):
@@ -59,9 +68,94 @@ class LocalStore(Store):
         self.snapshot = recovered.snapshot
         self.snapshot_bytes = recovered.snapshot_bytes
         self.snapshots = 0
+        self.column_listener: Callable[[MutationColumns], None] | None = None
+        """Who is told of many mutations at once, in place of the listener."""
         super().__init__(
             self.wal, recovered.keyspace, recovered.clock, settings, sequence=self.wal.sequence, listener=listener
         )
+
+    @property
+    def is_released(self) -> bool:
+        """Whether somebody said that slots may be made without its keys."""
+        return self._disk.exists(self.folder + RELEASED)
+
+    # -- many at once ----------------------------------------------------------------------------------------
+
+    def execute_columns(self, columns: Columns, now_ms: int) -> Results:
+        """As `execute` for each of them, in order: the plain ones together (plain.py), one that is not by itself."""
+        found: list[Any] = []
+        refused: list[int] = []
+        now_ms = max(now_ms, self.clock.wall_ms)
+        take_plain = self._change_plain if columns.mutates else self._read_plain
+        while True:
+            data = self.keyspace.data
+            if isinstance(data, dict):  # not while somebody looks at an image of it
+                take_plain(data, columns, found, now_ms)
+            row = len(found)
+            if row == len(columns.keys):
+                return Results(found, refused)
+            try:
+                result = self.execute(columns.operation(row), now_ms)
+                found.append(True if result is None else result)
+            except BrokerError as error:
+                is_missing = error.reason is Reason.KEY_NOT_FOUND
+                found.append(None if is_missing else error)
+                if not is_missing:
+                    refused.append(row)
+
+    def _read_plain(self, data: dict[bytes, Value], columns: Columns, found: list[Any], now_ms: int) -> None:
+        if self.log.fault is not None:
+            return
+        keyspace, before = self.keyspace, len(found)
+        hits = read_plain(data, keyspace.deadlines, keyspace.recency, columns.keys, now_ms, found)
+        self.operations += len(found) - before
+        self.hits += hits
+        self.misses += len(found) - before - hits
+
+    def _change_plain(self, data: dict[bytes, Value], columns: Columns, found: list[Any], now_ms: int) -> None:
+        keyspace, clock, before = self.keyspace, self.clock, len(found)
+        now_ms = max(now_ms, clock.wall_ms)
+        if self._stopped is not None or not self.wal.takes_entries or not clock.can_tick(now_ms, len(columns.keys)):
+            return
+        entries, count, keyspace.used_bytes, peak_bytes = change_plain(
+            data,
+            keyspace.deadlines,
+            keyspace.recency,
+            columns.kinds,
+            columns.keys,
+            columns.values,
+            columns.ttls,
+            keyspace.used_bytes,
+            self._limit or UNLIMITED,
+            keyspace.key_cost,
+            now_ms,
+            found,
+        )
+        self.operations += len(found) - before
+        if not count:
+            return
+        clock.tick_many(now_ms, count)
+        self.sequence = self.wal.append_packed(entries, count, (clock.wall_ms, clock.counter))
+        self.mutations += count
+        self.peak_bytes = max(self.peak_bytes, peak_bytes)
+        if self._listener is not None:
+            told = MutationColumns(
+                self.sequence - count + 1,
+                clock.wall_ms,
+                clock.counter - count + 1,
+                columns,
+                found,
+                before,
+                len(found),
+                count,
+            )
+            if self.column_listener is not None:
+                self.column_listener(told)
+            else:
+                for mutation in told.mutations():
+                    self._listener(mutation)
+
+    # -- snapshots -------------------------------------------------------------------------------------------
 
     @property
     def wants_snapshot(self) -> bool:

@@ -24,8 +24,8 @@ Each operation is a frozen struct whose base names the type of its result: `exec
 All of them refuse a bad key with INVALID_KEY (empty) or KEY_TOO_LONG. A list or hash that loses its last element is gone.
 """
 
-from enum import Enum
-from typing import Generic, TypeVar
+from enum import Enum, IntEnum
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -153,6 +153,60 @@ class HashGetAll(Operation[dict[bytes, bytes]], frozen=True, gc=False):
     """Every field and its value, in the order in which the fields came. `bytes_max` as in `ListRange`."""
 
     bytes_max: int = 2**31
+
+
+# -- many at once ----------------------------------------------------------------------------------------------
+
+
+class Kind(IntEnum):
+    """What a row of `Columns` asks."""
+
+    GET = 0
+    SET = 1
+    DELETE = 2
+    INCREMENT = 3
+    DECREMENT = 4
+
+
+class Columns(msgspec.Struct, frozen=True):
+    """Operations that came together, side by side: a struct for each would cost more than to carry it out."""
+
+    mutates: bool
+    """Whether all of them change something; else all of them are GET."""
+    kinds: bytes
+    keys: list[bytes]
+    values: list[bytes]
+    """Of each SET. No column of reads."""
+    ttls: list[int] | None = None
+    """Of each SET, seconds; None: all 0."""
+
+    def operation(self, row: int) -> Operation[Any]:
+        """The same by itself."""
+        kind, key = self.kinds[row], self.keys[row]
+        if kind == Kind.SET:
+            return Set(key, self.values[row], self.ttls[row] if self.ttls else 0)
+        if kind in {Kind.INCREMENT, Kind.DECREMENT}:
+            return Increment(key, 1 if kind == Kind.INCREMENT else -1)
+        return Delete(key) if kind == Kind.DELETE else Get(key)
+
+    def only(self, rows: list[int]) -> "Columns":
+        """Some of the rows."""
+        return Columns(
+            self.mutates,
+            bytes([self.kinds[row] for row in rows]),
+            [self.keys[row] for row in rows],
+            [self.values[row] for row in rows] if self.values else [],
+            [self.ttls[row] for row in rows] if self.ttls else None,
+        )
+
+
+class Results(NamedTuple):
+    """What `Columns` gave, row by row."""
+
+    found: list[Any]
+    """What the operation gives; True for a DELETE; None: there is no such key; a `BrokerError`: refused."""
+    refused: list[int]
+    """The rows with a `BrokerError`."""
 
 
 # -- figures ---------------------------------------------------------------------------------------------------

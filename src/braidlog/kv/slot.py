@@ -9,7 +9,8 @@ Keys that are gone keep their stamps, and salvaged mutations their origins, for 
 stamps of the log. What is salvaged later than that is refused (`TOO_OLD`), so nothing that is forgotten here is asked for again.
 """
 
-from collections.abc import Callable
+import heapq
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from braidlog.kv.entries import Op
@@ -25,6 +26,8 @@ from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush
 
 R = TypeVar("R")
+EPOCHS_MAX = 1_000
+_HEAP_SLACK = 64
 DELETE_RETENTION_MS = 24 * 3600 * 1000
 REPLACES = frozenset((Op.SET, Op.DEL, Op.EXPIRED, Op.EVICTED))
 """After these it makes no difference what the key held before."""
@@ -37,8 +40,36 @@ class SlotLog(Protocol):
         """Write it behind everything else; return the offset after it. Raises if it is refused: then nothing is written."""
         ...
 
+    def append_parts(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
+        """The same of the records of a checkpoint, with their keys, in one batch."""
+        ...
+
     def holds(self, origin: Origin) -> bool | None:
         """Whether what was written in that epoch at that offset is in this log; None if that is deleted, and nobody knows."""
+        ...
+
+    def epochs(self) -> Sequence[tuple[int, int]]:
+        """Those that wrote to this log, as far as it knows, ascending: epoch, first offset."""
+        ...
+
+
+class UnderWay(Protocol):
+    """A checkpoint of the slot (kv/checkpoints.py) that its leader is writing."""
+
+    def before(self, op: Op, key: bytes) -> None:
+        """A change of the key is about to be written."""
+        ...
+
+
+class Watcher(Protocol):
+    """Who is told of each change, as it is applied: on a leader before it is committed."""
+
+    def changed(self, mutation: Mutation, node: bytes) -> None:
+        """`node`: which gave the stamp. The sequence is the offset after the change's record."""
+        ...
+
+    def began_anew(self) -> None:
+        """The state was thrown away, with changes that it told of: those after the watermark may never have been."""
         ...
 
 
@@ -54,19 +85,20 @@ class _StampedLog:
 
     fault: StorageFault | None = None
 
-    def __init__(self, log: SlotLog, node: bytes, keyspace: Keyspace) -> None:
-        self._log = log
-        self._node = node
-        self._keyspace = keyspace
+    def __init__(self, slot: "Slot") -> None:
+        self._slot = slot
         self.level = Level.QUORUM
 
     def append(self, op: int, key: bytes, argument: bytes, ttl_seconds: int, stamp: tuple[int, int]) -> int:
-        kind = Op(op)
+        kind, slot = Op(op), self._slot
+        if slot.checkpoint is not None:
+            slot.checkpoint.before(kind, key)
         if kind in (Op.LPOP, Op.RPOP):
-            held = self._keyspace.data[key]
+            held = slot.keyspace.data[key]
             assert isinstance(held, ListValue)
             argument = element_digest(held.items[0 if kind is Op.LPOP else -1])
-        return self._log.append(SlotRecord(kind, key, argument, ttl_seconds, self.level, Stamp(*stamp, self._node)))
+        stamped = Stamp(*stamp, slot.clock.node)
+        return slot.log.append(SlotRecord(kind, key, argument, ttl_seconds, self.level, stamped))
 
     async def durable(self, sequence: int, flush: Flush = Flush.ACK) -> None:  # noqa: ARG002 - the port's
         raise AssertionError("whoever owns the slot waits as the level says")
@@ -81,8 +113,16 @@ class Slot:
         log: SlotLog,
         settings: KeyValueSettings,
         *,
+        begins_at: int = 0,
         delete_retention_ms: int = DELETE_RETENTION_MS,
     ) -> None:
+        self.begins_at = begins_at
+        """The offset of the first record that is applied: of the log's first, or of a checkpoint's beginning."""
+        self.is_complete = begins_at == 0
+        """Whether all keys are there. Else they are once the checkpoint is applied whole with which the log begins."""
+        self.checkpoint: UnderWay | None = None
+        self.epochs: tuple[tuple[int, int], ...] = ()
+        """Those that wrote to the log before its last checkpoint: they tell whether it held what is deleted now."""
         self.keyspace = Keyspace(recency=settings.eviction is Eviction.LRU)
         self.clock = HybridClock(node)
         self.log = log
@@ -93,11 +133,17 @@ class Slot:
         """What was salvaged not long ago → the wall time of its stamp."""
         self.listeners: list[Callable[[bytes], None]] = []
         """Called with the key after each change."""
-        self._gone: dict[bytes, int] = {}
-        self._latest_ms = 0
+        self.watcher: Watcher | None = None
+        self.gone: dict[bytes, int] = {}
+        """Keys that went not long ago → the wall time of what took them."""
+        self.latest_ms = 0
         """The greatest wall time of the log."""
-        self._stamped = _StampedLog(log, node, self.keyspace)
-        self.store = Store(self._stamped, self.keyspace, self.clock, settings, sequence=0, listener=self._mutated)
+        self._gone_by_time: list[tuple[int, bytes]] = []
+        self._origins_by_time: list[tuple[int, Origin]] = []
+        self._stamped = _StampedLog(self)
+        self.store = Store(
+            self._stamped, self.keyspace, self.clock, settings, sequence=begins_at, listener=self._mutated
+        )
 
     @property
     def applied(self) -> int:
@@ -111,7 +157,7 @@ class Slot:
 
     def restamp(self, key: bytes, stamp: Stamp | None) -> None:
         """The key was put right by its leader (kv/comparing.py): this is when it last changed. None: it should not be there."""
-        self._gone.pop(key, None)
+        self.gone.pop(key, None)
         if stamp is None:
             self.stamps.pop(key, None)
         else:
@@ -130,12 +176,20 @@ class Slot:
         return self.store.expire(now_ms, count_max)
 
     def _mutated(self, mutation: Mutation) -> None:
-        self._note(Op(mutation.op), mutation.key, Stamp(mutation.wall_ms, mutation.counter, self.clock.node))
+        stamp = Stamp(mutation.wall_ms, mutation.counter, self.clock.node)
+        self._note(Op(mutation.op), mutation.key, stamp, mutation.argument)
 
     def take(self, record: SlotRecord) -> None:
         """Write a mutation that was salvaged, and apply it. Whether it counts was asked before (kv/salvage.py)."""
         assert record.origin is not None
+        if self.checkpoint is not None:
+            self.checkpoint.before(record.op, record.key)
         self.apply(self.log.append(record) - 1, record)
+
+    def append_parts(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
+        """Records of a checkpoint: they change nothing here."""
+        self.store.sequence = self.log.append_parts(parts)
+        return self.store.sequence
 
     # -- on followers, and of what is in the log already --------------------------------------------------------
 
@@ -146,9 +200,18 @@ class Slot:
             self.keyspace.apply(record.op, record.key, record.argument, record.ttl_seconds, record.stamp.wall_ms)
         self.observe(record.stamp)
         if record.origin is not None:
-            self.origins[record.origin] = record.stamp.wall_ms
+            self.remember_origin(record.origin, record.stamp.wall_ms)
         self.store.sequence = offset + 1
-        self._note(record.op, record.key, record.stamp)
+        self._note(record.op, record.key, record.stamp, record.argument)
+
+    def epochs_until_now(self) -> tuple[tuple[int, int], ...]:
+        known = dict(self.epochs)
+        self.epochs = tuple(sorted((dict(self.log.epochs()) | known).items()))[-EPOCHS_MAX:]
+        return self.epochs
+
+    def passed(self, offset: int) -> None:
+        """A record that changes nothing here."""
+        self.store.sequence = offset + 1
 
     def observe(self, stamp: Stamp) -> None:
         """Never refused: it is in the log, or was given by this node."""
@@ -161,25 +224,42 @@ class Slot:
 
     # -- stamps ------------------------------------------------------------------------------------------------
 
-    def _note(self, op: Op, key: bytes, stamp: Stamp) -> None:
+    def _note(self, op: Op, key: bytes, stamp: Stamp, argument: bytes) -> None:
         known = self.stamps.get(key)
         if op in REPLACES or known is None:
             self.stamps[key] = KeyStamps(stamp if op in REPLACES else None, stamp)
         else:
             self.stamps[key] = KeyStamps(known.replaced, max(known.changed, stamp))
-        self._latest_ms = max(self._latest_ms, stamp.wall_ms)
-        self._gone.pop(key, None)
+        self.latest_ms = max(self.latest_ms, stamp.wall_ms)
+        self.gone.pop(key, None)
         if key not in self.keyspace.data:
-            self._gone[key] = stamp.wall_ms
+            self.remember_gone(key, stamp.wall_ms)
         self._forget()
         for listener in self.listeners:
             listener(key)
+        if self.watcher is not None:
+            argument = b"" if op in (Op.LPOP, Op.RPOP) else argument
+            value, deadline_ms = self.keyspace.data.get(key), self.keyspace.deadlines.get(key, 0)
+            mutation = Mutation(self.applied, *stamp[:2], op, key, argument, value, deadline_ms)
+            self.watcher.changed(mutation, stamp.node)
+
+    def remember_gone(self, key: bytes, wall_ms: int) -> None:
+        self.gone[key] = wall_ms
+        heapq.heappush(self._gone_by_time, (wall_ms, key))
+        if len(self._gone_by_time) > 2 * len(self.gone) + _HEAP_SLACK:
+            self._gone_by_time = sorted((wall_ms, key) for key, wall_ms in self.gone.items())
+
+    def remember_origin(self, origin: Origin, wall_ms: int) -> None:
+        self.origins[origin] = wall_ms
+        heapq.heappush(self._origins_by_time, (wall_ms, origin))
 
     def _forget(self) -> None:
-        """By the stamps of the log alone, so that all replicas forget the same."""
-        until_ms = self._latest_ms - self.delete_retention_ms
-        while self._gone and next(iter(self._gone.values())) <= until_ms:
-            key = next(iter(self._gone))
-            del self._gone[key], self.stamps[key]
-        while self.origins and next(iter(self.origins.values())) <= until_ms:
-            del self.origins[next(iter(self.origins))]
+        """By the stamps of the log alone, in whatever order they came, so that all replicas forget the same."""
+        until_ms = self.latest_ms - self.delete_retention_ms
+        gone, origins = self._gone_by_time, self._origins_by_time
+        while gone and gone[0][0] <= until_ms:
+            wall_ms, key = heapq.heappop(gone)
+            if self.gone.get(key) == wall_ms:
+                del self.gone[key], self.stamps[key]
+        while origins and origins[0][0] <= until_ms:
+            self.origins.pop(heapq.heappop(origins)[1], None)

@@ -13,6 +13,8 @@ from braidlog.codec.crc import crc32c
 SLOTS: Final = 128
 LOG_TOPIC: Final = "__kv_log"
 """A slot is the partition of this topic with its number."""
+FEED_TOPIC: Final = "__kv"
+"""The change feed. Where keys are in slots, each slot's is the partition with its number; else it has one."""
 
 
 def slot_of(key: bytes) -> int:

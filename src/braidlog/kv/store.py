@@ -116,6 +116,10 @@ class Store:
             o.HashGetAll: self._hash_get_all,
         }
 
+    def limit_to(self, memory_bytes_max: int) -> None:
+        """What the keys may take from now on, where several stores share what there is."""
+        self._limit = memory_bytes_max
+
     def stop(self, fault: StorageFault) -> None:
         """Take no more mutations: something that must hear of each of them no longer does. Reads go on."""
         self._stopped = fault

@@ -24,6 +24,8 @@ from braidlog.storage.files import Disk, join, read_whole, write_whole
 MAGIC = b"BRAIDKVT"
 VERSION = 1
 SUFFIX, NEW_SUFFIX = ".tail", ".tail.new"
+REST_SUFFIX = ".rest"
+"""Behind the name of a file that is to be replaced by what is left of it."""
 _HEAD = struct.Struct(">8sHHI")
 _ITEM = struct.Struct(">II")
 _KEY = struct.Struct(">H")
@@ -46,17 +48,30 @@ def keep_tail(disk: Disk, folder: str, slot: int, records: Sequence[SlotRecord])
     taken = [int(name[len(stem) + 1 :].partition(".")[0]) for name in disk.names(folder) if name.startswith(stem)]
     number = max(taken, default=-1) + 1  # never a name that is there: what is in that file is in no log any more
     path = join(folder, f"{stem}-{number:03}{SUFFIX}")
+    _write(disk, path.removesuffix(SUFFIX) + NEW_SUFFIX, path, slot, records)
+    return path
+
+
+def keep_rest(disk: Disk, tail: Tail, records: Sequence[SlotRecord]) -> Tail:
+    """Of a tail whose first mutations were carried out: the others, durably. One of which none is left goes."""
+    if records:
+        _write(disk, tail.path + REST_SUFFIX, tail.path, tail.slot, records)
+    else:
+        forget_tail(disk, tail)
+    return tail._replace(records=list(records))
+
+
+def _write(disk: Disk, new: str, path: str, slot: int, records: Sequence[SlotRecord]) -> None:
+    """`new`: the name until it is whole and durable."""
     parts = [_HEAD.pack(MAGIC, VERSION, slot, len(records))]
     for record in records:
         body = _KEY.pack(len(record.key)) + record.key + record.pack()
         parts += (_ITEM.pack(len(body), crc32c(body)), body)
-    new = path.removesuffix(SUFFIX) + NEW_SUFFIX
     if disk.exists(new):
         disk.remove(new)
     write_whole(disk, new, b"".join(parts))
     disk.rename(new, path)
-    disk.sync_folder(folder)
-    return path
+    disk.sync_folder(path.rpartition("/")[0])
 
 
 def kept_tails(disk: Disk, folder: str) -> list[Tail]:

@@ -180,7 +180,7 @@ class Wal:
         self._lock = threading.Lock()
         self._write_lock = threading.RLock()
         self._sync_lock = threading.RLock()
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | bytearray] = []
         self._buffered_bytes = 0
         self._unsynced_bytes = 0
         self._sequence = opened.sequence
@@ -257,6 +257,21 @@ class Wal:
             self._stamp = stamp
             return self._sequence
 
+    @property
+    def takes_entries(self) -> bool:
+        """Whether `append` would refuse nothing now."""
+        return self._stalled is None and self._fault is None and not self._closed
+
+    def append_packed(self, entries: bytes | bytearray, count: int, stamp: tuple[int, int]) -> int:
+        """Take changes that are packed already, and were applied since `takes_entries` held; return the last one's sequence."""
+        with self._lock:
+            self._parts.append(entries)
+            self._buffered_bytes += len(entries)
+            self._unsynced_bytes += len(entries)
+            self._sequence += count
+            self._stamp = stamp
+            return self._sequence
+
     async def durable(self, sequence: int, flush: Flush = Flush.ACK) -> None:
         """Return when everything up to `sequence` is kept as `flush` says."""
         if flush is Flush.ACK:
@@ -276,7 +291,7 @@ class Wal:
                 self._stalled = None
                 return
             try:
-                self._file.write_at(b"".join(parts), self._position)
+                self._file.append(parts, self._position)
             except StorageFault as fault:
                 self._put_back(parts, size, fault)
                 raise
@@ -284,7 +299,7 @@ class Wal:
             self._written = written
             self._stalled = None
 
-    def _put_back(self, parts: list[bytes], size: int, fault: StorageFault) -> None:
+    def _put_back(self, parts: list[bytes | bytearray], size: int, fault: StorageFault) -> None:
         """The disk refused. If it is merely full nothing is lost: the entries wait for room, and no new ones are taken.
 
         What was written of them lies beyond the mark, and is written over by the next attempt.

@@ -7,19 +7,20 @@ after its mutations of level ONE are durable in a file of their own.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from braidlog.codec.batch import iter_batches
 from braidlog.codec.records import decode_batch, encode_batch
-from braidlog.kv import salvage
+from braidlog.kv import checkpoints, salvage
+from braidlog.kv.checkpoints import Checkpoint, Part, read_record
 from braidlog.kv.levels import Level
 from braidlog.kv.operations import Operation
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot import DELETE_RETENTION_MS, Slot
-from braidlog.kv.slot_records import Origin, SlotRecord, unpack_record
+from braidlog.kv.slot_records import Origin, SlotRecord
 from braidlog.kv.tail_files import keep_tail
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.replicated import ReplicatedPartition
@@ -30,6 +31,8 @@ from braidlog.storage.partition import PartitionLog
 R = TypeVar("R")
 READ_BYTES: Final = 1024 * 1024
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
+LOG_SHARE: Final = 16
+"""A slot's log may grow to this part of `snapshot_wal_bytes`: a node has many."""
 REACHES: Final = {Level.ONE: Reach.IN_SYNC, Level.QUORUM: Reach.MAJORITY, Level.ALL: Reach.EVERY}
 _NOT_DONE: Final = frozenset({Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE})
 """The log refused: nothing was decided by what the keys hold, so there is nothing to be sure of."""
@@ -83,43 +86,107 @@ class ReplicatedSlot:
         self._led_epoch: int | None = None
         self.is_whole = False
         """Whether the state has had all that was committed, since it was made: before that keys are missing in it."""
+        self._bytes_trimmed = 0
+        self.fault: StorageFault | None = None
+        """Why the state cannot be made from the log."""
         self.kept = 0
         """Tails that were kept since this was opened: there is something to send."""
         self.slot = self._made_anew()
+        self.made_anew = 0
+        """How often the state was thrown away, and another begun."""
+        self.hold_at: int | None = None
+        """A follower applies nothing from this offset on, while it is compared with its leader."""
         partition.before_cut = self._keep_tail
 
     def _made_anew(self) -> Slot:
-        return Slot(self._node, self, self._settings, delete_retention_ms=self._delete_retention_ms)
+        start, retention_ms = self._partition.log.start_offset, self._delete_retention_ms
+        return Slot(self._node, self, self._settings, begins_at=start, delete_retention_ms=retention_ms)
+
+    def _begin_anew(self) -> None:
+        """No stamp is given twice for it."""
+        last, watcher = self.slot.clock.stamp, self.slot.watcher
+        self.slot = self._made_anew()
+        self.slot.observe(last)
+        self.slot.watcher = watcher
+        if watcher is not None:
+            watcher.began_anew()
+        self.is_whole = False
+        self.made_anew += 1
+
+    @property
+    def epoch(self) -> int:
+        """Of who leads it, as far as is known here."""
+        return self._partition.replica.epoch
 
     @property
     def is_leader(self) -> bool:
         """Whether the state has all of this log, in an epoch that it leads."""
-        return self._partition.is_leader and self._led_epoch == self._partition.replica.epoch
+        return self.fault is None and self._partition.is_leader and self._led_epoch == self._partition.replica.epoch
 
     def follow(self, records_max: int = sys.maxsize) -> bool:
         """The replica has taken a step: apply what may be applied now, at most so many records; return whether more is left."""
         replica, log = self._partition.replica, self._partition.log
+        if self.slot.applied < log.start_offset:  # it was far behind: what it lacks is in the checkpoint
+            self._begin_anew()
         if not self._partition.is_leader:
-            self._led_epoch = None
+            self._led_epoch = self.slot.checkpoint = None
             if self.slot.applied > replica.watermark:
-                # It led, and is deposed: what it wrote last may be cut. No stamp is given twice for it.
-                last = self.slot.clock.stamp
-                self.slot = self._made_anew()
-                self.slot.observe(last)
-                self.is_whole = False
-            return self._apply(log, replica.watermark, records_max)
+                self._begin_anew()  # it led, and is deposed: what it wrote last may be cut
+            end = replica.watermark if self.hold_at is None else min(replica.watermark, self.hold_at)
+            return self._apply(log, end, records_max)
         if self._led_epoch == replica.epoch:
             return False
+        self.slot.checkpoint = None  # of another epoch: others have written meanwhile
         is_behind = self._apply(log, log.end_offset, records_max)
-        self._led_epoch = None if is_behind else replica.epoch
+        self._led_epoch = replica.epoch if self.is_whole and not is_behind else None
         return is_behind
 
     def _apply(self, log: PartitionLog, end: int, records_max: int) -> bool:
-        for origin, record in islice(records_in(log, self.slot.applied, end), records_max):
-            self.slot.apply(origin.offset, record)
+        for origin, record in islice(rows_in(log, self.slot.applied, end), records_max):
+            checkpoints.apply(self.slot, origin.offset, record)
         is_behind = self.slot.applied < end
-        self.is_whole = self.is_whole or not is_behind
+        self.is_whole = self.slot.is_complete and (self.is_whole or not is_behind)
         return is_behind
+
+    # -- checkpoints -------------------------------------------------------------------------------------------
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """Whether the log has outgrown what it is worth: it is read whole when this node starts."""
+        grown = self._partition.log.size_bytes - self._bytes_trimmed
+        return grown >= self._settings.snapshot_wal_bytes // LOG_SHARE and grown >= 2 * self.slot.keyspace.used_bytes
+
+    @property
+    def log_bytes(self) -> int:
+        return self._partition.log.size_bytes
+
+    @property
+    def committed(self) -> int:
+        """The offset up to which the log is."""
+        return self._partition.replica.watermark
+
+    def begin_checkpoint(self) -> Checkpoint:
+        """Of the state as the leader has it. Whoever begins one writes it, and lets the log go when its end is committed."""
+        return Checkpoint(self.slot)
+
+    def end_checkpoint(self, *, is_trimmed: bool) -> None:
+        """`is_trimmed`: the log begins with it. Files go whole, so some of what was before it is still there."""
+        self.slot.checkpoint = None
+        if is_trimmed:
+            self._bytes_trimmed = self._partition.log.size_bytes
+
+    def append_parts(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
+        keys, values = zip(*parts, strict=True)
+        return self._append(
+            encode_batch(values, keys=keys, base_timestamp=self.slot.latest_ms), Level.QUORUM, len(parts)
+        )
+
+    def shadow(self) -> Slot:
+        """A state of its own for whoever reads the log once more, from where it begins."""
+        return self._made_anew()
+
+    def rows(self, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord | Part]]:
+        return rows_in(self._partition.log, start, end)
 
     # -- on the leader -----------------------------------------------------------------------------------------
 
@@ -133,22 +200,36 @@ class ReplicatedSlot:
         is_certain = isinstance(result, BrokerError) and result.reason in _NOT_DONE
         return Performed(result, self.slot.applied if self.slot.applied != before else None, is_certain)
 
+    def look(self, operation: Operation[R], now_ms: int) -> R | BrokerError:
+        """What a follower has; or the refusal."""
+        try:
+            return self.slot.look(operation, now_ms)
+        except BrokerError as error:
+            return error
+
     def salvage(self, record: SlotRecord, now_ms: int) -> tuple[Verdict, int]:
         """What becomes of a salvaged mutation, if everything below the offset is committed in this epoch."""
         return salvage.salvage(self.slot, record, now_ms), self._partition.log.end_offset
 
     def append(self, record: SlotRecord) -> int:
         data = encode_batch([record.pack()], keys=[record.key], base_timestamp=record.stamp.wall_ms)
-        end = self._partition.log.end_offset + 1
-        self._write(data, record.level)
+        return self._append(data, record.level, 1)
+
+    def _append(self, data: bytes, level: Level, records: int) -> int:
+        end = self._partition.log.end_offset + records
+        self._write(data, level)
         assert self._partition.log.end_offset == end, "a record is in the log before it is applied"
         return end
 
     def holds(self, origin: Origin) -> bool | None:
         log = self._partition.replica.log
         if origin.offset < log.start:
-            return None
+            before = [epoch for epoch, first in self.slot.epochs if first <= origin.offset]
+            return before[-1] == origin.epoch if before else None
         return origin.offset < log.end and log.epoch_at(origin.offset) == origin.epoch
+
+    def epochs(self) -> Sequence[tuple[int, int]]:
+        return self._partition.replica.log.epochs
 
     # -- before a cut ------------------------------------------------------------------------------------------
 
@@ -176,7 +257,12 @@ def keep_uncommitted(log: PartitionLog, number: int, tails: TailFolder) -> bool:
 
 
 def records_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord]]:
-    """What a slot's log holds from `start` on and below `end`, and where each was written."""
+    """The mutations that a slot's log holds from `start` on and below `end`, and where each was written."""
+    return ((origin, record) for origin, record in rows_in(log, start, end) if not isinstance(record, Part))
+
+
+def rows_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord | Part]]:
+    """The same with the records of checkpoints."""
     at = start
     while at < end:
         data = log.read(at, READ_BYTES, upto=end)
@@ -185,5 +271,5 @@ def records_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin
         for position, header in iter_batches(data):
             for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
                 if at <= offset < end:
-                    yield Origin(header.leader_epoch, offset), unpack_record(key, value)
+                    yield Origin(header.leader_epoch, offset), read_record(key, value)
             at = header.next_offset

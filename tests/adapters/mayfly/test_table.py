@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.adapters.mayfly.client import Client
 
+from braidlog.adapters.contract import answer_of
 from braidlog.adapters.errors import FAULT
 from braidlog.adapters.mayfly.errors import STATUSES, failure
 from braidlog.adapters.mayfly.handlers import _READS, TRANSLATIONS, MayflyAdapter
@@ -325,33 +326,60 @@ def test_faults_are_server_errors() -> None:
 
 
 class Failing:
-    """A store that says one thing."""
+    """The keys of a node of a cluster, which say one thing."""
+
+    clustered = True
 
     def __init__(self, error: Exception) -> None:
         self._error = error
 
-    async def execute(self, _: o.Operation[Any]) -> Any:
+    async def execute(self, _: o.Operation[Any], __: int) -> Any:
         raise self._error
 
-    async def execute_all(self, _: list[o.Operation[Any]]) -> Any:
+    async def execute_columns(self, _: o.Columns, __: int) -> Any:
         raise self._error
+
+
+class Reading:
+    """A store of one key that only reads."""
+
+    clustered = None
+
+    def read(self, operation: o.Operation[Any]) -> Any:
+        if operation.key != b"k":
+            raise BrokerError(Reason.KEY_NOT_FOUND, "no such key")
+        return b"v"
+
+
+def test_a_read_of_a_node_that_is_alone_is_answered_without_a_coroutine() -> None:
+    services: Any = SimpleNamespace(
+        keyvalue=Reading(),
+        authorize=Authorize({}, []),
+        routing=SimpleNamespace(is_coordinator=True, epoch=0),
+        forwarding=SimpleNamespace(calls=None, names=set()),
+    )
+    adapter = MayflyAdapter(services)
+    conversation: Any = SimpleNamespace(principal="anonymous", is_forwarded=False)
+    assert adapter.handle(conversation, Request(1, m.Get(b"k"))) == m.Value(b"v")
+    with pytest.raises(BrokerError, match="no such key"):
+        adapter.handle(conversation, Request(1, m.Get(b"other")))
 
 
 @pytest.mark.parametrize("reason", [Reason.TIMED_OUT, Reason.NOT_LEADER])
 def test_what_only_a_cluster_says_passes_the_adapter(reason: Reason) -> None:
     error = BrokerError(reason, "not now")
-    alone = SimpleNamespace(is_coordinator=True, epoch=0)
+    one_of_several = SimpleNamespace(is_coordinator=True, epoch=0)
     nobody = SimpleNamespace(calls=None, names=set())
     services: Any = SimpleNamespace(
-        keyvalue=Failing(error), authorize=Authorize({}, []), routing=alone, forwarding=nobody
+        keyvalue=Failing(error), authorize=Authorize({}, []), routing=one_of_several, forwarding=nobody
     )
     adapter = MayflyAdapter(services)
     conversation: Any = SimpleNamespace(principal="anonymous")
     one = Request(1, m.Get(b"k"))
-    burst = Burst([1, 2], [m.Get(b"k"), m.Get(b"l")], mutates=False)
+    burst = Burst(b"\2\2", b"\0\0\0\1\0\0\0\2", [b"k", b"l"], [], None)
     for request in (one, burst):
         with pytest.raises(BrokerError):
-            asyncio.run(adapter.handle(conversation, request))
+            asyncio.run(answer_of(adapter.handle, conversation, request))
         answer = adapter.failure(request, error)
         frames = ServerConnection().respond(request, answer)
         assert frames[3] == STATUSES[reason]

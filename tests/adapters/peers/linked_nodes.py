@@ -6,7 +6,7 @@ import msgspec
 from tests.broker.node import Node
 from tests.broker.three_nodes import OWN, three_nodes
 
-from braidlog.adapters.contract import Adapter, Relayed
+from braidlog.adapters.contract import Adapter, Relayed, answer_of
 from braidlog.adapters.peers.calls import CallTable, requests_of
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.forwarding import Call
@@ -48,6 +48,7 @@ class LinkedNode:
         self.others: dict[int, LinkedNode] = {}
         self.called: list[str] = []
         self.node.services.forwarding.calls = self
+        self.node.services.forwarding.spawn = lambda work, _: self.node.spawn(work)
 
     async def call(self, node: int, call: Call, seconds: float) -> bytes:
         other = self.others.get(node)
@@ -70,7 +71,7 @@ class LinkedNode:
         connection.receive(frame)
         request = connection.next_event()
         assert request is not NEED_DATA
-        job = self.node.spawn(adapter.handle(client, request))
+        job = self.node.spawn(answer_of(adapter.handle, client, request))
         for _ in range(200):
             if not job.is_done:
                 self.node.world.advance(20)

@@ -12,6 +12,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from braidlog.cli import main
+from braidlog.cli.kv.salvage import TAIL_FOLDER
+from braidlog.kv.entries import Op
+from braidlog.kv.hlc import Stamp
+from braidlog.kv.levels import Level
+from braidlog.kv.slot_records import Origin, SlotRecord
+from braidlog.kv.tail_files import keep_tail, read_tail
+from braidlog.kv.values import pack_pairs, pack_strings
+from braidlog.storage.files import OsDisk
 from braidlog.testing.server import ServerProcess
 
 
@@ -208,3 +216,45 @@ def test_watch_follows_what_is_new(tmp_path: Path) -> None:
             kv.ok("del", "old")
             assert "del  old  gone" in watcher.stdout.readline()
             assert watcher.wait(60) == 0
+
+
+def cut(op: Op, key: bytes, argument: bytes = b"", ttl_seconds: int = 0) -> SlotRecord:
+    return SlotRecord(op, key, argument, ttl_seconds, Level.ONE, Stamp(1_000, 0, bytes(16)), Origin(3, 42))
+
+
+def test_writes_that_a_cluster_lacks_are_shown_and_carried_out_once(kv: Kv, tmp_path: Path) -> None:
+    data = str(tmp_path)
+    assert "Nothing is kept" in kv.ok("salvage", data)
+    kv.ok("set", "cut-n", "5")
+    records = [
+        cut(Op.SET, b"cut-s", b"v", 100),
+        cut(Op.EXPIRE, b"cut-s", b"", 200),
+        cut(Op.INCRBY, b"cut-n", (10).to_bytes(8, "big")),
+        cut(Op.RPUSH, b"cut-l", pack_strings([b"b", b"c"])),
+        cut(Op.LPUSH, b"cut-l", pack_strings([b"a"])),
+        cut(Op.HSET, b"cut-h", pack_pairs([(b"f", b"1"), (b"g", b"2")])),
+        cut(Op.HDEL, b"cut-h", pack_strings([b"g"])),
+        cut(Op.DEL, b"cut-gone"),
+    ]
+    path = keep_tail(OsDisk(), str(tmp_path / TAIL_FOLDER), 7, records)
+    (told,) = kv.json("salvage", data)
+    assert (told["file"], told["slot"], len(told["changes"])) == (Path(path).name, 7, 8)
+    assert "cut-s, cut-n, cut-l and 2 more" in kv.ok("salvage", data)
+    assert "not among the files" in kv("salvage", data, "--apply", "other.tail").stderr
+    assert kv("salvage", data, "--apply", told["file"], stdin=b"n\n").exit_code == 1
+    assert kv.ok("salvage", data, "--apply", told["file"], "--yes") == "8 changes were carried out.\n"
+    assert [kv.ok("get", "cut-s"), kv.ok("get", "cut-n")] == ["v\n", "15\n"]
+    assert 100 < int(kv.ok("ttl", "cut-s")) <= 200
+    assert kv.ok("lrange", "cut-l") == "a\nb\nc\n"
+    assert kv.json("hgetall", "cut-h") == [{"field": "f", "value": "1"}]
+    assert "Nothing is kept" in kv.ok("salvage", data)
+
+
+def test_what_is_left_of_a_tail_that_could_not_be_carried_out_whole_stays(kv: Kv, tmp_path: Path) -> None:
+    kv.ok("set", "cut-text", "no number")
+    records = [cut(Op.SET, b"cut-first", b"v"), cut(Op.INCRBY, b"cut-text", (1).to_bytes(8, "big"))]
+    path = keep_tail(OsDisk(), str(tmp_path / TAIL_FOLDER), 7, records)
+    failed = kv("salvage", str(tmp_path), "--apply", Path(path).name, "--yes")
+    assert failed.exit_code == 3
+    assert read_tail(OsDisk(), path).records == records[1:]
+    assert [each.name for each in (tmp_path / TAIL_FOLDER).iterdir()] == [Path(path).name]

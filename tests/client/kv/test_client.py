@@ -26,6 +26,7 @@ from braidlog.client.errors import (
 )
 from braidlog.client.kv.commands import REFUSALS
 from braidlog.kv import commands as c
+from braidlog.kv.slots import slot_of
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mayfly import messages as m
@@ -33,6 +34,7 @@ from braidlog.wire.mayfly.connection import Request, ServerConnection
 from braidlog.wire.mayfly.messages import Condition, Consistency, Status
 
 QUICK: dict[str, Any] = {"retry_timeout": 30, "backoff_min": 0.01, "backoff_max": 0.1}
+BRIEF: dict[str, Any] = QUICK | {"retry_timeout": 0.3}
 Test = Callable[[kv.aio.KeyValue], Coroutine[Any, Any, None]]
 
 
@@ -423,7 +425,7 @@ def test_a_circle_of_moves_ends() -> None:
         ports: list[int] = []
         async with Scripted(lambda _: m.Moved("127.0.0.1", ports[0])) as alone:
             ports.append(alone.port)
-            async with kv.aio.connect(f"mayfly://127.0.0.1:{alone.port}", **QUICK) as store:
+            async with kv.aio.connect(f"mayfly://127.0.0.1:{alone.port}", **BRIEF) as store:
                 with pytest.raises(RefusedError) as caught:
                     await store.get("k")
                 assert caught.value.reason is Refusal.NOT_LEADER
@@ -443,3 +445,103 @@ def test_a_refusal_is_not_asked_again(status: Status) -> None:
             assert node.asked == [m.Set(b"k", b"v")]
 
     run(test())
+
+
+KEYS = [b"%d" % number for number in range(40)]
+
+
+def by_slot(ports: dict[int, int], here: int) -> Callable[[m.Message], m.Message]:
+    """A node of two: slots are led by the first or the second by whether they are even."""
+
+    def answer(message: Any) -> m.Message:
+        leader = slot_of(message.key) % 2
+        return m.Value(b"%d" % here) if leader == here else m.Moved("127.0.0.1", ports[leader])
+
+    return answer
+
+
+def test_a_run_over_many_nodes_is_parted_by_what_is_known_of_slots() -> None:
+    async def test() -> None:
+        ports: dict[int, int] = {}
+        async with Scripted(by_slot(ports, 0)) as even, Scripted(by_slot(ports, 1)) as odd:
+            ports.update({0: even.port, 1: odd.port})
+            url = f"mayfly://127.0.0.1:{even.port},127.0.0.1:{odd.port}"
+            async with kv.aio.connect(url, **QUICK) as store:
+                wanted = [b"%d" % (slot_of(key) % 2) for key in KEYS]
+                assert await store.run([c.get(key) for key in KEYS]) == wanted
+                asked = len(even.asked), len(odd.asked)
+                assert asked == (len(KEYS), wanted.count(b"1")), "the first time all were asked of the first node"
+                assert await store.run([c.get(key) for key in KEYS]) == wanted
+                assert [await store.get(key) for key in KEYS] == wanted
+                assert len(even.asked) == asked[0] + 2 * wanted.count(b"0")
+                assert len(odd.asked) == 3 * wanted.count(b"1")
+
+    run(test())
+
+
+def test_what_a_node_that_is_gone_led_is_asked_of_whoever_leads_it_now() -> None:
+    async def test() -> None:
+        ports: dict[int, int] = {}
+        async with Scripted(by_slot(ports, 0)) as even:
+            async with Scripted(by_slot(ports, 1)) as odd:
+                ports.update({0: even.port, 1: odd.port})
+                store = kv.aio.KeyValue(f"mayfly://127.0.0.1:{even.port}", consistency=Consistency.QUORUM, **QUICK)
+                await store.run([c.get(key) for key in KEYS])
+            even.answer = lambda _: m.Value(b"after")
+            (key,) = [key for key in KEYS if slot_of(key) % 2][:1]
+            assert await store.get(key) == b"after"
+            assert await store.run([c.get(each) for each in KEYS]) == [b"after"] * len(KEYS)
+            await store.close()
+
+    run(test())
+
+
+def test_a_topology_that_changes_is_waited_for() -> None:
+    async def test() -> None:
+        answers = [m.TopologyChanged(1, "moving"), m.TopologyChanged(2, "moving"), m.STORED] * 2
+        async with (
+            Scripted(lambda _: answers.pop(0)) as node,
+            kv.aio.connect(f"mayfly://127.0.0.1:{node.port}", **QUICK) as store,
+        ):
+            assert await store.set("k", "v") is True
+            assert await store.run([c.set_("k", "v")]) == [True]
+            assert node.asked == [m.Set(b"k", b"v")] * 6
+
+    run(test())
+
+
+def test_a_circle_of_moves_ends_for_many_too() -> None:
+    async def test() -> None:
+        ports: list[int] = []
+        async with Scripted(lambda _: m.Moved("127.0.0.1", ports[0])) as alone:
+            ports.append(alone.port)
+            async with kv.aio.connect(f"mayfly://127.0.0.1:{alone.port}", **BRIEF) as store:
+                (outcome,) = await store.run([c.get("k")])
+                assert isinstance(outcome, RefusedError)
+                assert outcome.reason is Refusal.NOT_LEADER
+
+    run(test())
+
+
+def test_nodes_that_do_not_agree_yet_are_asked_until_they_do() -> None:
+    async def test() -> None:
+        ports: list[int] = []
+        left = [1] * 8
+
+        def answer(_: m.Message) -> m.Message:
+            return m.Moved("127.0.0.1", ports[0]) if left and left.pop() else m.Value(b"v")
+
+        async with Scripted(answer) as alone:
+            ports.append(alone.port)
+            async with kv.aio.connect(f"mayfly://127.0.0.1:{alone.port}", **QUICK) as store:
+                assert await store.get("k") == b"v"
+                left.extend([1] * 8)
+                assert await store.run([c.get("k")]) == [b"v"]
+
+    run(test())
+
+
+def test_who_names_several_nodes_speaks_version_2() -> None:
+    for url, version in (("mayfly://a", 1), ("mayfly://a,b", 2)):
+        data, _ = kv.aio.KeyValue(url)._links._endpoint.make_wire().ask(m.Ping())
+        assert data[2] == version

@@ -5,7 +5,7 @@ import pytest
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.mayfly import messages as m
-from braidlog.wire.mayfly.connection import ClientConnection, RefusedFrame, Request, Response, ServerConnection
+from braidlog.wire.mayfly.connection import Burst, ClientConnection, RefusedFrame, Request, Response, ServerConnection
 from braidlog.wire.mayfly.messages import Consistency, Status
 
 
@@ -68,6 +68,26 @@ def test_a_lower_limit_holds_for_every_command_and_names_itself() -> None:
     assert isinstance(event, RefusedFrame)
     assert (event.close, event.id, event.answer.status) == (True, 2, Status.VALUE_TOO_LARGE)
     assert "64 is the limit" in event.answer.message
+
+
+def test_a_burst_of_version_2_ends_where_another_consistency_or_none_is_asked_for() -> None:
+    levels = (Consistency.ONE, Consistency.ONE, Consistency.ALL, Consistency.ALL)
+    frames = [
+        ClientConnection().request(Request(number, m.Get(b"k"), level), version=2)
+        for number, level in enumerate(levels, 1)
+    ]
+    wrong = [frames[3][:12] + bytes([byte]) + frames[3][13:] for byte in (0, 9, 9)]
+    server = ServerConnection(burst_max=64)
+    server.receive(b"".join(frames) + b"".join(wrong))
+    for ids, level in (([1, 2], Consistency.ONE), ([3, 4], Consistency.ALL)):
+        burst = server.next_event()
+        assert isinstance(burst, Burst)
+        assert burst.requests == [Request(number, m.Get(b"k"), level, 2) for number in ids]
+    for _ in wrong:
+        event = server.next_event()
+        assert isinstance(event, RefusedFrame)
+        assert event.answer.status is Status.BAD_PAYLOAD
+    assert server.next_event() is NEED_DATA
 
 
 def test_a_burst_ends_before_what_is_over_the_limit() -> None:

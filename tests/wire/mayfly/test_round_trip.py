@@ -78,11 +78,18 @@ def test_a_tuned_answer_writes_as_declared(kind: type[m.Message], data: st.DataO
     assert write_frame(7, answer) == _declared_frame(7, answer)
 
 
+SAID = [(Consistency.QUORUM, 1), *((level, 2) for level in Consistency)]
+
+
 @given(st.lists(st.sampled_from([m.Get, m.Set, m.Del, m.Incr, m.Ping, m.LPop, m.Stats]), max_size=80), st.data())
 def test_bursts_are_the_same_requests_in_the_same_order(kinds: list[type[m.Message]], data: st.DataObject) -> None:
-    requests = [Request(number, data.draw(strategies.message(kind))) for number, kind in enumerate(kinds, 1)]
+    said = (Consistency.QUORUM, 1)
+    requests = []
+    for number, kind in enumerate(kinds, 1):
+        said = data.draw(st.sampled_from([said] * 6 + SAID))
+        requests.append(Request(number, data.draw(strategies.message(kind)), *said))
     client, server = ClientConnection(), ServerConnection(burst_max=16)
-    server.receive(b"".join(client.request(request) for request in requests))
+    server.receive(b"".join(client.request(request, version=request.version) for request in requests))
     found: list[Request] = []
     while (event := server.next_event()) is not NEED_DATA:
         if isinstance(event, Request):
@@ -92,6 +99,7 @@ def test_bursts_are_the_same_requests_in_the_same_order(kinds: list[type[m.Messa
         assert 1 < len(event.requests) <= 16
         changing = {type(each.message) in (m.Set, m.Del, m.Incr) for each in event.requests}
         assert changing == {event.mutates}
+        assert {(each.consistency, each.version) for each in event.requests} == {(event.consistency, event.version)}
         answers: list[m.Message] = [m.Failure(m.Status.NOT_FOUND)] * len(event.requests)
         assert server.respond(event, answers) == b"".join(server.respond(r, m.MISSING) for r in event.requests)
         found += event.requests

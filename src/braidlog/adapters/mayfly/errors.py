@@ -92,7 +92,7 @@ def failure(
 
     `epoch`: of what this node knows of the others.
     """
-    if moved is not None and _is_address(moved[0]):
+    if moved is not None:
         return m.Moved(*moved)
     status = STATUSES[error.reason] if isinstance(error, BrokerError) else Status.SERVER_ERROR
     if status is Status.NOT_FOUND:
@@ -102,7 +102,7 @@ def failure(
     return m.Failure(status, text_of(error))
 
 
-def _is_address(host: str) -> bool:
+def is_address(host: str) -> bool:
     """MOVED has room for an address, not for a name."""
     try:
         ip_address(host)

@@ -4,23 +4,26 @@ Knows: which operation a command is, who may ask for it. Refuses to know: bytes,
 Invariant: before AUTH has succeeded, every request but AUTH itself gets the same answer.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
-from braidlog.adapters.contract import Conversation
-from braidlog.adapters.mayfly.errors import failure
+from braidlog.adapters.contract import Conversation, Relayed, answer_of
+from braidlog.adapters.mayfly.errors import failure, is_address
 from braidlog.adapters.mayfly.served import ServedConnection, Unserved
 from braidlog.adapters.mayfly.services import Services
-from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, always
+from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, RoutedAdapter, always
 from braidlog.broker.access.authorize import ANONYMOUS, Kind, Operation
+from braidlog.broker.keyvalue import LEVELS
 from braidlog.broker.keyvalue import operations as o
 from braidlog.broker.routing import Broker
 from braidlog.model.address import Address
-from braidlog.model.errors import BrokerError, NotLeaderError, Reason
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
 from braidlog.wire.mayfly import messages as m
-from braidlog.wire.mayfly.connection import Burst, Request, write_request
+from braidlog.wire.mayfly.bursts import write_burst
+from braidlog.wire.mayfly.connection import Burst, Request, write_frame, write_request
 from braidlog.wire.mayfly.messages import ANSWER_BYTES_MAX, Status
+from braidlog.wire.mayfly.operations import BY_REQUEST
 
 assert KV_COLLECTION_BYTES_MAX <= ANSWER_BYTES_MAX, "every list and every hash must fit an answer"
 
@@ -82,31 +85,45 @@ TRANSLATIONS: Final[dict[type[m.Message], Translation]] = {
 }
 
 
-_ASKS: Final = {kind: translation.ask for kind, translation in TRANSLATIONS.items()}
-_ANSWERS: Final = {kind: translation.answer for kind, translation in TRANSLATIONS.items()}
+_READS: Final = frozenset((m.Get, m.Exists, m.Ttl, m.LRange, m.LLen, m.HGet, m.HGetAll))
+_BURST_KINDS: Final = {
+    m.Get: o.Kind.GET, m.Set: o.Kind.SET, m.Del: o.Kind.DELETE, m.Incr: o.Kind.INCREMENT, m.Decr: o.Kind.DECREMENT
+}  # fmt: skip
+_KINDS: Final = bytes.maketrans(bytes(BY_REQUEST[kind].number for kind in _BURST_KINDS), bytes(_BURST_KINDS.values()))
 
 
-async def execute(request: Request, services: Services, _: Conversation) -> m.Message:
-    translation = TRANSLATIONS[type(request.message)]
-    return translation.answer(await services.keyvalue.execute(translation.ask(request.message)))
+def execute(request: Request, services: Services, _: Conversation) -> Any:  # noqa: ANN401 - an answer, or a coroutine
+    """On a node that is alone a read does not wait."""
+    kind = type(request.message)
+    translation = TRANSLATIONS[kind]
+    if kind in _READS and services.keyvalue.clustered is None:
+        return translation.answer(services.keyvalue.read(translation.ask(request.message)))
+    return _execute(translation, request, services)
 
 
-async def execute_all(burst: Burst, services: Services, _: Conversation, denied: Denied) -> list[m.Message]:
+async def _execute(translation: Translation, request: Request, services: Services) -> m.Message:
+    asked = translation.ask(request.message)
+    return translation.answer(await services.keyvalue.execute(asked, LEVELS[request.consistency]))
+
+
+async def execute_burst(burst: Burst, services: Services, _: Conversation, denied: Denied) -> list[Any]:
     """In order, at once; the mutations among them become durable together. What may not be done is left out of them."""
+    level = LEVELS[burst.consistency]
+    columns = o.Columns(burst.mutates, burst.kinds.translate(_KINDS), burst.keys, burst.values, burst.ttls)
     if not denied:
-        return await _execute_each(burst.messages, services)
-    refused = [denied.get((Kind.KEY, _name(message))) for message in burst.messages]
-    allowed = [message for message, error in zip(burst.messages, refused, strict=True) if error is None]
-    answers = iter(await _execute_each(allowed, services) if allowed else ())
+        return _answers(await services.keyvalue.execute_columns(columns, level))
+    refused = [denied.get((Kind.KEY, _text(key))) for key in burst.keys]
+    allowed = columns.only([row for row, error in enumerate(refused) if error is None])
+    answers = iter(_answers(await services.keyvalue.execute_columns(allowed, level)))
     return [next(answers) if error is None else failure(error) for error in refused]
 
 
-async def _execute_each(messages: Sequence[m.Message], services: Services) -> list[m.Message]:
-    results = await services.keyvalue.execute_all([_ASKS[type(message)](message) for message in messages])
-    return [
-        failure(result) if type(result) is BrokerError else _ANSWERS[type(message)](result)
-        for message, result in zip(messages, results, strict=True)
-    ]
+def _answers(results: o.Results) -> list[Any]:
+    """What the wire writes: results as they are, and messages in place of errors; but what another node does stays an error."""
+    for row in results.refused:
+        error = results.found[row]
+        results.found[row] = error if is_elsewhere(error) else failure(error)
+    return results.found
 
 
 async def authenticate(request: Request, services: Services, conversation: Conversation) -> m.Message:
@@ -121,7 +138,7 @@ async def authenticate(request: Request, services: Services, conversation: Conve
     return m.DONE
 
 
-async def ping(_: Request, __: Services, ___: Conversation) -> m.Done:
+def ping(_: Request, __: Services, ___: Conversation) -> m.Done:
     return m.DONE
 
 
@@ -131,7 +148,7 @@ async def leave_connection(_: Request, __: Services, conversation: Conversation)
     return m.DONE
 
 
-async def refuse(request: Request, _: Services, __: Conversation) -> m.Failure:
+def refuse(request: Request, _: Services, __: Conversation) -> m.Failure:
     message: Unserved = request.message  # type: ignore[assignment]
     return message.failure
 
@@ -141,39 +158,52 @@ async def snapshot(_: Request, services: Services, __: Conversation) -> m.Snapsh
     return m.SnapshotTaken(done.sequence, done.keys, done.bytes, done.taken_ms, done.wal_bytes_freed)
 
 
-async def memory(_: Request, services: Services, __: Conversation) -> m.MemoryUse:
+def memory(_: Request, services: Services, __: Conversation) -> m.MemoryUse:
     used = services.keyvalue.memory()
     return m.MemoryUse(used.used_bytes, used.limit_bytes, used.peak_bytes, used.keys, used.resident_bytes)
 
 
-async def statistics(_: Request, services: Services, __: Conversation) -> m.Statistics:
+def statistics(_: Request, services: Services, __: Conversation) -> m.Statistics:
     counts = services.keyvalue.stats()
     return m.Statistics(**{name: getattr(counts, name) for name in m.Statistics.__struct_fields__})
 
 
-async def cluster_info(_: Request, services: Services, __: Conversation) -> m.ClusterState:
+def cluster_info(_: Request, services: Services, __: Conversation) -> m.ClusterState:
     mode = "standalone" if services.routing.is_alone else "cluster"
     nodes = len(services.routing.numbers)
     return m.ClusterState(mode=mode, node=services.placement.node, nodes=nodes, epoch=services.routing.epoch)
 
 
-async def cluster_nodes(_: Request, services: Services, conversation: Conversation) -> m.Nodes:
+_STATES: Final = {
+    (False, False): m.NodeState.ALIVE,
+    (False, True): m.NodeState.LEAVING,
+    (True, False): m.NodeState.DEAD,
+    (True, True): m.NodeState.DEAD,
+}
+"""By whether others took it for dead, and whether it is being drained."""
+
+
+def cluster_nodes(_: Request, services: Services, conversation: Conversation) -> m.Nodes:
     routing = services.routing
 
     def show(each: Broker) -> m.Node:
         name = services.placement.node if each.number == routing.own_number else str(each.number)
-        return m.Node(name, m.NodeState.DEAD if each.is_fenced else m.NodeState.ALIVE, each.host, each.port)
+        return m.Node(name, _STATES[each.is_fenced, each.is_draining], each.host, each.port)
 
     return m.Nodes(tuple(show(each) for each in routing.brokers(MayflyAdapter.dialect, conversation.address)))
 
 
-async def leave(_: Request, __: Services, ___: Conversation) -> m.Message:
-    raise BrokerError(Reason.UNAVAILABLE, "this node is alone: it has nobody to leave its keys to")
+def leave(_: Request, services: Services, __: Conversation) -> m.Message:
+    services.placement.leave_cluster()
+    return m.DONE
 
 
 def _name(message: Any) -> str:  # noqa: ANN401 - those with a key have it under this name
     """A key as rules name it. A rule's prefix is whole characters, so bytes that are no text cannot be mistaken for it."""
-    key: bytes = message.key
+    return _text(message.key)
+
+
+def _text(key: bytes) -> str:
     return key.decode("utf-8", "surrogateescape")
 
 
@@ -184,15 +214,12 @@ def _on_key(operation: Operation) -> Route:
 
 def _on_keys(operation: Operation) -> Route:
     """Of requests that came together, each is allowed by itself."""
-    need = Need(operation, lambda burst, _: map(_name, burst.messages), Kind.KEY)
-    return Route(execute_all, None, each=(need,), coordinated=always)
+    need = Need(operation, lambda burst, _: map(_text, burst.keys), Kind.KEY)
+    return Route(execute_burst, None, each=(need,), coordinated=always)
 
 
 _SOME_KEY = (Need(Operation.DESCRIBE, lambda _, __: (None,), Kind.KEY),)
 """What tells of all keys together is for who may use some."""
-
-
-_READS: Final = (m.Get, m.Exists, m.Ttl, m.LRange, m.LLen, m.HGet, m.HGetAll)
 
 
 class MayflyAdapter(ForwardingAdapter):
@@ -233,33 +260,60 @@ class MayflyAdapter(ForwardingAdapter):
         """Commands that came in one piece are counted as one; the store counts each."""
         return type(request.message).__name__ if type(request) is Request else "Burst"
 
-    def handle(self, conversation: Conversation, request: Request | Burst) -> Coroutine[Any, Any, Any]:
+    def handle(self, conversation: Conversation, request: Request | Burst) -> Any:  # noqa: ANN401
         route = self.routes[type(request.message)] if type(request) is Request else self.bursts[request.mutates]  # type: ignore[union-attr]
         if self._is_guarded and conversation.principal == ANONYMOUS and route.handler is not authenticate:
-            return _require_authentication()
+            raise BrokerError(Reason.NOT_AUTHENTICATED, "authentication is required")
+        if type(request) is Burst and self._forwarding.calls is not None:
+            return self._serve_burst(route, conversation, request)
         return self.serve(route, conversation, request)
 
-    def forwards(self, request: Request | Burst) -> bool:
-        return super().forwards(request) and (isinstance(request, Burst) or request.version == 1)
+    def hands_on(self, request: Request, error: BrokerError) -> bool:
+        """Version 2 is told where to ask, if there is an address to tell."""
+        return is_elsewhere(error) and (request.version == 1 or self._moved(error) is None)
 
-    def frame_of(self, request: Request | Burst) -> bytes:
-        if isinstance(request, Request):
-            return write_request(request, request.version)
-        return b"".join(write_request(each, 1) for each in request.requests)
+    def frame_of(self, request: Request) -> bytes:
+        return write_request(request, request.version)
+
+    async def _serve_burst(self, route: Route, conversation: Conversation, burst: Burst) -> Any:  # noqa: ANN401
+        """What is here at once; what other nodes have is asked of all of them together."""
+        answers: list[Any]
+        try:
+            answers = await answer_of(RoutedAdapter.serve, self, route, conversation, burst)
+        except BrokerError as error:
+            if not is_elsewhere(error):
+                raise
+            answers = [error.with_traceback(None)] * len(burst)
+        elsewhere = [at for at, answer in enumerate(answers) if isinstance(answer, BrokerError)]
+        if not elsewhere:
+            return answers
+        requests = burst.requests
+        asked = [at for at in elsewhere if self.hands_on(requests[at], answers[at])]
+        works = [
+            self._forward(self.routes[type(requests[at].message)], conversation, requests[at], answers[at])
+            for at in asked
+        ]
+        for at, answer in zip(asked, await self._forwarding.together(works) if works else (), strict=True):
+            answers[at] = answer
+        for at in elsewhere:
+            if isinstance(refused := answers[at], BrokerError):
+                answers[at] = self.failure(requests[at], refused)
+        return Relayed(write_burst(burst.packed_ids, answers, _frame))
 
     def failure(self, request: Request | Burst, error: Exception) -> m.Message | list[m.Message]:
-        moved = None if self.forwards(request) else self._serving(error)
+        moved = None if request.version == 1 else self._moved(error)
         answer = failure(error, moved, self._services.routing.epoch)
-        return [answer] * len(request.ids) if isinstance(request, Burst) else answer
+        return [answer] * len(request) if isinstance(request, Burst) else answer
 
-    def _serving(self, error: Exception) -> Address | None:
-        """Where the node is that serves what was refused here, if it is known."""
-        routing = self._services.routing
+    def _moved(self, error: Exception) -> Address | None:
+        """Where the node is that serves what was refused here, if that is known, and can be told: names cannot."""
+        routing, found = self._services.routing, None
         if isinstance(error, NotLeaderError):
-            return routing.leader_address(error.topic, error.number, self.dialect)
-        is_coordinated = isinstance(error, BrokerError) and error.reason is Reason.NOT_COORDINATOR
-        return routing.address(routing.coordinator, self.dialect) if is_coordinated else None
+            found = routing.leader_address(error.topic, error.number, self.dialect)
+        elif isinstance(error, BrokerError) and error.reason is Reason.NOT_COORDINATOR:
+            found = routing.address(routing.coordinator, self.dialect)
+        return found if found is not None and is_address(found[0]) else None
 
 
-async def _require_authentication() -> m.Message:
-    raise BrokerError(Reason.NOT_AUTHENTICATED, "authentication is required")
+def _frame(request_id: int, answer: m.Message | Relayed) -> bytes:
+    return answer.data if isinstance(answer, Relayed) else write_frame(request_id, answer)

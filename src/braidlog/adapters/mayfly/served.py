@@ -9,7 +9,7 @@ from braidlog.wire.contract import NeedData
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import Burst, RefusedFrame, Request, ServerConnection
 
-BURST_MAX = 64
+BURST_MAX = 256
 """Requests that are served as one: enough to share what each read costs, few enough for others to have their turn."""
 
 

@@ -10,8 +10,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from braidlog.adapters.contract import Adapter, Conversation
-from braidlog.broker.producer_names import ProducerNames
+from braidlog.adapters.contract import Adapter, Conversation, answer_of
 from braidlog.model.errors import BrokerError, NothingDoneError, ProtocolError, Reason, StorageFault, is_elsewhere
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
@@ -43,11 +42,11 @@ class CallTable:
             conversation.hold(-len(call.body))
 
 
-def names_of(producers: ProducerNames) -> Serve:
-    """The row for producers that name themselves."""
+def asked_for_client(answer: Callable[[bytes, str], Coroutine[Any, Any, bytes]]) -> Serve:
+    """The row of what nodes ask of each other for a client: (what is asked, the principal it is counted for) → answer."""
 
     async def serve(_: Conversation, call: CallRequest) -> bytes:
-        return await producers.answer(call.body, call.principal)
+        return await answer(call.body, call.principal)
 
     return serve
 
@@ -128,7 +127,7 @@ def requests_of(ordinary: Adapter, privileged: Mapping[str, Adapter] = NOBODY) -
 
 async def _answered(adapter: Adapter, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
     try:
-        return await adapter.handle(conversation, request)
+        return await answer_of(adapter.handle, conversation, request)
     except BrokerError as error:
         if is_elsewhere(error) or error.reason in _NOT_KNOWN_YET:
             raise

@@ -13,6 +13,7 @@ import click
 from braidlog.cli import NO, end
 from braidlog.cli.terminal.connection import check_local
 from braidlog.cli.terminal.output import OUTPUT, print_json, shown
+from braidlog.client.kv.blocking import KeyValue as BlockingKeyValue
 from braidlog.client.kv.blocking import connect as connect_store
 from braidlog.client.kv.client import KeyValue
 from braidlog.model.record_json import json_bytes
@@ -27,18 +28,22 @@ SECONDS = click.option(
 )
 
 
+def opened(url: str, timeout: float) -> BlockingKeyValue:
+    """The store at a URL, as it was typed."""
+    try:
+        KeyValue(url)  # what is wrong with the URL comes before who is not there
+        check_local(url)
+        return connect_store(url, connect_timeout=timeout, request_timeout=timeout, retry_timeout=timeout)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
 def with_store(command: Callable[..., None]) -> Callable[..., None]:
     """A command whose first argument is an open store, and which has --url, --timeout and -o."""
 
     @wraps(command)
     def run(*, url: str, timeout: float, **arguments: Any) -> None:  # noqa: ANN401 - click's own
-        try:
-            KeyValue(url)  # what is wrong with the URL comes before who is not there
-            check_local(url)
-            store = connect_store(url, connect_timeout=timeout, request_timeout=timeout, retry_timeout=timeout)
-        except ValueError as error:
-            raise click.UsageError(str(error)) from error
-        with store:
+        with opened(url, timeout) as store:
             command(store, **arguments)
 
     return URL(SECONDS(OUTPUT(run)))

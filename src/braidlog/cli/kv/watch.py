@@ -25,15 +25,17 @@ POLL_SECONDS = 1.0
 VALUE_CHARS_MAX = 100
 _KINDS = ("string", "counter", "list", "hash")
 
-
-@click.command()
-@click.option(
+FEED_URL = click.option(
     "--feed-url",
     envvar="BRAID_FEED_URL",
     default=DEFAULT_URL,
     show_default=True,
     help="Where the topic __kv is read: any door of the node that shows headers.",
 )
+
+
+@click.command()
+@FEED_URL
 @click.option("--from-start", is_flag=True, help="Every key's last change first, then what is new.")
 @click.option("-n", "count", type=click.IntRange(1), help="End after so many changes.")
 @click.option("--prefix", default="", help="Only keys that begin so.")

@@ -5,9 +5,13 @@ Invariants: what was not sent is tried for as long as the policy says; what was 
 changes nothing, or if `retries="at-least-once"` and sending it twice leaves the same as sending it once. A counter is never
 incremented twice by the client: such a call ends with `UnknownOutcomeError`.
 
-Calls may be made at once: each has a request id of its own, and none waits for another's answer. `run` sends many in one piece.
+Calls may be made at once: each has a request id of its own, and none waits for another's answer. `run` sends many at once.
+
+In a cluster a key is led by one node. Version 1 is served by any node, which asks that one; version 2, spoken by who names
+several nodes or a consistency, is told where the key is (MOVED), and remembers that for all keys of its slot.
 """
 
+import asyncio
 import ssl
 from collections.abc import Callable, Coroutine, Hashable, Sequence
 from functools import wraps
@@ -31,6 +35,7 @@ from braidlog.client.kv.commands import Command
 from braidlog.client.schemes import parse_url, tls_of
 from braidlog.client.session import connecting, options_of
 from braidlog.codec.errors import ProtocolError
+from braidlog.kv.slots import slot_of
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import NO_ID, ClientConnection, Request, Response
 from braidlog.wire.mayfly.messages import Condition, Consistency
@@ -42,7 +47,7 @@ Retries = Literal["unknown-outcome", "at-least-once"]
 RUN_COMMANDS_MAX = 1000
 """Sent in one piece by `run`; more go piece by piece."""
 MOVES_MAX = 3
-PLACES_MAX = 10_000
+"""Followed at once; nodes that send one on and on do not know yet who leads, and are given time."""
 _CHANNEL = "commands"
 
 
@@ -81,7 +86,7 @@ def _command(make: Callable[P, Command[T]]) -> Callable[Concatenate["KeyValue", 
 
 
 class KeyValue(AsyncConnection):
-    """A key-value store, over one connection that is made anew when it is lost: `mayfly://[:token@]host[:port]`, `mayfly+tls://`.
+    """A key-value store: `mayfly://[:token@]host[:port][,host[:port]…]`, `mayfly+tls://`. A connection that is lost is made anew.
 
     `policy` takes the fields of `Policy`, in seconds.
 
@@ -107,7 +112,10 @@ class KeyValue(AsyncConnection):
         if options:
             raise ValueError(f"mayfly:// has no option {', '.join(options)}")
         self._nodes = list(self._target.nodes)
-        self._places: dict[bytes, Address] = {}
+        self._places: dict[int, Address] = {}
+        """Slot → the node that leads it, as far as it was told."""
+        if len(self._nodes) > 1 and consistency is None:
+            consistency = Consistency.QUORUM
         greet = self._greet if self._target.token else None
         self._links = Links(Endpoint(lambda: MayflyWire(consistency), self._policy.connect_timeout, context, greet))
 
@@ -128,36 +136,78 @@ class KeyValue(AsyncConnection):
     async def run(self, commands: Sequence[Command[Any]]) -> list[Any]:
         """Carry out many, sent in one piece and in order; a result, or the error that stands for it, for each.
 
-        They are not one: others may come between them, and one that fails does not keep the next from being done. Nothing of
-        it is asked again.
+        They are not one: others may come between them, and one that fails does not keep the next from being done. What is on
+        several nodes is sent to all of them at once. Nothing is asked again that may have been done.
         """
         results: list[Any] = []
         for start in range(0, len(commands), RUN_COMMANDS_MAX):
-            piece = commands[start : start + RUN_COMMANDS_MAX]
-            link = await retry(self._policy, self._link)
-            answers = await link.ask_all([command.message for command in piece], self._policy.request_timeout)
-            results += [_outcome(command, answer) for command, answer in zip(piece, answers, strict=True)]
+            results += await self._run(commands[start : start + RUN_COMMANDS_MAX])
         return results
+
+    async def _run(self, piece: Sequence[Command[Any]]) -> list[Any]:
+        answers: list[Any] = [None] * len(piece)
+        left, backoff, moves = list(range(len(piece))), Backoff(self._policy), 0
+        while left:
+            groups: dict[Address | None, list[int]] = {}
+            for at in left:
+                groups.setdefault(self._place(piece[at]), []).append(at)
+            await asyncio.gather(*(self._ask_group(place, group, piece, answers) for place, group in groups.items()))
+            left = [at for at in left if self._was_not_done(piece[at], answers[at])]
+            moves += any(isinstance(answers[at], m.Moved) for at in left)
+            waits = moves > MOVES_MAX or any(not isinstance(answers[at], m.Moved) for at in left)
+            if left and waits and not await backoff.pause():
+                break
+        return [_outcome(command, answer) for command, answer in zip(piece, answers, strict=True)]
+
+    async def _ask_group(
+        self, place: Address | None, group: list[int], piece: Sequence[Command[Any]], answers: list[Any]
+    ) -> None:
+        try:
+            link = await self._link(place)
+            found = await link.ask_all([piece[at].message for at in group], self._policy.request_timeout)
+        except ConnectError as error:
+            found = [error] * len(group)
+        for at, answer in zip(group, found, strict=True):
+            answers[at] = answer
+
+    def _was_not_done(self, command: Command[Any], answer: Any) -> bool:  # noqa: ANN401 - or an error
+        """Whether it is to be asked again, elsewhere or a moment later; takes note of where."""
+        slot = _slot(command)
+        if isinstance(answer, m.Moved) and slot is not None:
+            self._places[slot] = answer.host, answer.port
+            return True
+        if isinstance(answer, m.TopologyChanged | ConnectError):
+            self._forget(self._place(command))
+            return True
+        return False
+
+    def _place(self, command: Command[Any]) -> Address | None:
+        slot = _slot(command)
+        return None if slot is None else self._places.get(slot)
+
+    def _forget(self, place: Address | None) -> None:
+        """It does not lead what it did, or is gone: whoever is asked next says who does."""
+        self._places = {slot: each for slot, each in self._places.items() if each != place}
 
     async def _answer(self, command: Command[Any]) -> m.Message:
         backoff = Backoff(self._policy)
         moves = 0
         while True:
-            address = self._places.get(getattr(command.message, "key", b""))
             try:
-                link = await self._link(address)
+                link = await self._link(self._place(command))
                 answer: m.Message = await link.ask(command.message, self._policy.request_timeout)
             except ClientError as error:
-                if address is not None and isinstance(error, ConnectError):
-                    self._places.clear()
+                self._was_not_done(command, error)
                 self._check_again(command, error)
                 if not await backoff.pause():
                     raise
                 continue
-            if not isinstance(answer, m.Moved) or moves >= MOVES_MAX:
+            if not self._was_not_done(command, answer):
                 return answer
-            moves += 1
-            self._note_moved(command.message, answer)
+            moves += isinstance(answer, m.Moved)
+            waits = moves > MOVES_MAX or not isinstance(answer, m.Moved)
+            if waits and not await backoff.pause():
+                return answer
 
     def _check_again(self, command: Command[Any], error: ClientError) -> None:
         """Raise, unless the command may be asked again."""
@@ -165,11 +215,6 @@ class KeyValue(AsyncConnection):
             raise UnknownOutcomeError(f"it may or may not have been done: {error}") from error
         if not error.retriable:
             raise error
-
-    def _note_moved(self, message: m.Message, moved: m.Moved) -> None:
-        if len(self._places) >= PLACES_MAX:
-            self._places.clear()
-        self._places[getattr(message, "key", b"")] = (moved.host, moved.port)
 
     async def _link(self, address: Address | None = None) -> Link:
         try:
@@ -220,6 +265,11 @@ class KeyValue(AsyncConnection):
     stats = _command(c.stats)
     memory = _command(c.memory)
     snapshot = _command(c.snapshot)
+
+
+def _slot(command: Command[Any]) -> int | None:
+    key: bytes | None = getattr(command.message, "key", None)
+    return None if key is None else slot_of(key)
 
 
 def _outcome(command: Command[Any], answer: Any) -> Any:  # noqa: ANN401 - a result, or an error

@@ -20,8 +20,9 @@ from braidlog.model.clock import Clock
 from braidlog.replication import swim
 from braidlog.server.peers.certificates import PeerTls
 from braidlog.server.peers.dialling import AddressOf, Dial
+from braidlog.server.peers.first_bytes import FirstBytes, Take
 from braidlog.server.peers.gossip_connections import Incoming, PeerLink
-from braidlog.server.ports import BACKLOG, listen
+from braidlog.server.ports import listen
 from braidlog.tasks import Tasks
 from braidlog.wire.peer import messages as m
 from braidlog.wire.peer.connection import write
@@ -61,10 +62,12 @@ class Gossip:
         self._verdict = verdict
         self._tls = tls
         self._is_awake = is_awake
+        self.keys: Take = socket.socket.close
+        """Takes connections that are not gossip."""
         self._draw = random.Random()  # noqa: S311 - whom to ping is no secret
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
-        self._servers: list[asyncio.Server] = []
+        self._ports: FirstBytes | None = None
         self._incoming: set[Incoming] = set()
         self._links: dict[int, PeerLink] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -73,30 +76,38 @@ class Gossip:
         self._skews_ms: dict[int, int] = {}
 
     async def start(self, host: str, port: int, bound: Sequence[socket.socket] = ()) -> None:
-        for each in bound or listen(host, port, "cluster"):
-            server = await self._loop.create_server(
-                lambda: Incoming(self),
-                sock=each,
-                ssl=self._tls.server if self._tls else None,
-                backlog=BACKLOG,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self._tls else None,
-            )
-            self._servers.append(server)
-        self.port = self._servers[0].sockets[0].getsockname()[1]
+        listening = bound or listen(host, port, "cluster")
+        self._ports = FirstBytes(listening, self._take, self.keys, is_tls=self._tls is not None)
+        self.port = listening[0].getsockname()[1]
         self._tick()
 
     async def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        for server in self._servers:
-            server.close()
+        if self._ports is not None:
+            self._ports.close()
         for link in self._links.values():
             link.abort()
         for connection in self._incoming:
             connection.abort()
         self._links.clear()
         await self._tasks.stop()
+
+    def _take(self, connected: socket.socket) -> None:
+        self._tasks.spawn(self._open(connected), "gossip of a node")
+
+    async def _open(self, connected: socket.socket) -> None:
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: Incoming(self),
+                connected,
+                ssl=self._tls.server if self._tls else None,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self._tls else None,
+            )
+        except OSError as error:  # ssl's own errors are of this kind too
+            log.warning("a connection to the nodes' port is closed: %s", error)
+            connected.close()
 
     def registered_as(self, incarnation: int) -> None:
         """Answer as this one from now on, those too who asked before."""

@@ -161,6 +161,7 @@ class PeerLink:
     def say(self, message: m.Message) -> None:
         """Now, or as soon as there is a connection; a PING is not kept, as the next one says the same."""
         if self._conversation is not None and self._is_mute():
+            log.info("node %d has answered nothing for %g s: it is dialled again", self.peer, SILENCE_SECONDS_MAX)
             self._conversation.abort()
             return
         if self._conversation is not None:

@@ -13,12 +13,15 @@ from typing import Final
 
 from braidlog.model.clock import Clock
 from braidlog.replication import swim
+from braidlog.server.descriptors import Complaints
 from braidlog.server.peers.certificates import PeerTls
 from braidlog.server.peers.dialling import Address, AddressOf
+from braidlog.server.peers.first_bytes import Take
 from braidlog.server.peers.gossip import Gossip, Verdicts
 
 BEAT_SECONDS: Final = 0.1
 AWAKE_SECONDS_MAX: Final = 1.0
+HANDED_OVER_MAX: Final = 256
 
 
 class GossipThread:
@@ -33,13 +36,18 @@ class GossipThread:
         verdict: Verdicts,
         *,
         tls: PeerTls | None = None,
+        keys: Take = socket.socket.close,
     ) -> None:
+        """`keys` is told, on the node's loop, of connections that are not gossip."""
         self._node = node
         self._sender = sender
         self._clock = clock
         self._address_of = address_of
         self._verdict = verdict
         self._tls = tls
+        self._keys = keys
+        self._handed_over = 0
+        """Connections that are on their way to the node's loop."""
         self._home = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -54,6 +62,7 @@ class GossipThread:
     async def start(self, host: str, port: int, bound: Sequence[socket.socket] = ()) -> None:
         self._beat_on()
         loop = self._loop = asyncio.new_event_loop()
+        loop.set_exception_handler(Complaints())
         self._thread = threading.Thread(target=loop.run_forever, name="braidlog-gossip", daemon=True)
         self._thread.start()
         made = asyncio.run_coroutine_threadsafe(self._begin(host, port, bound), loop)
@@ -73,6 +82,7 @@ class GossipThread:
             tls=self._tls,
             is_awake=self.is_awake,
         )
+        gossip.keys = self._hand_over
         await gossip.start(host, port, bound)
         return gossip
 
@@ -81,6 +91,17 @@ class GossipThread:
 
     def _accused(self, verdict: swim.Verdict) -> None:
         self._home.call_soon_threadsafe(self._verdict, verdict)
+
+    def _hand_over(self, connected: socket.socket) -> None:
+        if self._handed_over >= HANDED_OVER_MAX:
+            connected.close()
+            return
+        self._handed_over += 1
+        self._home.call_soon_threadsafe(self._take_over, connected)
+
+    def _take_over(self, connected: socket.socket) -> None:
+        self._handed_over -= 1
+        self._keys(connected)
 
     async def stop(self) -> None:
         if self._beating is not None:

@@ -1,22 +1,21 @@
-"""Calls to the other nodes: one connection to each, many calls under way.
+"""What is asked of the other nodes: one connection to each, many questions under way.
 
-Knows: connections, which call an answer is for. Refuses to know: what is called.
+Knows: connections, which question an answer is for. Refuses to know: what is asked.
 Invariants: a call is sent once; one that was not sent when its connection could not be made, or its caller went away, is never
 sent; whoever waits hears of the end of its connection at once. What is under way to one node is bounded.
 """
 
 import ssl
-from collections.abc import Container
-from typing import Final
+from collections.abc import Callable, Container
+from typing import Any, Final
 
 from braidlog.broker.forwarding import Call
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason
 from braidlog.model.world import Wakeup, World
 from braidlog.server.peers.dialling import AddressOf, Dial
-from braidlog.server.peers.peer_link import PeerLink
+from braidlog.server.peers.peer_link import Asking, PeerLink
 from braidlog.tasks import Tasks
 from braidlog.wire.kafka.apis import CALL_BYTES_MAX
-from braidlog.wire.kafka.connection import Response
 from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
 from braidlog.wire.kafka.replica_fetch import caller_connection
 
@@ -28,23 +27,25 @@ BODY_BYTES_MAX: Final = CALL_BYTES_MAX - 64 * 1024
 
 
 class _Waiting:
-    """A call, until it has ended."""
+    """A question, until it has ended."""
 
-    __slots__ = ("answer", "is_sent", "request", "wakeup")
+    __slots__ = ("answer", "is_sent", "request", "size", "wakeup")
 
-    def __init__(self, request: CallRequest, wakeup: Wakeup) -> None:
+    def __init__(self, request: Any, size: int, wakeup: Wakeup) -> None:  # noqa: ANN401 - of what the connection speaks
         self.request = request
+        self.size = size
         self.wakeup = wakeup
         self.is_sent = False
-        self.answer: CallResponse | None = None
+        self.answer: Any = None
 
 
 class _Target:
     """One other node."""
 
-    def __init__(self, dial: Dial, tasks: Tasks) -> None:
+    def __init__(self, dial: Dial, tasks: Tasks, open_connection: Callable[[], Asking]) -> None:
         self._dial = dial
         self._tasks = tasks
+        self._open_connection = open_connection
         self._link: PeerLink | None = None
         self._is_connecting = False
         self._unsent: dict[_Waiting, None] = {}
@@ -52,14 +53,9 @@ class _Target:
         self._bytes = 0
 
     def begin(self, waiting: _Waiting) -> None:
-        size = len(waiting.request.body)
-        if size > BODY_BYTES_MAX:
-            raise BrokerError(
-                Reason.RECORD_TOO_LARGE, f"{size} bytes cannot be handed to another node, {BODY_BYTES_MAX} can"
-            )
-        if len(self._unsent) + len(self._asked) >= CALLS_MAX or self._bytes + size > CALLS_BYTES_MAX:
+        if len(self._unsent) + len(self._asked) >= CALLS_MAX or self._bytes + waiting.size > CALLS_BYTES_MAX:
             raise NothingDoneError(Reason.UNAVAILABLE, f"too much is under way to node {self._dial.peer}")
-        self._bytes += size
+        self._bytes += waiting.size
         if self._link is not None and self._link.is_open:
             self._send(self._link, waiting)
         elif self._is_connecting or (self._link is None and self._dial.may_try()):
@@ -79,7 +75,7 @@ class _Target:
 
     async def _connect(self) -> None:
         try:
-            link = await self._dial.connect(lambda: PeerLink(caller_connection(), self._answered, self._lost))
+            link = await self._dial.connect(lambda: PeerLink(self._open_connection(), self._answered, self._lost))
         finally:
             self._is_connecting = False
         # It may have ended again before we heard of it, and will not say so twice.
@@ -91,7 +87,7 @@ class _Target:
             else:
                 self._send(self._link, waiting)
 
-    def _answered(self, response: Response) -> None:
+    def _answered(self, response: Any) -> None:  # noqa: ANN401 - see `Asking`
         self._dial.succeeded()
         waiting = self._asked.pop(response.correlation_id, None)
         if waiting is not None:
@@ -107,7 +103,7 @@ class _Target:
 
     def end(self, waiting: _Waiting) -> None:
         """Its caller waits no more: if it was not sent yet it is not sent; if it was, its answer is dropped when it comes."""
-        self._bytes -= len(waiting.request.body)
+        self._bytes -= waiting.size
         self._unsent.pop(waiting, None)
 
     def cut(self) -> None:
@@ -115,24 +111,34 @@ class _Target:
             self._link.abort()
 
 
-class NodeCalls:
-    """Of one node to all others."""
+class NodeQuestions:
+    """Of one node to all others, in what the connections speak that `open_connection` makes."""
 
-    def __init__(self, node: int, world: World, address_of: AddressOf, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        node: int,
+        world: World,
+        address_of: AddressOf,
+        tls: ssl.SSLContext | None,
+        open_connection: Callable[[], Asking],
+    ) -> None:
         self._node = node
         self._world = world
         self._address_of = address_of
         self._tls = tls
+        self._open_connection = open_connection
         self._tasks = Tasks()
         self._targets: dict[int, _Target] = {}
 
-    async def call(self, node: int, call: Call, seconds: float) -> bytes:
-        """See `broker/forwarding.py`."""
+    async def ask(self, node: int, message: Any, size: int, seconds: float, *, changes: bool) -> Any:  # noqa: ANN401
+        """What that node answers. `NothingDoneError`: it was not sent; `BrokerError` TIMED_OUT: nobody knows.
+
+        `size`: of what is in it. `changes`: a node that stops waits for its end."""
         target = self._targets.get(node)
         if target is None:
             dial = Dial(self._node, node, self._address_of, self._tls)
-            target = self._targets[node] = _Target(dial, self._tasks)
-        waiting = _Waiting(CallRequest(call.name, call.principal, call.body), self._world.wakeup(owed=call.changes))
+            target = self._targets[node] = _Target(dial, self._tasks, self._open_connection)
+        waiting = _Waiting(message, size, self._world.wakeup(owed=changes))
         target.begin(waiting)
         try:
             if waiting.answer is None:
@@ -145,9 +151,7 @@ class NodeCalls:
             raise BrokerError(
                 Reason.TIMED_OUT, f"node {node} was asked and has not answered: it may be done all the same"
             )
-        if waiting.answer.reason:
-            raise NothingDoneError(_reason(waiting.answer.reason), waiting.answer.text)
-        return bytes(waiting.answer.body)  # of a large frame it is a bytearray
+        return waiting.answer
 
     def cut_all_but(self, living: Container[int]) -> None:
         """Whoever waits for a node that was taken for dead hears so now."""
@@ -158,6 +162,26 @@ class NodeCalls:
     async def stop(self) -> None:
         self.cut_all_but(())
         await self._tasks.stop()
+
+
+class NodeCalls(NodeQuestions):
+    """Calls: what `adapters/peers/calls.py` has in its table."""
+
+    def __init__(self, node: int, world: World, address_of: AddressOf, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(node, world, address_of, tls, caller_connection)
+
+    async def call(self, node: int, call: Call, seconds: float) -> bytes:
+        """See `broker/forwarding.py`."""
+        size = len(call.body)
+        if size > BODY_BYTES_MAX:
+            raise BrokerError(
+                Reason.RECORD_TOO_LARGE, f"{size} bytes cannot be handed to another node, {BODY_BYTES_MAX} can"
+            )
+        request = CallRequest(call.name, call.principal, call.body)
+        answer: CallResponse = await self.ask(node, request, size, seconds, changes=call.changes)
+        if answer.reason:
+            raise NothingDoneError(_reason(answer.reason), answer.text)
+        return bytes(answer.body)  # of a large frame it is a bytearray
 
 
 def _reason(name: str) -> Reason:

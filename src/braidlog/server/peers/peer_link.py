@@ -6,21 +6,34 @@ Knows: sockets, frames. Refuses to know: what is asked.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
 from braidlog.wire.contract import NEED_DATA, Refused
-from braidlog.wire.kafka.connection import ClientConnection, Response
-from braidlog.wire.kafka.rows import Message
 
 log = logging.getLogger("braidlog.peers")
 
 READ_BYTES: Final = 64 * 1024
 
 
+class Asking(Protocol):
+    """The asking end of what two nodes speak. Its events have the `correlation_id` of what they answer, and a `message`."""
+
+    @property
+    def next_id(self) -> int: ...
+
+    def request(self, message: Any) -> bytes: ...  # noqa: ANN401 - each protocol has its own
+
+    def receive_buffer(self) -> memoryview | None: ...
+
+    def filled(self, size: int) -> None: ...
+
+    def receive(self, data: bytes) -> None: ...
+
+    def next_event(self) -> Any: ...  # noqa: ANN401
+
+
 class PeerLink(asyncio.BufferedProtocol):
-    def __init__(
-        self, connection: ClientConnection, answered: Callable[[Response], None], lost: Callable[["PeerLink"], None]
-    ) -> None:
+    def __init__(self, connection: Asking, answered: Callable[[Any], None], lost: Callable[["PeerLink"], None]) -> None:
         self._answered = answered
         self._lost = lost
         self._connection = connection
@@ -33,7 +46,7 @@ class PeerLink(asyncio.BufferedProtocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._is_aborted and not self._transport.is_closing()
 
-    def send(self, message: Message) -> int:
+    def send(self, message: Any) -> int:  # noqa: ANN401 - of what its connection speaks
         """The number that its answer will have."""
         number = self._connection.next_id
         if self._transport is not None:

@@ -30,10 +30,11 @@ from braidlog.codec.inbox import Buffer
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.mayfly import fields
 from braidlog.wire.mayfly import messages as m
+from braidlog.wire.mayfly.bursts import read_burst, write_burst
 from braidlog.wire.mayfly.fields import KEY, LAYOUTS, VALUE, PayloadError
 from braidlog.wire.mayfly.hot import ANSWERS, FIRST, MAGIC, READS, WRITES, Read
 from braidlog.wire.mayfly.messages import ANSWER_BYTES_MAX, MANY_BYTES_MAX, Consistency, Status
-from braidlog.wire.mayfly.operations import BY_REQUEST, OPERATIONS
+from braidlog.wire.mayfly.operations import BY_NUMBER, BY_REQUEST, OPERATIONS
 
 NO_ID: Final = 0
 """The request id of an answer that answers no request. Clients begin with 1."""
@@ -57,20 +58,43 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Burst(msgspec.Struct, frozen=True):
-    """Requests that came together and are of one kind: none of them changes anything, or all of them do.
+    """Plain requests that came together, side by side (bursts.py): all of them change something, or none does. They are of one
+    version, and ask for the same consistency.
 
-    `respond(burst, answers)` answers them in one piece, with an answer for each. Ids and messages stand side by side, because a
-    `Request` for each would cost as much as reading it. All of them are of version 1.
+    `respond(burst, results)` answers them in one piece, with a result or a message for each.
     """
 
-    ids: list[int]
-    messages: list[m.Message]
-    mutates: bool
+    kinds: bytes
+    """Commands."""
+    packed_ids: bytes
+    """Four bytes each."""
+    keys: list[bytes]
+    values: list[bytes]
+    """Of SETs; empty for what has none. No column of reads."""
+    ttls: list[int] | None
+    """Seconds; None: no SET has any."""
+    consistency: Consistency = Consistency.QUORUM
+    version: int = 1
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def mutates(self) -> bool:
+        return bool(self.values)
 
     @property
     def requests(self) -> list[Request]:
         """The same, one by one."""
-        return [Request(number, message) for number, message in zip(self.ids, self.messages, strict=True)]
+        numbers = struct.unpack(f">{len(self)}I", self.packed_ids)
+        said = self.consistency, self.version
+        return [Request(number, self.message(row), *said) for row, number in enumerate(numbers)]
+
+    def message(self, row: int) -> m.Message:
+        kind: Any = BY_NUMBER[self.kinds[row]].request
+        if kind is m.Set:
+            return m.Set(self.keys[row], self.values[row], self.ttls[row] if self.ttls else 0)
+        return kind(self.keys[row])  # type: ignore[no-any-return]  # all others have nothing but a key
 
 
 class RefusedFrame(Refused, frozen=True):
@@ -92,13 +116,10 @@ class _Row(NamedTuple):
     header_bytes: int
     payload_bytes_max: int
     read: Read | None
-    mutates: bool | None
-    """None: never part of a burst."""
+    in_bursts: bool
 
 
-_MUTATES: Final[dict[type[m.Message], bool]] = {
-    m.Get: False, m.Set: True, m.Del: True, m.Incr: True, m.Decr: True,
-}  # fmt: skip
+_IN_BURSTS: Final = (m.Get, m.Set, m.Del, m.Incr, m.Decr)
 
 
 def _rows() -> dict[int, _Row]:
@@ -106,15 +127,14 @@ def _rows() -> dict[int, _Row]:
     rows = {}
     for row in OPERATIONS:
         kind, most = row.request, row.payload_bytes_max
-        rows[FIRST | row.number] = _Row(kind, HEADER_BYTES, most, READS.get(kind), _MUTATES.get(kind))
-        rows[FIRST + 0x100 | row.number] = _Row(kind, HEADER_2_BYTES, most, READS.get(kind), None)
+        rows[FIRST | row.number] = _Row(kind, HEADER_BYTES, most, READS.get(kind), kind in _IN_BURSTS)
+        rows[FIRST + 0x100 | row.number] = _Row(kind, HEADER_2_BYTES, most, READS.get(kind), kind in _IN_BURSTS)
     return rows
 
 
 _ROWS: Final = _rows()
-_BURSTS: Final = {
-    mutates: {first: row.read for first, row in _ROWS.items() if row.mutates is mutates} for mutates in (False, True)
-}
+_LEVELS: Final = {0: (Consistency.QUORUM, 1)} | {int(level): (level, 2) for level in Consistency}
+"""What a header says, and its version."""
 
 
 class ServerConnection(Receiver):
@@ -149,37 +169,17 @@ class ServerConnection(Receiver):
         if type(data) is not bytes:
             data, moved = self._inbox.settle()
             at, start, end = moved, moved + start - at, moved + end - at
+        if row.in_bursts and self._burst_max > 1 and len(data) - end >= HEADER_BYTES:
+            level = 0 if row.header_bytes == HEADER_BYTES else data[start - 1]
+            read = read_burst(data, at, self._burst_max, self.frame_bytes_max, level)
+            if read[0] > end and level in _LEVELS:
+                self._inbox.skip(read[0] - at)
+                return Burst(*read[1:], *_LEVELS[level])
         self._inbox.skip(end - at)
         message = None if row.read is None else row.read(data, start, end)
         if message is None or row.header_bytes != HEADER_BYTES:
             return self._read(row, request_id, data, start, end, message)
-        if row.mutates is not None and self._burst_max > 1 and len(data) - end >= HEADER_BYTES:
-            return self._gather(request_id, message, data, end, mutates=row.mutates)
         return Request(request_id, message)
-
-    def _gather(self, first_id: int, message: m.Message, data: bytes, at: int, *, mutates: bool) -> Request | Burst:
-        """As many as follow at once, are whole, and are of the same kind. Whatever else follows is the next event."""
-        reads, limit, have, begin = _BURSTS[mutates], self.frame_bytes_max, len(data), at
-        ids, messages = [first_id], [message]
-        for _ in range(self._burst_max - 1):
-            if have - at < HEADER_BYTES:
-                break
-            first, request_id, size = _HEADER(data, at)
-            read = reads.get(first)
-            start = at + HEADER_BYTES
-            end = start + size
-            if read is None or end > have or size > limit:
-                break
-            following = read(data, start, end)
-            if following is None:
-                break
-            ids.append(request_id)
-            messages.append(following)
-            at = end
-        if at == begin:
-            return Request(first_id, message)
-        self._inbox.skip(at - begin)
-        return Burst(ids, messages, mutates)
 
     def _read(
         self, row: _Row, request_id: int, data: bytes, start: int, end: int, message: m.Message | None
@@ -248,8 +248,7 @@ class ServerConnection(Receiver):
     def respond(self, request: Request | Burst | RefusedFrame, answer: Any) -> bytes:  # noqa: ANN401 - or a list of answers
         """The frames that answer, in whatever order requests are answered. ValueError if one is larger than it may be."""
         if type(request) is Burst:
-            assert len(answer) == len(request.ids), "an answer for each"
-            return b"".join(map(write_frame, request.ids, answer))
+            return write_burst(request.packed_ids, answer, write_frame)
         return write_frame(request.id, answer)  # type: ignore[union-attr]  # a burst has been answered
 
 

@@ -340,3 +340,7 @@ BY_NUMBER: Final = {row.number: row for row in OPERATIONS}
 BY_KIND: Final = {row.kind: row for row in OPERATIONS}
 GOSSIP: Final = frozenset(number for number in BY_NUMBER if number >> 4 == 0)
 """What is said of who is alive. Small, all of it."""
+ASKED: Final = frozenset((0x11, 0x14, 0x21))
+"""What a node is asked about keys; on such a connection nothing else comes to it, ..."""
+ANSWERED: Final = frozenset(BY_NUMBER) - GOSSIP - ASKED
+"""... and nothing but these comes back."""

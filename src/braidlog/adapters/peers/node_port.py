@@ -1,0 +1,161 @@
+"""What other nodes ask of this one about keys: requests of their clients, changes that were cut from their logs, comparisons.
+
+Knows: who may ask, that a request is handed on once. Refuses to know: sockets, where keys are and how they are kept.
+Invariants: who is no node of this cluster is closed upon, by the id in each of its messages, and by its certificate where there
+are some; what came from another node is served here or refused, and never handed on; TOPOLOGY_CHANGED says that nothing was done.
+"""
+
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.peers.calls import CallTable
+from braidlog.adapters.peers.forwarded_keys import FIRST_HOP, answer_of, request_of
+from braidlog.adapters.peers.identity import node_of
+from braidlog.broker.key_exchange import KeyExchange, comparing, salvaged
+from braidlog.broker.routing import Routing
+from braidlog.model.errors import BrokerError
+from braidlog.wire.kafka.messages.calls import CallRequest
+from braidlog.wire.mayfly.connection import write_frame
+from braidlog.wire.mayfly.messages import Failure, Status
+from braidlog.wire.peer import messages as m
+from braidlog.wire.peer.asking import ServingConnection
+from braidlog.wire.peer.connection import Frame, write
+
+log = logging.getLogger("braidlog.peers")
+
+MAYFLY = "mayfly"
+
+
+class NodePortAdapter:
+    """Keys between nodes, behind a listener. Answers leave as they are there."""
+
+    dialect = "peer"
+    ordered = False
+
+    def __init__(
+        self,
+        sender: bytes,
+        routing: Routing,
+        exchange: KeyExchange,
+        calls: CallTable,
+        *,
+        needs_certificate: bool,
+    ) -> None:
+        self._sender = sender
+        self._routing = routing
+        self._exchange = exchange
+        self._calls = calls
+        self._needs_certificate = needs_certificate
+
+    def open(self) -> ServingConnection:
+        return ServingConnection(self._sender)
+
+    def operation(self, request: Frame) -> str:
+        return type(request.message).__name__
+
+    def throttled(self, answer: Any, _: int) -> Any:  # noqa: ANN401
+        return answer
+
+    def failure(self, request: Frame, error: Exception) -> m.Message | None:
+        """A fault of the disk, or a refusal that nobody foresaw."""
+        log.error("a node's %s failed: %s", self.operation(request), error)
+        match request.message:
+            case m.Forward():
+                return _failed(request.message, str(error))
+            case m.Replicate(request=number):
+                return self._not_here(number)
+        return None
+
+    def handle(self, conversation: Conversation, request: Frame) -> Coroutine[Any, Any, m.Message | None]:
+        if not self._is_node(conversation, request.sender):
+            return self._refuse(conversation, request)
+        match request.message:
+            case m.Forward():
+                return self._forwarded(conversation, request.message)
+            case m.Replicate():
+                return self._replicated(request.message)
+            case m.SyncRequest():
+                return self._compared(conversation, request.message)
+        raise AssertionError(f"{request.message} is not for a node to ask")
+
+    def _is_node(self, conversation: Conversation, sender: bytes) -> bool:
+        node = self._routing.node_with(sender.hex())
+        if node is None or node == self._routing.own_number:
+            return False
+        return not self._needs_certificate or node_of(conversation.principal) == node
+
+    async def _refuse(self, conversation: Conversation, request: Frame) -> None:
+        log.warning(
+            "%s (%r) is no node of this cluster, or another than it says (%s); closing",
+            conversation.peer,
+            conversation.principal,
+            request.sender.hex(),
+        )
+        conversation.close()
+
+    # -- requests of clients -----------------------------------------------------------------------------------
+
+    async def _forwarded(self, conversation: Conversation, forward: m.Forward) -> m.Message:
+        """Served, or refused: this is the last node that it comes to."""
+        if forward.hops != FIRST_HOP:
+            return self._not_here(forward.request)
+        try:
+            self._exchange.observe(forward.stamp)
+        except BrokerError as error:
+            return _failed(forward, str(error))
+        serve = self._calls.rows.get(MAYFLY)
+        if serve is None:  # this node is only starting
+            return self._not_here(forward.request)
+        try:
+            frame = await serve(conversation, CallRequest(MAYFLY, forward.principal, request_of(forward)))
+        except BrokerError:
+            return self._not_here(forward.request)
+        return answer_of(forward, frame)
+
+    def _not_here(self, request: int) -> m.TopologyChanged:
+        return m.TopologyChanged(request, self._routing.epoch)
+
+    # -- what was cut elsewhere --------------------------------------------------------------------------------
+
+    async def _replicated(self, message: m.Replicate) -> m.Message:
+        try:
+            is_settled = await self._exchange.replicate(
+                message.slot,
+                salvaged(
+                    message.slot,
+                    message.operation,
+                    message.key,
+                    message.argument,
+                    message.ttl_seconds,
+                    message.stamp,
+                    (message.origin_epoch, message.origin_offset),
+                ),
+            )
+        except BrokerError:  # somebody else leads it, or it is not known to be committed: sent again it counts once
+            return self._not_here(message.request)
+        return m.Replicated(message.request, is_settled)
+
+    # -- comparisons -------------------------------------------------------------------------------------------
+
+    async def _compared(self, conversation: Conversation, asked: m.SyncRequest) -> m.Message:
+        """The keys of a leaf leave one by one, as fast as the other node takes them."""
+        among = asked.first_leaf, asked.next_leaf
+        ask = comparing.Ask(asked.epoch, asked.offset, among, asked.digest)
+        reply = await self._exchange.comparing.answer(asked.slot, ask)
+        place = asked.slot, asked.epoch
+        if isinstance(reply, comparing.Same):
+            return m.SyncOk(*place, asked.offset, *among)
+        if not isinstance(reply, comparing.LeafTold):
+            is_known = isinstance(reply, comparing.Narrower)
+            verdict = m.Verdict.NARROWER if is_known else m.Verdict.UNKNOWN
+            return m.SyncEnd(*place, asked.offset, *among, 0, verdict)
+        for each in reply.keys:
+            diff = m.SyncDiff(*place, reply.offset, each.stamp, each.deadline_ms, each.kind, each.key, each.value)
+            await conversation.push(write(self._sender, diff))
+        return m.SyncEnd(*place, reply.offset, *among, len(reply.keys), m.Verdict.TOLD)
+
+
+def _failed(forward: m.Forward, text: str) -> m.Answer:
+    return answer_of(forward, write_frame(forward.request, Failure(Status.SERVER_ERROR, text)))

@@ -1,0 +1,136 @@
+"""Keys of a cluster, as one of its nodes takes part in keeping them.
+
+Knows: when slots are made and their replicas moved, what is done with them now and then. Refuses to know: operations.
+Invariant: keys are in slots from the moment that the metadata has their topic, on all nodes. It is made only by the node that
+keeps the keys until then, while it has none, or was told that those it has are moved by hand (`braid kv move`): so no key is
+ever served from two places.
+"""
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple
+
+from braidlog.broker.feed import SETTINGS as FEED_SETTINGS
+from braidlog.broker.forwarding import Forwarding
+from braidlog.broker.routing import Routing
+from braidlog.broker.salvage_calls import SalvageCalls
+from braidlog.broker.slot_feeds import SlotFeeds
+from braidlog.broker.slots import Send, Slots
+from braidlog.broker.topics import Topics
+from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, SLOTS
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
+from braidlog.model.turns import Turns
+from braidlog.model.world import World
+from braidlog.partition.replicated_slot import TailFolder
+
+log = logging.getLogger("braidlog.kv")
+LOG_SETTINGS: Final = TopicSettings(
+    flush=Flush.ACK, delete=False, retention_ms=UNLIMITED, segment_bytes=4 * 1024 * 1024
+)
+"""A log is trimmed by its checkpoints, and by nothing else."""
+ENOUGH_NODES: Final = 3
+WAIT_SECONDS: Final = 10.0
+"""For so many nodes, before slots are made for fewer."""
+MADE_TIMES_MAX: Final = 10
+"""How often a node that makes the slots waits for the others, two seconds each time: they make as many folders."""
+_TURN: Final = "the topics of slots"
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+
+
+class Around(NamedTuple):
+    """The node of a cluster around its slots."""
+
+    node: bytes
+    """By which its stamps are told from those of others."""
+    routing: Routing
+    forwarding: Forwarding
+    tails: TailFolder
+    world: World
+    spawn: Spawn
+
+
+class ClusteredKeys:
+    """`listeners` are told of partitions; `tend` is called every now and then."""
+
+    def __init__(
+        self,
+        around: Around,
+        settings: KeyValueSettings,
+        topics: Topics,
+        is_empty: Callable[[], bool],
+        is_released: Callable[[], bool],
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._routing = around.routing
+        self._world = around.world
+        self._is_empty = is_empty
+        self._is_released = is_released
+        self._turns = Turns(around.world)
+        self._began = around.world.monotonic()
+        self.slots = Slots(around.world, around.node, settings, around.tails, around.spawn)
+        self.feeds = SlotFeeds(self.slots, settings, around.world, around.spawn)
+        self.salvage_calls = SalvageCalls(self.slots, around.routing, around.forwarding)
+        self.send: Send = self.salvage_calls.send
+        """How what was cut here travels to whoever leads."""
+        self.listeners = {LOG_TOPIC: self.slots.led_anew, FEED_TOPIC: self.feeds.led_anew}
+
+    @property
+    def is_begun(self) -> bool:
+        return self._routing.has_slots
+
+    async def has_begun(self) -> bool:
+        """Whether keys are in slots. If they are to be, and none is anywhere yet, they are from now on."""
+        if self.is_begun:
+            return True
+        is_new = self._is_empty() and self._topics.hosting.find(FEED_TOPIC) is None
+        if not self._settings.replicated or not self._routing.is_coordinator or not (is_new or self._is_released()):
+            return False
+        await self.begin()
+        return True
+
+    async def begin(self) -> None:
+        """Make the slots, on the nodes that are there; what keys were kept elsewhere is to be moved by whoever calls."""
+        async with self._turns.take(_TURN):
+            if not self.is_begun:
+                await self._topics.create_internal(LOG_TOPIC, SLOTS, LOG_SETTINGS)
+                for _ in range(MADE_TIMES_MAX):
+                    await self._topics.made_elsewhere(LOG_TOPIC)
+                log.info("keys are in %d slots from now on, on nodes %s", SLOTS, self._routing.numbers)
+
+    async def tend(self) -> None:
+        """Make what is to be made, move replicas to new nodes, send what was cut. Every now and then."""
+        try:
+            await self._tend()
+        except BrokerError as error:
+            log.info("slots of keys are tended later: %s", error)
+        except StorageFault as fault:
+            log.error("slots of keys are tended later: %s", fault)  # noqa: TRY400 - the fault says where
+
+    async def _tend(self) -> None:
+        if not self.is_begun:
+            await self._begin_in_time()
+            return
+        await self.slots.send_tails(self.send)
+        if self._routing.controller == self._routing.own_number:
+            for name in (LOG_TOPIC, FEED_TOPIC):
+                await self._topics.add_replicas(name)
+        if self._settings.feed and any(each.is_leader and each.slot.applied for each in self.slots.here().values()):
+            await self._make_feed()
+
+    async def _begin_in_time(self) -> None:
+        nodes = sum(map(self._routing.is_live, self._routing.numbers))
+        if nodes >= ENOUGH_NODES or self._world.monotonic() - self._began > WAIT_SECONDS:
+            await self.has_begun()
+
+    async def _make_feed(self) -> None:
+        """With the first change that there is to tell of. One of a single node, from before keys were in slots, goes: each key is
+        told anew."""
+        found = self._topics.hosting.find(FEED_TOPIC)
+        if found is None or found.partitions != SLOTS:
+            async with self._turns.take(_TURN):
+                if found is not None:
+                    await self._topics.delete_internal(FEED_TOPIC, found.topic_id)
+                await self._topics.create_internal(FEED_TOPIC, SLOTS, FEED_SETTINGS)

@@ -1,0 +1,55 @@
+"""What nodes tell each other about keys, at this node: whose clock is right, what was cut from another's log, and
+whether replicas are alike.
+
+Knows: the slots that are here, this node's hybrid clock. Refuses to know: how messages travel, who asks.
+Invariant: a clock that is more than a minute ahead of ours is not followed, and what came with it is refused.
+"""
+
+from collections.abc import Callable
+
+from braidlog.broker.slot_comparing import SlotComparing
+from braidlog.broker.slots import Slots
+from braidlog.kv import comparing as comparing  # noqa: PLC0414 - the words in which replicas are compared
+from braidlog.kv.entries import OPS
+from braidlog.kv.hlc import HybridClock, unpack_stamp
+from braidlog.kv.levels import Level
+from braidlog.kv.slot_records import Origin, SlotRecord
+from braidlog.kv.slots import LOG_TOPIC, slot_of
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason
+from braidlog.model.world import World
+
+
+class KeyExchange:
+    """Of one node with the others. `sender`: its id, in each of its messages and stamps. `slots` gives None if there are none."""
+
+    def __init__(self, sender: bytes, world: World, slots: Callable[[], Slots | None] = lambda: None) -> None:
+        self.sender = sender
+        self._world = world
+        self._slots = slots
+        self._clock = HybridClock(sender)
+        self.comparing = SlotComparing(slots, world)
+
+    def stamp(self) -> bytes:
+        """Of what this node sends now: later than everything it has heard."""
+        self._clock.tick(self._world.now_ms())
+        return self._clock.stamp.pack()
+
+    def observe(self, stamp: bytes) -> None:
+        """`BrokerError`: its clock is too far ahead of ours."""
+        self._clock.observe(unpack_stamp(stamp), self._world.now_ms())
+
+    async def replicate(self, slot: int, record: SlotRecord) -> bool:
+        """Take what another node has cut; return whether it is settled here: committed, or superseded."""
+        slots = self._slots()
+        if slots is None:
+            raise NotLeaderError(LOG_TOPIC, slot, "keys of this node are in no slots")
+        return (await slots.replicate(slot, record)).is_final
+
+
+def salvaged(
+    slot: int, operation: int, key: bytes, argument: bytes, ttl_seconds: int, stamp: bytes, origin: tuple[int, int]
+) -> SlotRecord:
+    """What another node says that it has cut from the log of a slot."""
+    if operation not in OPS or slot_of(key) != slot:
+        raise BrokerError(Reason.INVALID_RECORD, f"operation {operation:#04x} on {key!r} is no change of slot {slot}")
+    return SlotRecord(OPS[operation], key, argument, ttl_seconds, Level.ONE, unpack_stamp(stamp), Origin(*origin))

@@ -1,0 +1,266 @@
+"""The change feed of keys in slots: the leader of a partition of `__kv` tells what its own copy of that slot's log holds.
+
+Knows: what each partition has told, and what is committed since. Refuses to know: what mutations mean, who leads the slots: what
+is committed is the same in all copies, and a slot and its feed are on the same nodes.
+Invariants: only what is committed in the slot's log is told, in its order, by the leader of the feed's partition alone. Each
+record has the offset of its mutation, so whoever leads the partition next goes on after the last record of its log: nothing is
+missing, nothing is told twice. Only a feed that is further behind than the log goes back tells states in place of changes.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from itertools import chain, islice
+from typing import Any, Final
+
+from braidlog.broker.feed import BATCH_BYTES, BATCH_RECORDS_MAX, keys_told, last_sequence
+from braidlog.broker.slots import Slots
+from braidlog.codec.batch import read_headers
+from braidlog.codec.records import encode_batch
+from braidlog.kv import checkpoints
+from braidlog.kv.feed import FeedRecord, FeedSection, sequence_in, state_record
+from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.slot import Slot
+from braidlog.kv.store import Mutation
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.world import Wakeup, World
+from braidlog.partition.cluster_partition import ClusterPartition
+from braidlog.partition.hosted import Role
+from braidlog.partition.replicated import Produced
+from braidlog.partition.replicated_slot import ReplicatedSlot
+
+log = logging.getLogger("braidlog.kv")
+PENDING_MAX: Final = 20_000
+"""Changes of a slot that wait to be told; more are read from the log once more."""
+AGAIN_SECONDS: Final = 0.3
+IDLE_SECONDS: Final = 60.0
+RECORDS_PER_TURN: Final = 200
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+Batch = tuple[bytes, int]
+"""And the number in its last record."""
+Change = tuple[Mutation, bytes]
+"""And the node that gave its stamp."""
+
+
+class SlotFeed:
+    """One slot's, as long as this node leads its partition in one epoch. A `Watcher` of the slot."""
+
+    def __init__(self, feed: ClusterPartition, slots: Slots, settings: KeyValueSettings, world: World) -> None:
+        self._feed = feed
+        self._epoch = feed.leader_epoch
+        self._slots = slots
+        self._world = world
+        self._linger_seconds = settings.feed_linger_ms / 1000
+        self._pending: deque[Change] = deque()
+        self._is_stale = False
+        self._idle: Wakeup | None = None
+        self.sequence = 0
+        """Up to which the partition's log tells."""
+
+    @property
+    def is_led(self) -> bool:
+        feed = self._feed
+        return feed.role is Role.LEADER and feed.leader_epoch == self._epoch and not feed.is_gone
+
+    # -- what the slot says ------------------------------------------------------------------------------------
+
+    def changed(self, mutation: Mutation, node: bytes) -> None:
+        if len(self._pending) >= PENDING_MAX:
+            self._is_stale = True
+        elif not self._is_stale:
+            self._pending.append((mutation, node))
+        self.wake()
+
+    def began_anew(self) -> None:
+        self._is_stale = True
+        self.wake()
+
+    def wake(self) -> None:
+        if self._idle is not None:
+            self._idle.wake()
+
+    # -- the task ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        is_read = False
+        while self.is_led:
+            held = self._slots.held(self._feed.number)
+            if held is None or not held[1].is_whole:
+                await self._rest(AGAIN_SECONDS)
+                continue
+            try:
+                if not is_read:
+                    self.sequence, is_read = last_sequence(self._feed), True
+                await self._follow(*held)
+            except (BrokerError, StorageFault) as error:
+                log.info("the change feed of slot %d waits: %s", self._feed.number, error)
+                await self._rest(AGAIN_SECONDS)
+            finally:
+                if held[1].slot.watcher is self:
+                    held[1].slot.watcher = None
+
+    async def _follow(self, source: ClusterPartition, slot: ReplicatedSlot) -> None:
+        """Tell what the slot's log holds since, then what is changed, until the slot begins anew."""
+        self._pending.clear()
+        self._is_stale = False
+        slot.slot.watcher = self
+        noted_from = slot.slot.applied
+
+        def goes_on() -> bool:
+            return self.is_led and not self._is_stale and not source.is_gone
+
+        while goes_on() and source.high_watermark < noted_from:
+            await self._rest(AGAIN_SECONDS)
+        if goes_on() and self.sequence < noted_from:
+            await self._tell_past(source, slot, noted_from)
+        while goes_on():
+            if not self._pending:
+                await self._rest(IDLE_SECONDS)
+                continue
+            if self._linger_seconds:
+                await self._world.wakeup().wait(self._linger_seconds)
+            if goes_on():
+                await self._tell_pending(source, goes_on)
+
+    async def _tell_past(self, source: ClusterPartition, slot: ReplicatedSlot, end: int) -> None:
+        """What was committed before this began: by a state of its own, made from the log."""
+        shadow, told = slot.shadow(), _Collected(self.sequence)
+        lacks = self.sequence < shadow.begins_at
+        shadow.watcher = None if lacks else told
+        while self.is_led and not source.is_gone and source.start_offset <= shadow.applied < end:
+            if source.is_cutting:
+                await self._until_changed(source)
+                continue
+            for origin, row in islice(slot.rows(shadow.applied, end), RECORDS_PER_TURN):
+                checkpoints.apply(shadow, origin.offset, row)
+            if not lacks:
+                await self._write(told.taken(), min(shadow.applied, end))
+            await self._world.wakeup().wait(0)
+        if shadow.applied < end:
+            self._is_stale = True  # the log was trimmed meanwhile: once more, from there
+        elif lacks:
+            await self._write(self._state_batches(shadow, end), end)
+
+    def _state_batches(self, shadow: Slot, end: int) -> Iterator[Batch]:
+        records = self._states(shadow, end)
+        while some := list(_some(records)):
+            keys, values, timestamps, headers = zip(*some, strict=True)
+            data = encode_batch(
+                values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=min(timestamps)
+            )
+            yield data, sequence_in(headers[-1]) or 0
+
+    def _states(self, shadow: Slot, end: int) -> Iterator[FeedRecord]:
+        """What every key holds, and which of those that the feed knows are gone. All but the last have number 0: who finds that
+        at the end begins once more."""
+        image = shadow.keyspace.take_image()
+        stamp, now_ms = shadow.clock.stamp.pack(), shadow.clock.wall_ms
+        gone = [key for key in keys_told(self._feed) if key not in image.data]
+        last = len(gone) + len(image.data) - 1
+        for at, key in enumerate(chain(gone, image.data)):
+            number = end if at == last else 0
+            yield state_record(image, key, image.data.get(key), sequence=number, stamp=stamp, now_ms=now_ms)
+
+    async def _tell_pending(self, source: ClusterPartition, goes_on: Callable[[], bool]) -> None:
+        """Written out at once, as lists and hashes are now, and told when all of it is committed."""
+        changes = list(self._pending)
+        self._pending.clear()
+        batches, end = list(_batches(changes)), changes[-1][0].sequence
+        while goes_on() and source.high_watermark < end:
+            await self._until_changed(source)
+        if goes_on():
+            await self._write(batches, end)
+
+    async def _write(self, batches: Iterable[Batch], upto: int) -> None:
+        """Each is committed before the next. What is in the log here is told, whatever becomes of the epoch."""
+        for data, last in batches:
+            produced = Produced(data, list(read_headers(data)), self._world.now_ms())
+            self._feed.produce(produced, needs_all=True, is_awaited=False)
+            self.sequence = last
+            await self._feed.made_durable(self._feed.end_offset, self._world)
+        self.sequence = upto
+
+    async def _until_changed(self, source: ClusterPartition) -> None:
+        wakeup = self._world.wakeup()
+        source.watch(wakeup)
+        try:
+            await wakeup.wait(AGAIN_SECONDS)
+        finally:
+            source.unwatch(wakeup)
+
+    async def _rest(self, seconds: float) -> None:
+        self._idle = self._world.wakeup()
+        try:
+            await self._idle.wait(seconds)
+        finally:
+            self._idle = None
+
+
+class _Collected:
+    """A `Watcher` of a state that is made from the log: what is after `sequence`."""
+
+    def __init__(self, sequence: int) -> None:
+        self._sequence = sequence
+        self._changes: list[Change] = []
+
+    def changed(self, mutation: Mutation, node: bytes) -> None:
+        if mutation.sequence > self._sequence:
+            self._changes.append((mutation, node))
+
+    def began_anew(self) -> None:
+        raise AssertionError("a state that is made from the log is made once")
+
+    def taken(self) -> list[Batch]:
+        changes, self._changes = self._changes, []
+        return list(_batches(changes))
+
+
+def _batches(changes: list[Change]) -> Iterator[Batch]:
+    """A list or hash is written out with its last change among them. A batch has the stamps of one node, in their order."""
+    latest = {mutation.key: mutation.sequence for mutation, _ in changes}
+    section, of_node, wall_ms = FeedSection(b""), b"", 0
+    for mutation, node in changes:
+        is_full = section.count >= BATCH_RECORDS_MAX or len(section.data) >= BATCH_BYTES
+        if is_full or node != of_node or mutation.wall_ms < wall_ms:
+            if section.count:
+                yield section.seal(), section.last
+            section, of_node = FeedSection(node.hex().encode()), node
+        wall_ms = mutation.wall_ms
+        section.append(mutation, is_latest=latest[mutation.key] == mutation.sequence)
+    if section.count:
+        yield section.seal(), section.last
+
+
+def _some(records: Iterator[FeedRecord]) -> Iterator[FeedRecord]:
+    size = 0
+    for record in islice(records, BATCH_RECORDS_MAX):
+        yield record
+        size += len(record.value or b"") + 200
+        if size >= BATCH_BYTES:
+            return
+
+
+class SlotFeeds:
+    """Those that this node tells."""
+
+    def __init__(self, slots: Slots, settings: KeyValueSettings, world: World, spawn: Spawn) -> None:
+        self._slots = slots
+        self._settings = settings
+        self._world = world
+        self._spawn = spawn
+        self._told: dict[int, SlotFeed] = {}
+
+    def led_anew(self, partition: ClusterPartition) -> None:
+        """A partition of `FEED_TOPIC` has another leader, or the same in another epoch."""
+        former = self._told.pop(partition.number, None)
+        if former is not None:
+            former.wake()  # it finds that it is led no more
+        if partition.role is Role.LEADER and not partition.is_gone:
+            feed = self._told[partition.number] = SlotFeed(partition, self._slots, self._settings, self._world)
+            self._spawn(feed.run(), f"feed of slot {partition.number}")
+
+    @property
+    def sequence(self) -> int:
+        """Changes that the partitions led here tell of, in all."""
+        return sum(each.sequence for each in self._told.values())

@@ -1,0 +1,50 @@
+"""What is told of the slots of one node: counts, memory. Of keys, those whose slots it leads: so that nodes can be added up."""
+
+from collections.abc import Iterable
+
+from braidlog.kv.operations import MemoryUsage, Stats
+from braidlog.kv.settings import KeyValueSettings
+from braidlog.partition.replicated_slot import ReplicatedSlot
+
+
+def memory_of(here: Iterable[ReplicatedSlot], settings: KeyValueSettings, resident_bytes: int) -> MemoryUsage:
+    """Of all that this node holds, also for others."""
+    held = list(here)
+    return MemoryUsage(
+        used_bytes=sum(each.slot.keyspace.used_bytes for each in held),
+        limit_bytes=settings.memory_bytes_max,
+        peak_bytes=sum(each.slot.store.peak_bytes for each in held),
+        keys=sum(len(each.slot.keyspace) for each in held if each.is_leader),
+        resident_bytes=resident_bytes,
+    )
+
+
+def stats_of(here: Iterable[ReplicatedSlot], *, uptime_seconds: int, feed_sequence: int, snapshots: int) -> Stats:
+    """Of the slots that are led here."""
+    led = [each for each in here if each.is_leader]
+    spaces, stores = [each.slot.keyspace for each in led], [each.slot.store for each in led]
+    keys = sum(map(len, spaces))
+    lists, hashes = sum(each.lists for each in spaces), sum(each.hashes for each in spaces)
+    return Stats(
+        uptime_seconds=uptime_seconds,
+        keys=keys,
+        keys_with_ttl=sum(len(each.deadlines) for each in spaces),
+        strings=keys - lists - hashes,
+        lists=lists,
+        hashes=hashes,
+        operations=sum(each.operations for each in stores),
+        hits=sum(each.hits for each in stores),
+        misses=sum(each.misses for each in stores),
+        mutations=sum(each.mutations for each in stores),
+        expired=sum(each.expired for each in stores),
+        evicted=sum(each.evicted for each in stores),
+        refused_for_memory=sum(each.refused_for_memory for each in stores),
+        sequence=sum(each.slot.applied for each in led),
+        durable_sequence=sum(each.committed for each in led),
+        feed_sequence=feed_sequence,
+        wal_bytes=sum(each.log_bytes for each in led),
+        wal_files=len(led),
+        snapshots=snapshots,
+        snapshot_sequence=sum(each.slot.begins_at for each in led),
+        snapshot_taken_ms=0,
+    )

@@ -1,0 +1,60 @@
+"""Keys between this node and the others: what is asked of it, and what it asks. Wires it together, and knows nothing else.
+
+The port is gossip's, which hands over the connections that are about keys (`first_bytes.py`).
+"""
+
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from braidlog.adapters.peers.calls import CallTable
+from braidlog.adapters.peers.node_port import MAYFLY, NodePortAdapter
+from braidlog.broker.key_exchange import KeyExchange
+from braidlog.broker.services import Services
+from braidlog.server.listener import Listener
+from braidlog.server.peers.certificates import PeerTls
+from braidlog.server.peers.dialling import AddressOf
+from braidlog.server.peers.key_questions import KeyQuestions
+
+
+class KeyPort:
+    """Of one node. `listener` is made when the node joins its cluster; `sender` is its id in messages."""
+
+    def __init__(
+        self,
+        number: int,
+        sender: bytes,
+        services: Services,
+        calls: CallTable,
+        address_of: AddressOf,
+        tls: PeerTls | None,
+        spawn: Callable[[Coroutine[Any, Any, None], str], object],
+    ) -> None:
+        exchange = KeyExchange(sender, services.world, lambda: services.keyvalue.slots)
+        self._comparing = exchange.comparing
+        keys = None if tls is None else tls.keys
+        self.questions = KeyQuestions(number, services.world, address_of, exchange, services.routing, keys)
+        self.adapter = NodePortAdapter(sender, services.routing, exchange, calls, needs_certificate=tls is not None)
+        self.listener: Listener | None = None
+        self._spawn = spawn
+        services.forwarding.spawn = spawn
+        services.forwarding.ways[MAYFLY] = self.questions
+        if services.keyvalue.clustered is not None:
+            services.keyvalue.clustered.send = self.questions.replicate
+
+    def adopt(self, connected: socket.socket) -> None:
+        if self.listener is None:
+            connected.close()
+        else:
+            self._spawn(self.listener.adopt(connected), "keys of a node")
+
+    async def compare(self) -> None:
+        """Whether this node's replicas of slots are what their leaders have: every `COMPARE_SECONDS`."""
+        await self._comparing.compare_all(self.questions.compare)
+
+    async def stop(self) -> None:
+        """Nobody is heard any more, and nobody is asked."""
+        listener, self.listener = self.listener, None
+        if listener is not None:
+            await listener.stop(0)
+        await self.questions.stop()

@@ -1,0 +1,145 @@
+"""The two ends of a connection between nodes that is about keys: one asks, the other answers, in any order.
+
+Knows: which answer belongs to which question. Refuses to know: what either leads to.
+Invariants: an answer to nothing that was asked ends the connection; what is told of one leaf is handed on whole, and has a bound.
+A question about leaves has no number: of each range of each slot one is open at a time, and of each slot one about a single leaf.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.wire.contract import NeedData, Refused
+from braidlog.wire.peer import messages as m
+from braidlog.wire.peer.connection import Frame, PeerConnection, write
+
+U32_MAX: Final = 2**32 - 1
+LEAF_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of all keys of a leaf; what is larger is left as it is."""
+
+_ANSWERS: Final[dict[type[m.Message], tuple[type[m.Message], ...]]] = {
+    m.Forward: (m.Answer, m.TopologyChanged),
+    m.Replicate: (m.Replicated, m.TopologyChanged),
+    m.SyncRequest: (m.SyncOk, m.SyncEnd),
+}
+
+
+class LeafKeys(NamedTuple):
+    """All keys of a leaf that differs."""
+
+    keys: tuple[m.SyncDiff, ...]
+    end: m.SyncEnd
+
+
+class Response(NamedTuple):
+    """`message`: an `Answer`, `TopologyChanged`, `Replicated`, `SyncOk`, `SyncEnd` or `LeafKeys`."""
+
+    correlation_id: int
+    message: Any
+
+
+class ServingConnection(PeerConnection):
+    """The end that is asked."""
+
+    def __init__(self, sender: bytes) -> None:
+        super().__init__(m.ASKED)
+        self._sender = sender
+        self.frame_bytes_max = max(m.BY_NUMBER[number].bytes_max for number in m.ASKED)
+
+    def respond(self, _: Frame | Refused, answer: m.Message | None) -> bytes:
+        return b"" if answer is None else write(self._sender, answer)
+
+    def turn_away(self, reason: str) -> Refused:
+        """Nodes say nothing to who is none."""
+        self._close()
+        return Refused(ProtocolError(reason), None, close=True)
+
+
+class AskingConnection(PeerConnection):
+    """The end that asks."""
+
+    def __init__(self, sender: bytes) -> None:
+        super().__init__(m.ANSWERED)
+        self._sender = sender
+        self._last = 0
+        self._asked: dict[int, type[m.Message]] = {}
+        self._syncs: dict[tuple[int, ...], int] = {}
+        self._keys: dict[int, list[m.SyncDiff]] = {}
+        """Slot → what has been told of the leaf that was asked about."""
+        self._told_bytes = 0
+
+    @property
+    def next_id(self) -> int:
+        """The number of the next question: one that is not open."""
+        number = self._last % U32_MAX + 1
+        while number in self._asked:
+            number = number % U32_MAX + 1
+        return number
+
+    def request(self, message: m.Forward | m.Replicate | m.SyncRequest) -> bytes:
+        number = self._last = self.next_id
+        if isinstance(message, m.SyncRequest):
+            place = _range(message)
+            self._asked.pop(self._syncs.get(place, 0), None)
+            self._syncs[place] = number
+            if message.next_leaf - message.first_leaf == 1:
+                self._keys[message.slot] = []
+        else:
+            message = msgspec.structs.replace(message, request=number)
+        frame = write(self._sender, message)
+        self._asked[number] = type(message)
+        return frame
+
+    def receive_buffer(self) -> memoryview | None:
+        return None
+
+    def filled(self, size: int) -> None:
+        raise NotImplementedError
+
+    def next_event(self) -> Response | Refused | NeedData:  # type: ignore[override]  # answers, with what they answer
+        while True:
+            event = super().next_event()
+            if not isinstance(event, Frame):
+                return event
+            try:
+                response = self._matched(event.message)
+            except ProtocolError as error:
+                self._close()
+                return Refused(error, None, close=True)
+            if response is not None:
+                return response
+
+    def _matched(self, message: m.Message) -> Response | None:
+        if isinstance(message, m.SyncDiff):
+            self._collect(message)
+            return None
+        found: Any = message
+        if isinstance(message, m.SyncOk | m.SyncEnd):
+            number = self._syncs.pop(_range(message), 0)
+            if isinstance(message, m.SyncEnd) and message.verdict is m.Verdict.TOLD:
+                found = self._leaf_keys(message)
+        else:
+            assert isinstance(message, m.Answer | m.TopologyChanged | m.Replicated), "no other is spoken here"
+            number = message.request
+        if type(message) not in _ANSWERS.get(self._asked.pop(number, m.Message), ()):
+            raise ProtocolError(f"a node answers with {type(message).__name__} what it was not asked")
+        return Response(number, found)
+
+    def _collect(self, diff: m.SyncDiff) -> None:
+        told = self._keys.get(diff.slot)
+        self._told_bytes += len(diff.value)
+        if told is None or self._told_bytes > LEAF_BYTES_MAX:
+            raise ProtocolError(f"more is told of the keys of slot {diff.slot} than was asked, or can be kept")
+        told.append(diff)
+
+    def _leaf_keys(self, end: m.SyncEnd) -> LeafKeys:
+        keys = tuple(self._keys.pop(end.slot, ()))
+        self._told_bytes -= sum(len(each.value) for each in keys)
+        if len(keys) != end.keys or any(each.offset != end.offset for each in keys):
+            raise ProtocolError(f"{len(keys)} keys of a leaf were told, and {end.keys} announced")
+        return LeafKeys(keys, end)
+
+
+def _range(message: m.SyncRequest | m.SyncOk | m.SyncEnd) -> tuple[int, ...]:
+    return message.slot, message.epoch, message.first_leaf, message.next_leaf

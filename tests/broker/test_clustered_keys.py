@@ -1,0 +1,305 @@
+"""Keys in slots on three nodes, with their sockets, disks and a real etcd: written while nodes are killed and come back."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from tests.broker.test_keyvalue import KvNode
+from tests.broker.three_nodes import registered
+from tests.cluster.test_three_nodes import NODES, SECONDS_MAX, ThreeNodes
+from tests.server.etcd.members import Member as EtcdMember
+from tests.server.etcd.members import members
+from tests.server.etcd.test_cluster_store import config_for
+
+from braidlog.broker.clustered_keys import Around, ClusteredKeys
+from braidlog.broker.feed import SETTINGS as FEED_SETTINGS
+from braidlog.cluster.events import FenceNode
+from braidlog.codec.records import decode_batch
+from braidlog.kv import operations as o
+from braidlog.kv.feed import OPERATION, SEQUENCE
+from braidlog.kv.levels import Level
+from braidlog.kv.local import RELEASED
+from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, SLOTS, placed, slot_of
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.model.settings import Flush
+from braidlog.partition.cluster_partition import ClusterPartition
+from braidlog.partition.hosted import Role
+from braidlog.partition.node_replicas import Nowhere
+from braidlog.partition.published import read_published
+from braidlog.partition.replicated_slot import TailFolder
+from braidlog.server.compose import Server
+from braidlog.storage.files import write_whole
+from braidlog.testing.history import Action, Call, Outcome
+from braidlog.testing.linearizability import check_calls
+
+COUNTERS = [b"counter %d" % at for at in range(12)]
+CALLS = 25
+NOTHING_DONE = {Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE}
+
+
+@pytest.fixture(scope="module")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdMember]:
+    with members(tmp_path_factory.mktemp("etcd"), 1) as started:
+        yield started[0]
+
+
+class KeyNodes(ThreeNodes):
+    """Whose keys are in slots."""
+
+    def __init__(self, folder: Path, etcd: str, prefix: str) -> None:
+        super().__init__(folder, etcd, prefix)
+        self.calls: dict[bytes, list[Call]] = defaultdict(list)
+
+    async def start(self, number: int) -> None:
+        config = config_for(self._folder / str(number), self._etcd, self._prefix, node=str(number))
+        kv = msgspec.structs.replace(config.kv, replicated=True, feed_linger_ms=5)
+        server = Server(msgspec.structs.replace(config, kv=kv))
+        await server.start()
+        self.servers[number] = server
+
+    def leader_of(self, key: bytes) -> int | None:
+        return self.services(next(iter(self.servers))).routing.leader_of_slot(slot_of(key))
+
+    async def ask(self, operation: o.Operation[Any], level: Level = Level.QUORUM) -> Any:
+        """Of whoever leads; again as long as nothing was done."""
+        async with asyncio.timeout(SECONDS_MAX):
+            while True:
+                leader = self.leader_of(operation.key)
+                if leader in self.servers:
+                    assert leader is not None
+                    try:
+                        return await self.services(leader).keyvalue.execute(operation, level)
+                    except BrokerError as error:
+                        if error.reason not in NOTHING_DONE:
+                            raise
+                await asyncio.sleep(0.02)
+
+    async def call(self, client: int, operation: o.Operation[Any], action: Action, argument: int | None) -> None:
+        """As one call of a history."""
+        start = time.monotonic()
+        answer, outcome = None, Outcome.ACKNOWLEDGED
+        try:
+            answer = int(await self.ask(operation))
+        except BrokerError as error:
+            if error.reason is not Reason.KEY_NOT_FOUND:
+                outcome = Outcome.UNKNOWN
+        key = operation.key.decode()
+        end = time.monotonic()
+        self.calls[operation.key].append(Call(str(client), key, action, argument, start, end, outcome, answer))
+
+    async def client(self, number: int) -> None:
+        for at in range(CALLS):
+            key = COUNTERS[(number + at) % len(COUNTERS)]
+            if at % 4 == 3:
+                await self.call(number, o.Get(key), Action.GET, None)
+            else:
+                await self.call(number, o.Increment(key), Action.INCREMENT, 1)
+
+    async def settled(self) -> None:
+        """Every slot and every feed is led, by replicas that are all in sync."""
+
+        def is_so() -> bool:
+            image = self.services(next(iter(self.servers))).metadata.image
+            known = [each for name in (LOG_TOPIC, FEED_TOPIC) for each in image.topics[name].assignments]
+            return all(len(each.in_sync) == len(NODES) and each.leader is not None for each in known)
+
+        await self.until(is_so)
+
+    def feed(self, slot: int) -> ClusterPartition | None:
+        for number in self.servers:
+            hosted = self.services(number).hosting.hosted(FEED_TOPIC, slot)
+            if isinstance(hosted, ClusterPartition) and hosted.role is Role.LEADER:
+                return hosted
+        return None
+
+    def told(self, key: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
+        """What the feed tells of a key: number, operation, value."""
+        hosted, found = self.feed(slot_of(key)), []
+        assert hosted is not None
+        for data, position, _ in read_published(hosted, 0):
+            for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
+                headers = dict(row[4])
+                if row[2] == key:
+                    found.append((int(headers[SEQUENCE] or 0), headers[OPERATION], row[3]))
+        return found
+
+
+class Member(NamedTuple):
+    """One of three nodes in its metadata, that takes part in keeping keys; the slots are led by nobody."""
+
+    node: KvNode
+    keys: ClusteredKeys
+
+    @property
+    def has_slots(self) -> bool:
+        return self.node.services.routing.has_slots
+
+
+def member(name: str, *, replicated: bool, keys: Sequence[bytes] = (), had_keys: bool = False) -> Member:
+    node = KvNode(name=name, kv=KeyValueSettings(replicated=replicated, feed=False))
+    for key in keys:
+        node.do(o.Set(key, b"v"))
+    services = node.services
+    if had_keys:
+        node.run(services.topics.publish(FEED_TOPIC, FEED_SETTINGS))
+    services.metadata.change_alone([registered(number) for number in NODES])
+    tails = TailFolder(node.disk, "/tails")
+    around = Around(
+        b"." * 16, services.routing, services.forwarding, tails, node.world, lambda work, _: node.spawn(work)
+    )
+    return Member(node, node.kv.take_part(around))
+
+
+def test_the_node_that_would_keep_the_keys_makes_slots_with_the_first_operation() -> None:
+    lowest = member("1", replicated=True)
+    with pytest.raises(NotLeaderError):
+        lowest.node.do(o.Set(b"k", b"v"))
+    topic = lowest.node.services.metadata.image.topics[LOG_TOPIC]
+    assert [each.replicas for each in topic.assignments] == [placed(slot, NODES, 3) for slot in range(SLOTS)]
+    assert (topic.min_in_sync, topic.settings.flush, topic.settings.compact) == (2, Flush.ACK, False)
+    assert not lowest.node.kv.store.keyspace.data, "no key is in two places"
+
+
+@pytest.mark.parametrize(
+    ("name", "replicated", "keys", "had_keys"),
+    [("2", True, [], False), ("1", False, [], False), ("1", True, [b"k"], False), ("1", True, [], True)],
+    ids=["another node may have keys", "nobody wants them", "there are keys", "there is a feed of keys that were"],
+)
+def test_slots_are_not_made_where_keys_may_be(
+    name: str,
+    replicated: bool,
+    keys: Sequence[bytes],
+    had_keys: bool,
+) -> None:
+    one = member(name, replicated=replicated, keys=keys, had_keys=had_keys)
+    one.node.run(one.keys.tend())
+    one.node.do(o.Set(b"other", b"v"))
+    assert not one.has_slots
+    assert one.node.do(o.Get(b"other")) == b"v"
+
+
+def test_slots_are_made_without_keys_that_were_released() -> None:
+    one = member("1", replicated=True, keys=[b"k"], had_keys=True)
+    write_whole(one.node.disk, one.node.kv.store.folder + RELEASED, b"")
+    one.node.run(one.keys.has_begun())
+    assert one.has_slots
+    assert one.node.kv.store.keyspace.data == {b"k": b"v"}, "it waits to be moved"
+
+
+def test_keys_go_on_when_nodes_die_and_the_feed_tells_each_change_once(tmp_path: Path, etcd: EtcdMember) -> None:
+    async def scene() -> None:
+        nodes = KeyNodes(tmp_path, etcd.url, "keys")
+        try:
+            async with asyncio.timeout(4 * SECONDS_MAX):
+                for number in NODES:
+                    await nodes.start(number)
+                await go_on(nodes)
+        finally:
+            for number in list(nodes.servers):
+                await nodes.stop(number)
+
+    asyncio.run(scene())
+
+
+async def go_on(nodes: KeyNodes) -> None:
+    await asyncio.gather(*map(nodes.client, range(4)))
+    await nodes.until(
+        lambda: all(len(list(nodes.services(each).hosting.opened(FEED_TOPIC))) == SLOTS for each in NODES)
+    )
+    led = {nodes.leader_of(key) for key in COUNTERS}
+    assert led == {*NODES}, "keys are on all nodes"
+    killed = nodes.leader_of(COUNTERS[0])
+    assert killed is not None
+    clients = [asyncio.create_task(nodes.client(number)) for number in range(4, 8)]
+    await nodes.crash(killed)
+    await asyncio.gather(*clients)
+    await nodes.start(killed)
+    await nodes.settled()
+    clients = [asyncio.create_task(nodes.client(number)) for number in range(10, 12)]
+    await nodes.stop(killed)
+    await asyncio.gather(*clients)
+    unknown = [each for calls in nodes.calls.values() for each in calls if each.outcome is Outcome.UNKNOWN]
+    assert not [each for each in unknown if each.client in ("10", "11")], "a node that leaves leaves nobody in doubt"
+    await nodes.start(killed)
+    await nodes.settled()
+    await asyncio.gather(*map(nodes.client, range(8, 10)))
+    for key in COUNTERS:
+        assert not list(check_calls(key.decode(), nodes.calls[key]))
+        await all_read(nodes, key)
+        await fed_once(nodes, key)
+    await other_kinds(nodes)
+    await salvaged(nodes)
+
+
+async def salvaged(nodes: KeyNodes) -> None:
+    """What a node that was cut off had acknowledged at ONE counts in the end, once."""
+    key = b"salvaged"
+    assert await nodes.ask(o.Increment(key)) == 1
+    leader = nodes.leader_of(key)
+    assert leader is not None
+    cluster = nodes.servers[leader]._cluster
+    assert cluster is not None
+    incarnation = nodes.services(leader).metadata.image.cluster.nodes()[leader].incarnation
+    transport, cluster.replicas.transport = cluster.replicas.transport, Nowhere()
+    for _ in range(3):
+        await nodes.services(leader).keyvalue.execute(o.Increment(key), Level.ONE)
+    other = next(number for number in NODES if number != leader)
+    await nodes.services(other).metadata.change(lambda _: [FenceNode(node=leader, incarnation=incarnation)])
+    await nodes.until(lambda: nodes.leader_of(key) not in (None, leader))
+    cluster.replicas.transport = transport
+    await nodes.ask(o.Increment(key))
+    slots = nodes.services(leader).keyvalue.slots
+    assert slots is not None
+    async with asyncio.timeout(SECONDS_MAX):
+        while await nodes.ask(o.Get(key)) != b"5" or await slots.tails():  # noqa: ASYNC110 - nobody tells when
+            await asyncio.sleep(0.05)
+    await nodes.until(lambda: bool(nodes.feed(slot_of(key))) and len(nodes.told(key)) == 5)
+    assert sorted(row[2] or b"" for row in nodes.told(key)) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+async def all_read(nodes: KeyNodes, key: bytes) -> None:
+    """At ONE any replica answers, with what it has."""
+    value = await nodes.ask(o.Get(key), Level.ALL)
+    for number in NODES:
+        assert await nodes.services(number).keyvalue.execute(o.Get(key), Level.ONE) == value
+
+
+async def fed_once(nodes: KeyNodes, key: bytes) -> None:
+    value = await nodes.ask(o.Get(key))
+    await nodes.until(lambda: bool(nodes.feed(slot_of(key))) and nodes.told(key)[-1:][0][2] == value)
+    told = nodes.told(key)
+    assert [row[2] for row in told] == [b"%d" % at for at in range(1, int(value) + 1)]
+    assert [row[0] for row in told] == sorted({row[0] for row in told})
+    assert {row[1] for row in told} == {b"incrby"}
+
+
+async def other_kinds(nodes: KeyNodes) -> None:
+    """Of a list the feed ends with the whole; a burst is answered for each; a key goes everywhere at its time."""
+    key = b"list"
+    for at in range(5):
+        await nodes.ask(o.Push(key, o.End.RIGHT, (b"%d" % at,)))
+    await nodes.until(lambda: bool(nodes.told(key)) and len(nodes.told(key)) == 5)
+    last = nodes.told(key)[-1][2]
+    assert last is not None
+    assert last.endswith(b"4")
+    assert int.from_bytes(last[:4], "big") == 5
+    names = [b"burst %d" % at for at in range(40)]
+    burst = o.Columns(True, bytes([o.Kind.SET]) * 40, names, [b"x"] * 40)
+    answers = [(await nodes.services(number).keyvalue.execute_columns(burst)).found for number in NODES]
+    for each in zip(*answers, strict=True):
+        assert sorted(isinstance(answer, NotLeaderError) for answer in each) == [False, True, True]
+    keys = sum(nodes.services(number).keyvalue.stats().keys for number in NODES)
+    assert keys == len(COUNTERS) + 1 + 40
+    await nodes.ask(o.Expire(key, 1))
+    await nodes.until(lambda: not any(key in space.data for space in nodes.services(1).keyvalue.keyspaces()))
+    done = await nodes.services(2).keyvalue.snapshot()
+    assert done.keys == nodes.services(2).keyvalue.stats().keys
+    assert await nodes.ask(o.Increment(COUNTERS[0]))
+    assert len(nodes.services(1).keyvalue.keyspaces()) == SLOTS

@@ -1,0 +1,149 @@
+"""The change feed of a slot over real partitions of three nodes in one process: what is told, through changes of both leaders."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.broker.test_slots import KEY, SETTINGS, KeyPeers, checkpoint
+from tests.partition.peers import Peers
+
+from braidlog.broker.slot_feeds import SlotFeeds
+from braidlog.codec.records import decode_batch
+from braidlog.kv import operations as o
+from braidlog.kv.feed import OPERATION, SEQUENCE
+from braidlog.kv.levels import Level
+from braidlog.kv.slots import slot_of
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.partition.published import read_published
+
+KEYS = [key for at in range(10_000) if slot_of(key := b"other %d" % at) == 0][:5]
+Row = tuple[bytes, bytes | None, str, int]
+
+
+class FedPeers:
+    """Slot 0, and the partition of the feed that tells of it."""
+
+    def __init__(self) -> None:
+        self.keys = KeyPeers()
+        self.feed = Peers(beside=self.keys)
+        self.feeds = {
+            number: SlotFeeds(self.keys.slots[number], SETTINGS, self.keys.world, self.feed[number].spawn)
+            for number in (1, 2, 3)
+        }
+        self.lead(1)
+
+    def lead(self, number: int) -> None:
+        """Another node leads the feed."""
+        self.feed.elect(number)
+        self.pass_time()
+        for each, feeds in self.feeds.items():
+            feeds.led_anew(self.feed[each].partition)
+        self.pass_time()
+
+    def pass_time(self) -> None:
+        for _ in range(4):
+            self.keys.tick()
+            self.feed.tick()
+
+    def do(self, *operations: o.Operation[Any], node: int = 1) -> None:
+        for operation in operations:
+            self.keys.ask(node, operation)
+        self.pass_time()
+
+    def told(self, node: int = 1) -> list[Row]:
+        rows = []
+        for data, position, _ in read_published(self.feed[node].partition, 0):
+            for _, _, key, value, headers in decode_batch(
+                data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX
+            ):
+                named = dict(headers)
+                rows.append((key or b"", value, (named[OPERATION] or b"").decode(), int(named[SEQUENCE] or 0)))
+        return rows
+
+    def stop(self) -> None:
+        for number, feeds in self.feeds.items():
+            self.feed[number].partition.retire()
+            feeds.led_anew(self.feed[number].partition)
+        self.pass_time()
+
+
+@pytest.fixture
+def fed() -> Iterator[FedPeers]:
+    fed = FedPeers()
+    yield fed
+    fed.stop()
+
+
+def test_every_change_is_told_once_and_in_order(fed: FedPeers) -> None:
+    fed.do(o.Increment(KEY), o.Increment(KEY), o.Set(KEYS[0], b"x", 9), o.Delete(KEYS[0]))
+    assert fed.told() == [
+        (KEY, b"1", "incrby", 1),
+        (KEY, b"2", "incrby", 2),
+        (KEYS[0], b"x", "set", 3),
+        (KEYS[0], None, "del", 4),
+    ]
+    fed.do(o.Get(KEY), o.Increment(KEY))
+    assert fed.told()[4:] == [(KEY, b"3", "incrby", 5)]
+
+
+def test_whoever_leads_the_feed_next_goes_on_after_the_last_record(fed: FedPeers) -> None:
+    for at, node in enumerate((2, 3, 1), 1):
+        fed.do(o.Increment(KEY))
+        fed.feed.away = {1, 2, 3}
+        fed.do(o.Increment(KEY))
+        fed.feed.away = set()
+        fed.lead(node)
+        assert [row[1] for row in fed.told(node)] == [b"%d" % each for each in range(1, 2 * at + 1)]
+
+
+def test_what_is_not_committed_is_not_told_and_what_is_cut_never_was(fed: FedPeers) -> None:
+    fed.do(o.Push(KEY, o.End.RIGHT, (b"a",)))
+    fed.keys.away = {1}
+    fed.keys.ask(1, o.Push(KEY, o.End.RIGHT, (b"lost",)), Level.ONE)
+    fed.pass_time()
+    assert len(fed.told()) == 1
+    fed.keys.elect(2)
+    fed.keys.assign(fed.keys.assignment.changed(in_sync=(2, 3)))
+    fed.do(o.Push(KEY, o.End.RIGHT, (b"b",)), node=2)
+    fed.keys.away = set()
+    fed.keys.assign()
+    fed.pass_time()
+    rows = fed.told()
+    assert [row[2:] for row in rows] == [("rpush", 1), ("rpush", 2)]
+    assert rows[-1][1] == b"\0\0\0\2" + b"\0\0\0\1a" + b"\0\0\0\1b"
+
+
+def test_of_a_list_that_changes_often_the_last_record_has_the_whole(fed: FedPeers) -> None:
+    fed.lead(2)  # from the copy of a follower
+    for at in range(9):
+        fed.keys.ask(1, o.Push(KEY, o.End.RIGHT, (b"%d" % at,)))
+    fed.keys.ask(1, o.Pop(KEY, o.End.LEFT))
+    fed.keys.ask(1, o.Push(KEY, o.End.RIGHT, (b"last",)))
+    fed.pass_time()
+    rows = fed.told(2)
+    assert [row[3] for row in rows] == list(range(1, 12))
+    assert (rows[-1][1] or b"")[:4] == b"\0\0\0\x09"
+    assert (KEY, b"", "lpop", 10) in rows, "a part, which leans on the last"
+
+
+def test_a_feed_that_is_further_behind_than_the_log_tells_what_every_key_holds(fed: FedPeers) -> None:
+    fed.do(*[o.Set(key, b"before") for key in KEYS])
+    fed.feed.away = {1, 2, 3}
+    fed.do(o.Delete(KEYS[0]), o.Set(KEYS[1], b"after"), o.Increment(KEY))
+    assert checkpoint(fed.keys).result()
+    fed.feed.away = set()
+    before = len(fed.told(2))
+    fed.lead(2)
+    states = {key: value for key, value, op, _ in fed.told(2)[before:] if op == "state"}
+    assert states == {KEYS[0]: None, KEYS[1]: b"after", KEY: b"1"} | dict.fromkeys(KEYS[2:], b"before")
+    fed.do(o.Increment(KEY))
+    assert fed.told(2)[-1][:3] == (KEY, b"2", "incrby")
+
+
+def test_a_feed_that_cannot_write_tells_it_later(fed: FedPeers) -> None:
+    fed.feed.assign(fed.feed.assignment.changed(in_sync=(1,), eligible=(2, 3)))
+    fed.do(o.Increment(KEY))
+    assert fed.told() == []
+    fed.feed.assign(fed.feed.assignment.changed(in_sync=(1, 2, 3), eligible=()))
+    fed.pass_time()
+    assert [row[1] for row in fed.told()] == [b"1"]
