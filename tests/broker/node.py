@@ -17,7 +17,7 @@ from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import Appended, PartitionLog
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.wire.kafka.consumer import topics_read
+from braidlog.wire.kafka.consumer import ConsumerMetadata
 
 
 class Node:
@@ -43,7 +43,7 @@ class Node:
         self.services: Services = open_services(
             self.folder,
             self.world,
-            reads=topics_read,
+            member_metadata=ConsumerMetadata(),
             node=name,
             defaults=defaults or TopicSettings(),
             authorize=Authorize({}, []),

@@ -17,7 +17,7 @@ from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import Group
 from braidlog.coordinator.groups.messages import Joining
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.streams import Snapshot
+from braidlog.coordinator.snapshots import Snapshot
 from braidlog.coordinator.transaction import Producing
 from braidlog.model.stages import stage_name
 from braidlog.testing.faults import Operation
@@ -49,7 +49,7 @@ def observe(node: Node) -> Facts:
                 facts["stream", topic, key.hex()] = tuple(
                     (number, record.value) for number, record in node.run(services.streams.read(topic, key))
                 )
-            snapshot = services.streams.snapshot(topic, key)
+            snapshot = node.run(services.streams.snapshot(topic, key))
             if snapshot is not None:
                 facts["snapshot", topic, key.hex()] = (snapshot.version, snapshot.payload)
     for group in services.groups.names():

@@ -69,9 +69,12 @@ def test_the_leader_is_asked_and_counted() -> None:
     report = node.run(
         cluster_report(services.metadata, services.routing, services.hosting, services.forwarding, EtcdReport())
     )
+    assert report.keeps_keys == 1
+    assert [each.coordinates for each in report.nodes] == [16, 0, 0]
     assert report.forwarded == [
         ("named-producer", 1, 0), ("named-producer", 2, 0), ("named-producer", 3, 0),
         ("rustlog", 1, 0), ("rustlog", 2, 0), ("rustlog", 3, 2),
+        ("snapshot", 1, 0), ("snapshot", 2, 0), ("snapshot", 3, 0),
         ("transaction-check", 1, 0), ("transaction-check", 2, 0), ("transaction-check", 3, 0),
         ("transaction-markers", 1, 0), ("transaction-markers", 2, 0), ("transaction-markers", 3, 0),
     ]  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.adapters.peers.linked_nodes import LinkedNode, linked
 
-from braidlog.adapters.peers.calls import names_of
+from braidlog.adapters.peers.calls import asked_for_client
 from braidlog.broker.producer_names import CALL, REMEMBERED_MAX, REMEMBERED_SECONDS
 from braidlog.cluster import events as e
 from braidlog.coordinator.named_producers import NamedProducer
@@ -16,7 +16,7 @@ from braidlog.model.errors import BrokerError, Reason
 def three() -> dict[int, LinkedNode]:
     nodes = linked(3)
     for each in nodes.values():
-        each.table.rows[CALL] = names_of(each.node.services.producer_names)
+        each.table.rows[CALL] = asked_for_client(each.node.services.producer_names.answer)
     return nodes
 
 

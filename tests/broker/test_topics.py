@@ -15,7 +15,7 @@ from braidlog.cluster.local import JOURNAL_TOPIC
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.holdings import Holdings, StateLimits
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.streams import Snapshot
+from braidlog.coordinator.snapshots import Snapshot
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.hosted import Role
 
@@ -216,7 +216,7 @@ def test_everything_kept_of_a_topic_goes_with_it(node: Node) -> None:
         services = each.services
         assert services.offsets.committed("g", "a", 0) is None
         assert services.offsets.of_group("g").keys() == {("b", 0)}
-        assert services.streams.snapshot("a", b"k") is None
+        assert each.run(services.streams.snapshot("a", b"k")) is None
         assert each.run(services.streams.version("a", b"k")) == 0
         assert services.groups.find("g").generation == generation + 1
 
@@ -235,7 +235,7 @@ def test_what_a_crash_left_of_a_deleted_topic_is_swept_when_opening(node: Node) 
     assert again.folder.find("a") is None
     again.create("a")
     assert again.services.offsets.committed("g", "a", 0) is None
-    assert again.services.streams.snapshot("a", b"k") is None
+    assert again.run(again.services.streams.snapshot("a", b"k")) is None
     assert again.services.hosting.partition("a", 0).replicas.replication_factor == 1
 
 

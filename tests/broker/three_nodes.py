@@ -22,8 +22,12 @@ def addresses(number: int) -> dict[str, tuple[str, int]]:
     return {door: (host, 9000 + 10 * at + number) for at, door in enumerate(DOORS)}
 
 
+def folder_id(number: int) -> str:
+    return (bytes([number]) * 16).hex()
+
+
 def registered(number: int, incarnation: int = 1, *, doors: dict[str, tuple[str, int]] | None = None) -> e.RegisterNode:
-    life = Life(boot_id="b", folder_id=f"f{number}", remembers=incarnation - 1)
+    life = Life(boot_id="b", folder_id=folder_id(number), remembers=incarnation - 1)
     found = addresses(number) if doors is None else doors
     return e.RegisterNode(node=number, incarnation=incarnation, life=life, addresses=found, rack=f"r{number}")
 

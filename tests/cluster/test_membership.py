@@ -198,3 +198,12 @@ def test_a_node_that_cannot_follow_is_not_registered(monkeypatch: pytest.MonkeyP
     image.apply(e.SetUser(user="u", credentials={}))
     with pytest.raises(BrokerError, match="start it with a braidlog that knows 2"):
         image.check(registered(4, 5))
+
+
+def test_the_answers_of_a_node_that_left_in_order_are_waited_for() -> None:
+    image = first()
+    left = e.DrainNode(node=2, incarnation=1, is_draining=True), e.FenceNode(node=2, incarnation=1)
+    for event in (*left, e.FenceNode(node=3, incarnation=1)):
+        image.check(event)
+        image.apply(event)
+    assert image.cluster.answering() == {1, 2}

@@ -2,29 +2,32 @@
 
 from collections.abc import Sequence
 
+import pytest
 from tests.cluster.test_membership import registered
 
 from braidlog.cluster import events as e
 from braidlog.cluster.image import Image
+from braidlog.cluster.placing import place
 from braidlog.cluster.sharing import lacking, left_by
+from braidlog.kv.slots import LOG_TOPIC, SLOTS, placed
 from braidlog.model.settings import TopicSettings
-from braidlog.replication.assignment import SetChange
+from braidlog.replication.assignment import Assignment, SetChange
 from braidlog.replication.reassignment import finish
 
 NAME, PARTITIONS = "__own", 4
 
 
-def cluster(nodes: int, replicas: tuple[int, ...] = (1,)) -> Image:
+def cluster(nodes: int, replicas: tuple[int, ...] = (1,), name: str = NAME, partitions: int = PARTITIONS) -> Image:
     image = Image()
     created = e.CreateTopic(
-        topic=NAME,
+        topic=name,
         topic_id="01",
-        partitions=PARTITIONS,
+        partitions=partitions,
         settings=TopicSettings(),
         created_ms=1,
         replicas=("1",),
         min_in_sync=min(2, len(replicas)),
-        placement=(replicas,) * PARTITIONS,
+        placement=(replicas,) * partitions,
     )
     write(image, [*(registered(node, 1) for node in range(1, nodes + 1)), created])
     return image
@@ -36,18 +39,21 @@ def write(image: Image, events: Sequence[e.Event]) -> None:
         image.apply(event)
 
 
-def catch_up(image: Image) -> None:
+def epochs(known: Assignment) -> dict[str, int]:
+    return {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
+
+
+def catch_up(image: Image, name: str = NAME) -> None:
     """Who was added is in sync, and the controller ends the moves."""
-    topic = image.topics[NAME]
+    topic = image.topics[name]
     for number, known in enumerate(topic.assignments):
         for node in known.adding:
-            now = image.assignment(NAME, number)
+            now = image.assignment(name, number)
             change = SetChange(node, True, 1, now.leader_epoch, now.partition_epoch)
-            write(image, [e.ChangeSet(topic=NAME, partition=number, change=change)])
-        now = image.assignment(NAME, number)
+            write(image, [e.ChangeSet(topic=name, partition=number, change=change)])
+        now = image.assignment(name, number)
         after = finish(now, image.cluster.nodes(), topic.min_in_sync)
-        epochs = {"leader_epoch": now.leader_epoch, "partition_epoch": now.partition_epoch}
-        write(image, [e.AssignPartition(topic=NAME, partition=number, after=after, **epochs)])
+        write(image, [e.AssignPartition(topic=name, partition=number, after=after, **epochs(now))])
 
 
 def test_a_topic_gets_the_replicas_that_it_lacked_and_then_needs_two_in_sync() -> None:
@@ -87,3 +93,48 @@ def test_the_only_copy_is_not_left_behind() -> None:
     image = cluster(nodes=3, replicas=(3,))
     write(image, [e.FenceNode(node=3, incarnation=1)])
     assert left_by(image, 3) == []
+
+
+def slots(image: Image) -> list[tuple[int, ...]]:
+    return [each.replicas for each in image.topics[LOG_TOPIC].assignments]
+
+
+def settle(image: Image) -> None:
+    while events := lacking(image, LOG_TOPIC, "1"):
+        write(image, events)
+        catch_up(image, LOG_TOPIC)
+
+
+@pytest.mark.parametrize("nodes", [3, 4, 5, 8])
+def test_a_node_that_is_added_takes_its_share_of_the_slots_and_nothing_else_moves(nodes: int) -> None:
+    image = cluster(nodes, (1, 2, 3), LOG_TOPIC, SLOTS)
+    settle(image)
+    before = slots(image)
+    assert before == [*place(image.cluster, LOG_TOPIC, range(SLOTS))]
+    write(image, [registered(nodes + 1, 1)])
+    settle(image)
+    moved = [now for was, now in zip(before, slots(image), strict=True) if now != was]
+    assert all(nodes + 1 in now for now in moved)
+    led = sum(now[0] == nodes + 1 for now in moved)
+    assert 0.6 / (nodes + 1) < led / SLOTS <= 1.2 / (nodes + 1), "of the keys, by their leaders"
+
+
+def test_slots_of_a_node_that_is_away_stay_and_go_when_it_is_removed() -> None:
+    image = cluster(4, (1, 2, 3), LOG_TOPIC, SLOTS)
+    settle(image)
+    before = slots(image)
+    write(image, [e.FenceNode(node=4, incarnation=1)])
+    for number, replicas in enumerate(before):
+        known = image.assignment(LOG_TOPIC, number)
+        change = SetChange(4, False, 1, known.leader_epoch, known.partition_epoch)
+        if known.leader == 4:
+            after = known.led_by(replicas[1])
+            write(image, [e.AssignPartition(topic=LOG_TOPIC, partition=number, after=after, **epochs(known))])
+            change = SetChange(4, False, 1, after.leader_epoch, image.assignment(LOG_TOPIC, number).partition_epoch)
+        if 4 in replicas:
+            write(image, [e.ChangeSet(topic=LOG_TOPIC, partition=number, change=change)])
+    assert lacking(image, LOG_TOPIC, "1") == []
+    write(image, [*left_by(image, 4), e.RemoveNode(node_id="4")])
+    settle(image)
+    assert slots(image) == [placed(number, (1, 2, 3), 3) for number in range(SLOTS)]
+    assert before != slots(image)

@@ -6,7 +6,6 @@ Over 500 lines because all of these share a cluster of processes, whose start ta
 import asyncio
 import contextlib
 import json
-import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -34,6 +33,7 @@ from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.events import FenceNode
 from braidlog.coordinator.markers import Failures
 from braidlog.coordinator.shards import place_of
+from braidlog.coordinator.snapshots import Snapshot, StreamName
 from braidlog.coordinator.transaction import Producing
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.stages import stage_name
@@ -283,7 +283,8 @@ async def refuse(*_: object, **__: object) -> Failures:
 
 
 def test_what_was_decided_is_ended_by_the_next_coordinator(tmp_path: Path, etcd: Member) -> None:
-    """A transaction, and a batch of a sink, whose coordinator dies between the decision and the first marker."""
+    """A transaction, and a batch of a sink, whose coordinator dies between the decision and the first marker; and a snapshot
+    of an event stream that another node gave it to keep."""
 
     async def open_one(nodes: ThreeNodes, kept: Coordinator, name: str) -> Producing:
         txn = await kept.transactions.begin_producer(name)
@@ -301,6 +302,10 @@ def test_what_was_decided_is_ended_by_the_next_coordinator(tmp_path: Path, etcd:
             producing = await open_one(nodes, kept, "t")
             stage = await open_one(nodes, kept, stage_name(sinks[0], 0, "0-0"))
             services = nodes.services(first)
+            topic_id = services.hosting.meta("a").topic_id
+            streams = (StreamName("a", topic_id, (b"%d" % number).hex()) for number in range(1000))
+            stream = next(each for each in streams if place_of(each.counted_as) == place_of("t"))
+            await nodes.services(first % 3 + 1).stream_snapshots.save(stream, Snapshot(0, b"kept"))
             services.markers.write = refuse  # type: ignore[method-assign]
             for decision in (
                 kept.transactions.end(*producing, commit=True),
@@ -321,6 +326,8 @@ def test_what_was_decided_is_ended_by_the_next_coordinator(tmp_path: Path, etcd:
             number, next_one = await coordinator(nodes, "t")
             assert number != first
             assert next_one.staging.last_batch(sinks[0], owner="me") == 0
+            for each in nodes.servers:
+                assert await nodes.services(each).stream_snapshots.find(stream) == Snapshot(0, b"kept")
 
     asyncio.run(scene())
 
@@ -428,6 +435,9 @@ def test_a_group_goes_on_when_the_node_that_coordinates_it_is_killed(cluster: Cl
         before = [(each.assigned, each.revoked) for each in members]
         group = admin.describe_consumer_groups(["g"])["g"].result(SECONDS_MAX)
         killed = group.coordinator.id
+        shards = admin.list_topics("__consumer_offsets", SECONDS_MAX).topics["__consumer_offsets"].partitions
+        assert shards[place_of("g")].leader == killed
+        assert all(set(each.replicas) == set(NODES) for each in shards.values())
         cluster[killed].kill()
         poll_until(lambda: all(each.commit() for each in members))
         # Another: the first one waits for the node that it took for the coordinator.
@@ -660,9 +670,6 @@ def test_records_of_all_nodes_count_together(cluster: ClusterProcess) -> None:
     assert seen(cluster, "whole", len(wanted)) == wanted
 
 
-@pytest.mark.skipif(
-    "KILLS" not in os.environ, reason="with KILLS set: its producer is fenced in some runs, not mended yet"
-)
 def test_every_input_counts_once_while_one_node_after_the_other_is_killed(cluster: ClusterProcess) -> None:
     """Each of them leads partitions, and coordinates: the transaction, the group, or both."""
     inputs = 30

@@ -1,6 +1,6 @@
 """What librdkafka does with transactions over the partitions of three real nodes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tests.cli.braid import until
@@ -11,6 +11,7 @@ from braidlog.testing.cluster_process import ClusterProcess
 PARTITIONS = 6
 NODES = (1, 2, 3)
 SECONDS_MAX = 60.0
+TRIES_MAX = 5
 
 
 def addresses(cluster: ClusterProcess) -> str:
@@ -22,7 +23,7 @@ def transactional(cluster: ClusterProcess, name: str) -> Producer:
         {
             "bootstrap.servers": addresses(cluster),
             "transactional.id": name,
-            "transaction.timeout.ms": 60_000,
+            "transaction.timeout.ms": 600_000,  # a slow machine is no reason to be fenced
             "log_level": 0,
         }
     )
@@ -42,7 +43,12 @@ def made(client: Client, topic: str) -> None:
 
 
 def seen(cluster: ClusterProcess, topic: str, count: int) -> list[bytes | None]:
-    """What a reader of committed records finds in all partitions, up to their ends."""
+    """The values of those."""
+    return sorted((each.value() for each in committed(cluster, topic, count)), key=lambda value: value or b"")
+
+
+def committed(cluster: ClusterProcess, topic: str, count: int) -> list[Message]:
+    """What a reader of committed records finds in all partitions, up to their ends; so many at least."""
     reader = Consumer(
         {
             "bootstrap.servers": addresses(cluster),
@@ -53,7 +59,7 @@ def seen(cluster: ClusterProcess, topic: str, count: int) -> list[bytes | None]:
             "log_level": 0,
         }
     )
-    found: list[bytes | None] = []
+    found: list[Message] = []
     ended: set[int] = set()
     try:
         reader.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
@@ -62,7 +68,7 @@ def seen(cluster: ClusterProcess, topic: str, count: int) -> list[bytes | None]:
             for message in reader.consume(1000, 0.1):
                 error = message.error()
                 if error is None:
-                    found.append(message.value())
+                    found.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     ended.add(message.partition() or 0)
             return len(found) >= count and len(ended) == PARTITIONS
@@ -70,14 +76,31 @@ def seen(cluster: ClusterProcess, topic: str, count: int) -> list[bytes | None]:
         until(more, f"{count} records of {topic}")
     finally:
         reader.close()
-    return sorted(found, key=lambda value: value or b"")
+    return found
+
+
+def _resumed(call: Callable[..., None], *arguments: object) -> None:
+    """What has taken too long goes on when it is called again."""
+    for _ in range(TRIES_MAX):
+        try:
+            call(*arguments, SECONDS_MAX)
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+        else:
+            return
+    raise TimeoutError(call)
 
 
 class Job:
     """Consume, transform, produce: each input counts once, whatever happens in between."""
 
-    def __init__(self, cluster: ClusterProcess) -> None:
+    def __init__(self, cluster: ClusterProcess, at_once: int = 5) -> None:
+        """So many inputs in a transaction, at most."""
         self._cluster = cluster
+        self._at_once = at_once
+        self._held: list[Message] = []
+        """Read, and in no transaction yet."""
         self.producer = transactional(cluster, "job")
         self.consumer = self._joined()
 
@@ -93,26 +116,37 @@ class Job:
                 "log_level": 0,
             }
         )
-        consumer.subscribe(["in"])
+        consumer.subscribe(["in"], on_revoke=lambda *_: self._held.clear(), on_lost=lambda *_: self._held.clear())
         return consumer
 
     def step(self) -> int:
         """One transaction; returns how many inputs it carried. One that cannot be committed is aborted, and read again."""
-        messages = [each for each in self.consumer.consume(5, 0.5) if each.error() is None]
+        messages = self._read()
         if not messages:
             return 0
         try:
             self.producer.begin_transaction()
             self._carry(messages)
-            self.producer.commit_transaction(SECONDS_MAX)
+            _resumed(self.producer.commit_transaction)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
-            self.producer.abort_transaction(SECONDS_MAX)
+            _resumed(self.producer.abort_transaction)
             self.consumer.close()
             self.consumer = self._joined()
             return 0
         return len(messages)
+
+    def _read(self) -> list[Message]:
+        """One by one: `consume` of librdkafka 2.16 may wait for ever for a lock of its own when a leader changes.
+
+        What was read before a rebalance is given up: it may be read again, by this member too."""
+        self._held.clear()
+        for number in range(self._at_once):
+            message = self.consumer.poll(0.5 if number == 0 else 0)
+            if message is not None and message.error() is None:
+                self._held.append(message)
+        return list(self._held)
 
     def _carry(self, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -122,7 +156,7 @@ class Job:
         places = [TopicPartition("in", m.partition() or 0, (m.offset() or 0) + 1) for m in messages]
         latest = {each.partition: each for each in places}
         group = self.consumer.consumer_group_metadata()
-        self.producer.send_offsets_to_transaction(list(latest.values()), group, SECONDS_MAX)
+        _resumed(self.producer.send_offsets_to_transaction, list(latest.values()), group)
 
     def close(self) -> None:
         self.consumer.close()

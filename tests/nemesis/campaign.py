@@ -30,29 +30,35 @@ from tests.attack.clients import Client
 from tests.attack.foreign import CommittedReader, TransactionalProducer
 from tests.attack.node import BUGS
 from tests.nemesis.faults import CannotGoOnError, Faults
+from tests.nemesis.keys import second_opinion, write_calls
 from tests.nemesis.load import (
     TO_ALL,
     AnyNode,
     BulkProducer,
     DoorWriter,
     RetryingWriter,
-    clients_of_one_node,
+    clients_of_state,
     look_at_all,
     read_committed_through,
     read_through,
 )
-from tests.nemesis.nodes import NUMBERS, NemesisCluster
+from tests.nemesis.nodes import NUMBERS, REPLICATED_KEYS, SETTINGS, NemesisCluster
 from tests.nemesis.replicas import FULL_SECONDS_MAX, create_topics, different_logs, missing_replicas, wait_until
 
 from braidlog.testing.checker import check
-from braidlog.testing.history import Append, History, Increment, Outcome, Read, Transaction, Written
+from braidlog.testing.history import Append, Call, History, Increment, Outcome, Read, Transaction, Written
 
 SERVED_SECONDS_MAX = 300
 BUG_SECONDS_MAX = 10
 LOOK_SECONDS = 0.02
 FAULTS_A_ROUND = 5
 ROLLING = "rolling restart"
-_NAMES = {Transaction: "transactions ended", Written: "commits of groups", Increment: "keys counted up"}
+_NAMES = {
+    Transaction: "transactions ended",
+    Written: "commits of groups",
+    Increment: "keys counted up",
+    Call: "calls of shared keys",
+}
 BULK = 3
 _OF_THE_MACHINE = [os.strerror(number) for number in (errno.EIO, errno.ENOSPC, errno.EMFILE)]
 FOUND = 3
@@ -89,8 +95,8 @@ class Round:
             self.clients += self._clients_that_wait(number)
 
     def _clients_that_wait(self, number: int) -> Iterator[Client]:
-        """For the one node that keeps what they use."""
-        yield from clients_of_one_node(self.cluster, self.history, self.topics[0], number)
+        """For whoever keeps what they use."""
+        yield from clients_of_state(self.cluster, self.history, self.topics[0], number)
         any_node = AnyNode(self.cluster)
         yield TransactionalProducer(any_node, self.history, self.transactions, f"transactional-{number}", hasty=False)
         yield CommittedReader(any_node, self.history, self.transactions, f"committed-{number}")
@@ -170,12 +176,14 @@ def _crashes(said: str) -> list[str]:
 class Campaign:
     """A cluster and all that is done to it; `findings` is what it did wrong."""
 
-    def __init__(self, folder: Path, seed: int, records: int, bug: str = "") -> None:
-        self._rng = random.Random(seed)
-        self._records = records
-        self._bug = bug
+    def __init__(self, folder: Path, asked: argparse.Namespace) -> None:
+        self._folder = folder
+        self._asks_porcupine = asked.porcupine
+        self._rng = random.Random(asked.seed)
+        self._records = asked.records
+        self._bug = asked.bug
         self._bag: list[str] = []
-        self.cluster = NemesisCluster(folder, bug)
+        self.cluster = NemesisCluster(folder, asked.bug, REPLICATED_KEYS if asked.replicated_keys else SETTINGS)
         self.faults = Faults(self.cluster, self._rng)
         self.findings: list[str] = []
         self.history = History()
@@ -215,6 +223,8 @@ class Campaign:
                 self._do(fault, current)
             self.findings += current.end(0 if self._bug or self.findings else SERVED_SECONDS_MAX)
         self.findings += check(current.history)
+        if self._asks_porcupine:
+            self.findings += second_opinion(self._calls(self._folder))
         for node in self.cluster.nodes.values():
             self.findings += [f"node {node.number} says: {each}" for each in _crashes(node.errors())]
         self.seconds += time.monotonic() - began
@@ -264,7 +274,10 @@ class Campaign:
             if isinstance(page, Read) and page.client.startswith("librdkafka"):
                 self.totals["twice, by clients that may"] += len(page.records) - len(set(page.records.values()))
         for operation in current.history.operations:
-            if isinstance(operation, Transaction | Written | Increment) and operation.outcome is Outcome.ACKNOWLEDGED:
+            if (
+                isinstance(operation, Transaction | Written | Increment | Call)
+                and operation.outcome is Outcome.ACKNOWLEDGED
+            ):
                 self.totals[_NAMES[type(operation)]] += 1
 
     def table(self) -> str:
@@ -280,8 +293,15 @@ class Campaign:
         }
         return "\n".join(f"{name:32} {value}" for name, value in rows.items())
 
+    def _calls(self, folder: Path) -> Path:
+        """Those of the last round, written down."""
+        calls = (each for each in self.history.operations if isinstance(each, Call))
+        write_calls(folder / "calls", calls)
+        return folder / "calls"
+
     def keep(self, folder: Path) -> None:
         """What there is to look at after a finding."""
+        self._calls(folder)
         for number, node in self.cluster.nodes.items():
             (folder / f"node-{number}.log").write_text(node.errors(), encoding="utf-8")
             place = Path(node.data_dir)
@@ -303,6 +323,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--faults", help="names with commas between: each round has these, and not some of all")
     parser.add_argument("--rolling", action="store_true", help="rounds of rolling restarts, under clients that retry")
+    parser.add_argument("--replicated-keys", action="store_true", help="keys are in slots on several nodes")
+    parser.add_argument("--porcupine", action="store_true", help="have it check the calls of keys, too (Go 1.24)")
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant one")
     asked = parser.parse_args()
     print(f"NEMESIS_SEED={asked.seed}", flush=True)
@@ -310,7 +332,7 @@ def main() -> int:
     named = [ROLLING] if asked.rolling else named
     with (
         tempfile.TemporaryDirectory(prefix="braidlog-nemesis-") as folder,
-        Campaign(Path(folder), asked.seed, asked.records, asked.bug) as campaign,
+        Campaign(Path(folder), asked) as campaign,
     ):
         while not campaign.findings and (campaign.totals["rounds"] < asked.rounds or campaign.seconds < asked.seconds):
             faults = campaign.draw(FAULTS_A_ROUND) if named is None else named

@@ -1,4 +1,4 @@
-"""Clients of a cluster: the five doors of the log with all in-sync replicas asked for, librdkafka in bulk, and those of one node.
+"""Clients of a cluster: the five doors of the log with all in-sync replicas asked for, librdkafka in bulk, groups and keys.
 
 A client of a door knows no leader: it goes from node to node until one takes its records.
 """
@@ -26,6 +26,7 @@ from tests.attack.clients import (
     read_whole,
 )
 from tests.attack.foreign import RDKAFKA, SECONDS_MAX, IdempotentProducer, read_to_end, wait_for_transactions
+from tests.nemesis.keys import KeyCaller, Keys
 from tests.nemesis.nodes import NemesisCluster
 from tests.nemesis.replicas import leader_of
 
@@ -44,6 +45,8 @@ WINDOW = 20
 TURN_SECONDS = 0.01
 IDLE_SECONDS = 0.05
 READ_SECONDS_MAX = 30.0
+CALLERS = 3
+"""Clients of one key."""
 
 
 class MlogDoorToAll(MlogDoor):
@@ -201,20 +204,21 @@ class RetryingWriter(IdempotentProducer):
             self.completed(append, offset)
 
 
-def clients_of_one_node(cluster: NemesisCluster, history: History, topic: str, round_number: int) -> list[Client]:
-    """Groups on five doors, each at the node that keeps it; and keys: the lowest node keeps them, and they wait for it."""
-    node = cluster[min(cluster.nodes)]
+def clients_of_state(cluster: NemesisCluster, history: History, topic: str, round_number: int) -> list[Client]:
+    """Groups on five doors, each at the node that keeps it; and keys, through any node."""
+    node, keys = AnyNode(cluster), Keys(f"key-{round_number}")
     groups = {dialect: f"group-{dialect}-{round_number}" for dialect in sorted(DOORS)}
     return [
         *(Committer(CoordinatorOf(cluster, groups[each]), history, each, topic, groups[each]) for each in groups),
         Counter(node, history, f"counter-{round_number}"),
         Leaser(node, history, f"lease-{round_number}"),
+        *(KeyCaller(node, history, keys, f"caller-{round_number}-{each}") for each in range(CALLERS)),
     ]
 
 
 def look_at_all(cluster: NemesisCluster, clients: Iterable[Client], topic: str) -> Iterator[Seen]:
     """What the groups and counters among them are at now."""
-    node = cluster[min(cluster.nodes)]
+    node = AnyNode(cluster)
     for client in clients:
         if isinstance(client, Committer):
             yield look_at_commit(client.node, client.dialect, client.name, topic)

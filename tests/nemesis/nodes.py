@@ -13,7 +13,7 @@ import shutil
 import signal
 import threading
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,9 @@ SETTINGS = {
     "groups.rebalance_delay_ms": 0,
     "auth.allow_open": "true",
 }
+
+
+REPLICATED_KEYS = {**SETTINGS, "kv.replicated": "true"}
 
 
 class NemesisNode(ServerProcess):
@@ -179,8 +182,9 @@ def _wait_for_end(pid: int) -> None:
 class NemesisCluster:
     """`with NemesisCluster(folder) as cluster:`; `cluster[2]` is a node. Entered by a process that has no second thread yet."""
 
-    def __init__(self, folder: Path, bug: str = "") -> None:
+    def __init__(self, folder: Path, bug: str = "", settings: Mapping[str, Any] = SETTINGS) -> None:
         have("etcd", "etcd-server")
+        self._settings = settings
         self._folder = folder
         self._bug = bug
         self._stack = contextlib.ExitStack()
@@ -217,7 +221,7 @@ class NemesisCluster:
             folder = self._folder / f"node-{number}"
             folder.mkdir()
             ports = {"cluster.client_port": client[1], "cluster.peer_port": peer[1]}
-            own = {"node": number, "cluster.initial_cluster": members, **SETTINGS, **ports}
+            own = {"node": number, "cluster.initial_cluster": members, **self._settings, **ports}
             if authority is not None:
                 own |= _exposed(authority, self._folder, number, network.host(number))
             disk = stack.enter_context(Disk(folder))

@@ -16,7 +16,7 @@ from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.trim import Trim
-from braidlog.partition.verification import Verified
+from braidlog.partition.verification import Question, Verified
 from braidlog.replication import messages as m
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.ready import Proposal
@@ -54,16 +54,16 @@ class Peer:
         self.beginning: list[int] = []
         self.is_slow_to_begin = False
         self.is_replaced = False
-        self.asked: list[tuple[str, int, int, str, int]] = []
+        self.asked: list[tuple[object, ...]] = []
         self.answer: Verified | BrokerError = Verified(1, 1)
         self.answers: list[Verified] = []
         """What is answered before that, one after the other."""
         self.is_coordinator_slow = False
         self.answering: Wakeup | None = None
 
-    async def ask(self, name: str, producer_id: int, epoch: int, topic: str, number: int) -> Verified:
+    async def ask(self, question: Question) -> Verified:
         """The coordinator of every transaction: the test answers for it, at once or when it wakes `answering`."""
-        self.asked.append((name, producer_id, epoch, topic, number))
+        self.asked.append((question.name, question.producer_id, question.epoch, *question.of))
         if self.is_coordinator_slow:
             self.answering = self.world.wakeup()
             await self.answering.wait(60)
@@ -126,10 +126,13 @@ class Peer:
 class Peers:
     """`peers[1]` leads at first; all three are in sync."""
 
-    def __init__(self, settings: TopicSettings | None = None, *, min_in_sync: int = 2) -> None:
-        self.clock = ManualClock()
-        self.world = ManualWorld(self.clock)
-        self.settings = settings or TopicSettings()
+    def __init__(
+        self, settings: TopicSettings | None = None, *, min_in_sync: int = 2, beside: "Peers | None" = None
+    ) -> None:
+        """`beside`: in the same world, of another topic."""
+        self.clock: ManualClock = ManualClock() if beside is None else beside.clock
+        self.world: ManualWorld = ManualWorld(self.clock) if beside is None else beside.world
+        self.settings: TopicSettings = settings or TopicSettings()
         self.min_in_sync = min_in_sync
         self.under_way: deque[tuple[int, int, Between]] = deque()
         self.away: set[int] = set()

@@ -24,7 +24,7 @@ from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosted import Role
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.node_replicas import Between, NodeReplicas
-from braidlog.partition.opening import open_beside, retry
+from braidlog.partition.opening import retry
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.verification import Verified
@@ -33,7 +33,7 @@ from braidlog.replication.messages import Fetch as Question
 from braidlog.replication.messages import Refusal, Refused
 from braidlog.replication.registration import Life
 from braidlog.storage.folder import DataFolder
-from braidlog.storage.partition import Appended
+from braidlog.storage.partition import Appended, PartitionLog
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.worker.here import Here
@@ -75,7 +75,7 @@ class SharedStore:
 
 
 class Node:
-    def __init__(self, cluster: "Cluster", number: int, disk: SimulatedDisk) -> None:
+    def __init__(self, cluster: "Cluster", number: int, disk: SimulatedDisk, *, opens: bool = True) -> None:
         self.cluster, self.number, self.disk, self.world = cluster, number, disk, cluster.world
         self.is_alive = True
         self.folder = DataFolder(disk, "/data", cluster.clock)
@@ -88,14 +88,14 @@ class Node:
         )
         self.replicas.transport = self
         self.hosting.cluster = self.replicas
-        self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world)
+        self.released: list[tuple[int, int]] = []
+        before_release = {"a": lambda number, log: self.released.append((number, log.end_offset))}
+        self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world, before_release)
         producers = ProducerLimit(self.hosting, self.world, 100)
         self.append_service = Append(self.hosting, self.world, lambda *_: None, producers, self.ask)
         self.fetch = Fetch(self.hosting, self.world, Here())
-        for name, topic in self.hosting.topics.items():
-            held = [(topic, each) for each in range(topic.partitions) if self.hosting.holds(topic, each)]
-            self.hosting.host(*self.world.run(open_beside(held, self.hosting, self.world)))
-            assert name
+        if opens:
+            self.world.run(self.reconciler.open_all())
 
     async def ask(self, *_: object) -> Verified:
         raise AssertionError("there are no transactions")
@@ -292,6 +292,60 @@ def test_a_killed_leader_loses_nothing_and_comes_back_as_a_follower() -> None:
     logs = [cluster[number].partition().log.read(0, 10_000) for number in NODES]
     assert logs[0] == logs[1] == logs[2] != b""
     assert [cluster[number].values() for number in NODES] == [[b"one", b"two"]] * 3
+
+
+def test_a_partition_that_is_opened_while_its_node_registers_takes_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    cluster.kill(3)
+    node = Node(cluster, 3, cluster[3].disk.after_kill(), opens=False)
+    is_registered = cluster.world.wakeup()
+
+    async def slow(work: Callable[[], T]) -> T:
+        done = work()
+        await is_registered.wait(60)
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster.world, "blocking", slow)
+        opening = cluster.world.spawn(node.reconciler.open_all())
+    node.register()
+    assert not opening.is_done
+    cluster.nodes[3] = node
+    is_registered.wake()
+    cluster.pass_time(2_000)
+    assert opening.is_done
+    assert cluster[1].in_sync == [1, 2, 3]
+    assert cluster[1].append(b"one").result().base_offset == 0
+    assert node.partition().end_offset == 1
+
+
+@pytest.mark.parametrize("is_start_first", [True, False])
+def test_a_start_and_what_arrives_meanwhile_open_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch, is_start_first: bool
+) -> None:
+    cluster = Cluster(partitions=6)
+    cluster.kill(1)
+    cluster.kill(3)
+    node = Node(cluster, 3, cluster[3].disk.after_kill(), opens=False)
+    opened: list[tuple[str, int]] = []
+    real = DataFolder.open_partition
+
+    def watched(folder: DataFolder, name: str, number: int) -> PartitionLog:
+        opened.append((name, number))
+        return real(folder, name, number)
+
+    monkeypatch.setattr(DataFolder, "open_partition", watched)
+    cluster.fence(1)  # its partitions have other leaders: the node hears of it while it starts
+    node.metadata.catch_up()
+    begin = [node.reconciler.open_all, node.reconciler.follow]
+    jobs = [cluster.world.spawn(each()) for each in (begin if is_start_first else begin[::-1])]
+    cluster.world.settle()
+    for job in jobs:
+        job.result()
+    assert sorted(opened) == [("a", number) for number in range(6)]
+    assert sorted(each.number for each in node.replicas.partitions) == list(range(6))
+    with pytest.raises(AssertionError, match="is open already"):
+        node.hosting.host(node.replicas.partitions)
 
 
 def test_epochs_of_many_partitions_begin_with_one_save(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -496,6 +550,18 @@ def test_a_node_has_folders_of_what_it_holds_and_removes_what_has_moved_away() -
     cluster.pass_time(1_000)
     assert cluster[3].values() == [b"one", b"two"]
     assert cluster[1].in_sync == [1, 2, 3]
+
+
+def test_a_log_that_moves_away_is_shown_before_it_is_removed_also_after_a_start() -> None:
+    cluster = Cluster(partitions=2)
+    cluster[1].append(b"one")
+    cluster.write(moved(cluster, 0, replicas=(1, 2), in_sync=(1, 2)))
+    assert [cluster[each].released for each in NODES] == [[], [], [(0, 1)]]
+    cluster.kill(3)
+    cluster.write(moved(cluster, 1, replicas=(1, 2), in_sync=(1, 2)))
+    cluster.restart(3)
+    assert cluster[3].released == [(1, 0)]
+    assert folders(cluster[3]) == []
 
 
 def test_a_reader_of_what_has_moved_away_is_sent_to_those_who_hold_it() -> None:

@@ -7,8 +7,10 @@ from tests.broker.three_nodes import TOPIC as ORDERS
 from tests.broker.three_nodes import three_nodes
 from tests.model.manual_world import Job
 
+from braidlog.broker.feed import SETTINGS as FEED_SETTINGS
 from braidlog.cluster.events import Event, FenceNode, FolderMade
 from braidlog.coordinator.offsets import Commit
+from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.hosted import Role
@@ -81,6 +83,15 @@ def test_a_topic_whose_folder_is_lost_is_refused_until_the_loss_is_accepted(node
     again.create("a")
     again.append("a", b"three")
     assert again.restarted().values("a") == [b"three"]
+
+
+def test_the_feed_of_slots_is_made_where_the_feed_of_one_node_was(node: Node) -> None:
+    topics = node.services.topics
+    node.run(topics.publish(FEED_TOPIC, FEED_SETTINGS))
+    node.run(topics.delete_internal(FEED_TOPIC, node.services.hosting.topics[FEED_TOPIC].topic_id))
+    node.run(topics.create_internal(FEED_TOPIC, 3, FEED_SETTINGS))
+    for each in (node, node.restarted()):
+        assert each.values(FEED_TOPIC, 2) == []
 
 
 def test_a_partition_whose_folder_is_lost_is_not_made_again_by_a_growth(node: Node) -> None:

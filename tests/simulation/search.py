@@ -5,14 +5,13 @@ python -m tests.simulation.search story 17           one seed, made shorter if i
 python -m tests.simulation.search planted [500]      for each planted bug the first seed that finds it: a table
 """
 
-import contextlib
 import logging
 import multiprocessing
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
 
 from tests.cluster.test_planted import METADATA_BUGS
 from tests.replication.planted import BUGS, RULE_BUGS, Bug, RuleBug, planted
@@ -45,6 +44,34 @@ class Batch(NamedTuple):
     cpu_seconds: float
 
 
+class Simulated(Protocol):
+    """Of a seed."""
+
+    def run(self) -> object: ...
+
+
+def failure_of(universe: Simulated) -> str:
+    """Why its run fails; empty if it does not."""
+    try:
+        universe.run()
+    except FAILURES as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def run_each(seeds: Iterable[int], run: Callable[[int], tuple[str, Counter[str]]]) -> Batch:
+    """`run` tells of a seed why it fails, if it does, and what happened how often."""
+    counts: Counter[str] = Counter()
+    failed = []
+    began = time.process_time()
+    for seed in seeds:
+        why, happened = run(seed)
+        if why:
+            failed.append((seed, why))
+        counts.update(happened)
+    return Batch(counts, failed, time.process_time() - began)
+
+
 def codec_for(seed: int) -> RealCodec | None:
     """One seed of ten sends bytes between its nodes; the run is the same, or the codec is wrong."""
     return RealCodec() if seed % CODEC_EVERY == 0 else None
@@ -52,36 +79,24 @@ def codec_for(seed: int) -> RealCodec | None:
 
 def failure(seed: int, skipped: frozenset[int] = frozenset()) -> str:
     """Why the run of this seed fails; empty if it does not."""
-    try:
-        Universe(seed, codec=codec_for(seed), skipped=skipped).run()
-    except FAILURES as error:
-        return f"{type(error).__name__}: {error}"
-    return ""
+    return failure_of(Universe(seed, codec=codec_for(seed), skipped=skipped))
 
 
 def run_all(seeds: Iterable[int]) -> Batch:
-    counts: Counter[str] = Counter()
-    failed = []
-    began = time.process_time()
-    for seed in seeds:
+    def run(seed: int) -> tuple[str, Counter[str]]:
         codec = codec_for(seed)
         universe = Universe(seed, codec=codec)
-        try:
-            universe.run()
-        except FAILURES as error:
-            failed.append((seed, f"{type(error).__name__}: {error}"))
-        counts.update(universe.counts)
-        counts.update(codec.counts if codec is not None else {})
-        counts["seed"] += 1
-        counts["acknowledged"] += universe.acknowledged
-    return Batch(counts, failed, time.process_time() - began)
+        why = failure_of(universe)
+        counts = Counter({"seed": 1, "acknowledged": universe.acknowledged})
+        return why, counts + universe.counts + (codec.counts if codec is not None else Counter())
+
+    return run_each(seeds, run)
 
 
 def shortened(seed: int) -> frozenset[int]:
     """The faults that can be left out while the run still fails: in halves, quarters, and so on, down to single ones."""
     universe = Universe(seed, codec=codec_for(seed))
-    with contextlib.suppress(*FAILURES):
-        universe.run()
+    failure_of(universe)
     skipped: frozenset[int] = frozenset()
     size = max(universe.faults // 2, 1)
     while size:
@@ -96,11 +111,7 @@ def shortened(seed: int) -> frozenset[int]:
 def story(seed: int) -> str:
     skipped = shortened(seed) if failure(seed) else frozenset[int]()
     universe = Universe(seed, codec=codec_for(seed), tells=True, skipped=skipped)
-    try:
-        universe.run()
-        end = "all promises kept"
-    except FAILURES as error:
-        end = f"{type(error).__name__}: {error}"
+    end = failure_of(universe) or "all promises kept"
     assert universe.story is not None
     return "\n".join([f"seed {seed}: {universe.mix}", *universe.story, end])
 

@@ -13,6 +13,7 @@ from braidlog.broker.routing import Routing
 from braidlog.cluster.history import Happening, History
 from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
+from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.model import report as r
 from braidlog.model.slices import Pace
 from braidlog.partition.hosting import Hosting
@@ -29,6 +30,7 @@ class _Counts:
         self.leads: Counter[int] = Counter()
         self.holds: Counter[int] = Counter()
         self.in_sync: Counter[int] = Counter()
+        self.coordinates: Counter[int] = Counter()
         self.of_own: Counter[str] = Counter()
         self.partitions = self.leaderless = self.weak_count = 0
         self.weak: list[r.WeakPartition] = []
@@ -41,6 +43,7 @@ class _Counts:
             self.leaderless += 1
         else:
             self.leads[each.leader] += 1
+            self.coordinates[each.leader] += topic == STATE_TOPIC
         is_whole = each.leader is not None and len(each.in_sync) == len(each.replicas)
         if each.leader == self.own:
             self.of_own["under"] += not is_whole
@@ -70,7 +73,7 @@ async def cluster_report(
         is_alone=routing.is_alone,
         own=counts.own,
         controller=routing.controller,
-        coordinator=routing.coordinator,
+        keeps_keys=routing.coordinator,
         nodes=sorted(rows, key=lambda row: row.node),
         partitions=counts.partitions,
         under_replicated=counts.of_own["under"],
@@ -96,6 +99,7 @@ def _node(number: int, member: Member, counts: _Counts, behind: Counter[str]) ->
         counts.holds[number],
         counts.in_sync[number],
         behind[str(number)],
+        counts.coordinates[number],
     )
 
 

@@ -7,8 +7,8 @@ something is not asked again unless it is known that nothing was done.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from braidlog.broker.routing import Routing
 from braidlog.model.errors import (
@@ -73,6 +73,9 @@ class Forwarding:
         self._world = world
         self.calls: Calls | None = None
         """None: this node is alone."""
+        self.ways: dict[str, Calls] = {}
+        """Of what travels by another way: what is called → how."""
+        self.spawn: Callable[[Coroutine[Any, Any, None], str], object] | None = None
         self.counts: Counter[tuple[str, int]] = Counter()
         """Requests that were handed on, by what was called and the node."""
         self.names: set[str] = set()
@@ -110,7 +113,34 @@ class Forwarding:
         if self.calls is None:
             raise NothingDoneError(Reason.UNAVAILABLE, f"this node is alone: it cannot ask node {node}")
         self.counts[call.name, node] += 1
-        return await self.calls.call(node, call, call.wait_seconds + ANSWER_SECONDS_MAX)
+        way = self.ways.get(call.name, self.calls)
+        return await way.call(node, call, call.wait_seconds + ANSWER_SECONDS_MAX)
+
+    async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BrokerError]:
+        """What each gives, or is refused with: begun in their order, all under way at once."""
+        results: list[T | BrokerError | None] = [None] * len(works)
+        left, done = len(works), self._world.wakeup(owed=True)
+
+        async def run(at: int, work: Coroutine[Any, Any, T]) -> None:
+            nonlocal left
+            try:
+                results[at] = await work
+            except BrokerError as error:
+                results[at] = error
+            finally:
+                left -= 1
+                if not left:
+                    done.wake()
+
+        for at, work in enumerate(works):
+            if self.spawn is None:
+                await run(at, work)
+            else:
+                self.spawn(run(at, work), "forwarded")
+        if left:
+            await done.wait(HOLD_SECONDS + 2 * ANSWER_SECONDS_MAX)
+        late = BrokerError(Reason.TIMED_OUT, "another node was asked and has not answered: it may be done all the same")
+        return [late if each is None else each for each in results]
 
     def _serving(self, refusal: BrokerError) -> int | None:
         """Who serves what was refused, by the newest metadata; None: nobody now. Of what has gone, this node says so itself."""

@@ -4,7 +4,7 @@ Knows: what an administrator or another node may ask for. Refuses to know: how r
 Invariant: each leadership is a new epoch, durable before it begins.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from braidlog.cluster.events import ChangeLeader, Event, PlaceTopic
 from braidlog.cluster.image import FOLLOWERS_PER_TOPIC_MAX, Image
@@ -27,6 +27,14 @@ class Placement:
         self._reconciler = reconciler
         self._hosting = hosting
         self._world = world
+        self.stop_node: Callable[[], None] | None = None
+        """How a node among others is asked to stop; None: it is alone."""
+
+    def leave_cluster(self) -> None:
+        """This node stops, as by SIGTERM: others lead what it leads first."""
+        if self.stop_node is None:
+            raise BrokerError(Reason.UNAVAILABLE, "this node is alone: it has nobody to leave its keys to")
+        self.stop_node()
 
     @property
     def node(self) -> str:

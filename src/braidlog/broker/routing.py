@@ -6,15 +6,19 @@ Invariant: what is told of another node is what that node said of itself; of thi
 the configured one, else the one that it dialled.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.shards import STATE_TOPIC, place_of
+from braidlog.kv.slots import LOG_TOPIC
 from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import own_number
 from braidlog.replication.assignment import Assignment
+
+NAMED_SECONDS: Final = 30.0
+"""So long clients are still told of a node that is taken for dead: most are back by then."""
 
 
 class Broker(NamedTuple):
@@ -25,13 +29,16 @@ class Broker(NamedTuple):
     port: int
     rack: str = ""
     is_fenced: bool = False
+    is_draining: bool = False
 
 
 class Routing:
-    """Questions to the image; nothing is kept here, so an answer is as new as the metadata of this node."""
+    """Questions to the image, so an answer is as new as the metadata of this node."""
 
     def __init__(self, metadata: Metadata, node: str) -> None:
         self._metadata = metadata
+        self._fenced_since: dict[tuple[int, int], float] = {}
+        """A registration that was taken for dead → when it was first asked for after that."""
         self.own_number = own_number(node)
 
     @property
@@ -66,13 +73,27 @@ class Routing:
         """The node that keeps a group, a transactional id or whatever else has that name; None if nobody does now."""
         return self.own_number if self.is_alone else self.leader_of_shard(place_of(name))
 
+    def shard(self, number: int) -> Assignment | None:
+        """Who holds a shard of the coordinators; None if there are none."""
+        return self.assignment(STATE_TOPIC, number)
+
     def leader_of_shard(self, shard: int) -> int | None:
-        known = self.assignment(STATE_TOPIC, shard)
+        known = self.shard(shard)
         return None if known is None else known.leader
 
     @property
     def is_coordinator(self) -> bool:
-        return self.is_alone or self.coordinator == self.own_number
+        """Whether keys are asked of this node; of slots each node has some, and knows who has the others."""
+        return self.is_alone or self.has_slots or self.coordinator == self.own_number
+
+    @property
+    def has_slots(self) -> bool:
+        """Whether keys are in slots, on all nodes; else one node keeps them."""
+        return LOG_TOPIC in self._metadata.image.topics
+
+    def leader_of_slot(self, slot: int) -> int | None:
+        known = self.assignment(LOG_TOPIC, slot)
+        return None if known is None else known.leader
 
     def not_coordinator(self) -> BrokerError:
         """The refusal of what only that node can serve: here it would be kept where nobody looks for it."""
@@ -96,8 +117,19 @@ class Routing:
         for number, member in sorted(self._members.items()):
             at = own if number == self.own_number else member.addresses.get(door)
             if at is not None:
-                found.append(Broker(number, *at, member.rack, member.is_fenced))
+                found.append(Broker(number, *at, member.rack, member.is_fenced, member.is_draining))
         return found
+
+    def named(self, door: str, own: Address, now: float) -> list[Broker]:
+        """Those of them that clients are told of; `now` by the monotonic clock.
+
+        Not only who lives: librdkafka 2.11 to 2.16 throws away a node that it is not told of any more, and then waits for it for
+        minutes where it was a group's coordinator, though another is by now (its issue 5511).
+        """
+        dead = {(number, member.registered.incarnation) for number, member in self._members.items() if member.is_fenced}
+        self._fenced_since = {each: self._fenced_since.get(each, now) for each in dead}
+        gone = {number for (number, _), since in self._fenced_since.items() if now - since > NAMED_SECONDS}
+        return [each for each in self.brokers(door, own) if each.number not in gone]
 
     def address(self, number: int, door: str, own: Address | None = None) -> Address | None:
         """Where a node's door is; None if it is not registered, is fenced, or has no such door."""
@@ -114,6 +146,13 @@ class Routing:
     def is_live(self, number: int) -> bool:
         member = self._members.get(number)
         return member is not None and not member.is_fenced
+
+    def node_with(self, folder_id: str) -> int | None:
+        """The node that is registered with this folder."""
+        for number, member in self._metadata.image.cluster.members.items():
+            if member.registered.life.folder_id == folder_id:
+                return int(number)
+        return None
 
     def nodes_in(self, rack: str, door: str) -> tuple[int, ...]:
         """The nodes of a rack that its clients can be sent to; none if this one is there itself."""

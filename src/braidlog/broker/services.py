@@ -29,13 +29,15 @@ from braidlog.broker.quotas import Quotas
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
+from braidlog.broker.stream_snapshots import StreamSnapshots
 from braidlog.broker.topics import Topics
 from braidlog.broker.transaction_checks import TransactionChecks
 from braidlog.cluster.local import JOURNAL_TOPIC
 from braidlog.cluster.store import Metadata, MetadataStore
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
-from braidlog.coordinator.groups.service import Groups, Reads
+from braidlog.coordinator.groups.member_metadata import MemberMetadata
+from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.holdings import Holdings
 from braidlog.coordinator.journal import Journal, load_tables
 from braidlog.coordinator.markers import LocalMarkers
@@ -48,6 +50,7 @@ from braidlog.coordinator.streams import EventStreams
 from braidlog.coordinator.transactions import Transactions
 from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.slots import LOG_TOPIC
 from braidlog.kv.store import Listener
 from braidlog.model.settings import TopicSettings
 from braidlog.model.world import World
@@ -58,6 +61,7 @@ from braidlog.partition.intake import DecompressionLimits, Intake
 from braidlog.partition.internal_topic import JOURNAL_SETTINGS, open_internal_topic, open_metadata
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
+from braidlog.partition.replicated_slot import TailFolder, keep_uncommitted
 from braidlog.partition.trim import Trim
 from braidlog.storage.files import join
 from braidlog.storage.folder import DataFolder
@@ -66,6 +70,7 @@ from braidlog.worker.jobs import Worker
 
 T = TypeVar("T", bound=msgspec.Struct)
 KEY_VALUE_FOLDER = "kv"
+TAIL_FOLDER = "kv-tails"
 
 
 class Services(msgspec.Struct, frozen=True):
@@ -91,6 +96,7 @@ class Services(msgspec.Struct, frozen=True):
     pending_commits: PendingCommits
     groups: Groups
     streams: EventStreams
+    stream_snapshots: StreamSnapshots
     producer_ids: ProducerIds
     named_producers: NamedProducers
     producer_names: ProducerNames
@@ -130,7 +136,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     rebalance_delay_ms: int = INITIAL_DELAY_MS,
     kv: KeyValueSettings | None = None,
     resident: Callable[[], int] = lambda: 0,
-    reads: Reads = lambda _, __: (),
+    member_metadata: MemberMetadata | None = None,
     consumer_groups: ConsumerGroupSettings | None = None,
     worker: Worker | None = None,
     decompression: DecompressionLimits | None = None,
@@ -145,7 +151,9 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     """
     metadata = Metadata(store or open_metadata(folder, world, node=node), world)
     hosting = Hosting(folder, node)
-    reconciler = Reconciler(metadata, folder, hosting, world)
+    tails = tails_of(folder)
+    before_release = {LOG_TOPIC: lambda number, log: keep_uncommitted(log, number, tails)}
+    reconciler = Reconciler(metadata, folder, hosting, world, before_release)
     routing = Routing(metadata, node)
     worker = worker or Here()
     kv_settings = kv or KeyValueSettings()
@@ -158,20 +166,19 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     transaction_checks = TransactionChecks(coordinators, forwarding)
     local_markers = LocalMarkers(hosting, world, coordinators.end_commits)
     markers = RoutedMarkers(local_markers, hosting, routing, forwarding, world)
-    members = Members(reads, rebalance_delay_ms, consumer_groups, partial(_may_see, authorize))
-    carrying = Carrying(producer_ids, markers, transaction_checks.ask_group)
+    members = Members(member_metadata, rebalance_delay_ms, consumer_groups, partial(_may_see, authorize))
+    carrying = Carrying(producer_ids, markers, transaction_checks.ask)
     making = Making(hosting, metadata.topic_id, world, holdings, carrying, members)
     tables = making.tables(journal)
-    if metadata.is_alone:
+    if metadata.is_alone:  # else all is in shards; what a node that was moved into a cluster kept before counts no more
         load_tables(journal, list(tables.values()), refuse_unknown)
-    else:  # all else is in shards; what a node that was moved into a cluster kept of it before counts no more
-        load_tables(journal, [tables["snapshot"]], lambda _: None)
     own = making.coordinator(journal, tables)
     coordinators.begin(own, making)
     producers = ProducerLimit(hosting, world, holdings.limits.producers_max)
     append = Append(hosting, world, coordinators.check_append, producers, transaction_checks.ask)
     fetch = Fetch(hosting, world, worker)
-    streams = EventStreams(hosting, append, fetch, tables["snapshot"], world, holdings)
+    stream_snapshots = StreamSnapshots(coordinators, forwarding)
+    streams = EventStreams(hosting, append, fetch, stream_snapshots, world, holdings)
     for listener in (coordinators.topic_changed, streams.topic_changed):
         reconciler.when_changed(listener)
     reconciler.when_made(coordinators.topic_made)
@@ -196,6 +203,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         pending_commits=own.pending_commits,
         groups=own.groups,
         streams=streams,
+        stream_snapshots=stream_snapshots,
         producer_ids=producer_ids,
         named_producers=own.named_producers,
         producer_names=ProducerNames(coordinators, forwarding, world),
@@ -214,6 +222,11 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         holdings=holdings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),
     )
+
+
+def tails_of(folder: DataFolder) -> TailFolder:
+    """Where what was cut from logs of slots is kept until it is committed elsewhere."""
+    return TailFolder(folder.disk, join(folder.path, TAIL_FOLDER))
 
 
 def _may_see(authorize: Authorize, principal: str, topic: str) -> bool:

@@ -140,7 +140,7 @@ class Topics:
         """Where new partitions are placed; nowhere in particular while this node is alone. What is a node's own is there."""
         if image.cluster.member(self.hosting.number) is None or not numbers:
             return ()
-        if name in PUBLISHED:
+        if name in PUBLISHED and len(numbers) == 1:
             return ((self.hosting.number,),) * len(numbers)
         places = placed.nodes or place(image.cluster, name, numbers, placed.replicas)
         if placed.first not in live(image.cluster):
@@ -206,6 +206,10 @@ class Topics:
                 if error.reason is not Reason.TOPIC_EXISTS:  # another node was faster
                     raise
 
+    async def made_elsewhere(self, name: str) -> None:
+        """Wait until other nodes have made a topic, for a while: until then they follow nothing of it."""
+        await self._reconciler.made_elsewhere(self.hosting.topics[name])
+
     async def add_replicas(self, name: str) -> None:
         """Give a topic of the cluster's own the replicas that it lacks."""
 
@@ -249,6 +253,10 @@ class Topics:
         if settings and topic.settings.altered(settings) != topic.settings:
             topic = await self.alter(name, settings)
         return topic
+
+    async def delete_internal(self, name: str, topic_id: str) -> None:
+        """A topic of the broker's own, which it does not use any more; not one that has its name since."""
+        await self._delete(name, topic_id)
 
     async def delete(self, name: str) -> None:
         """Delete a topic and what is kept of it; it is gone for good when this returns."""

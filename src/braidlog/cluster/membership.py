@@ -56,6 +56,11 @@ class Membership(msgspec.Struct):
     def nodes(self) -> dict[int, Node]:
         return {int(number): member.node for number, member in self.members.items()}
 
+    def answering(self) -> set[int]:
+        """Nodes whose answers may still come: those that live, and those that left in order, which end their connections
+        themselves when all who asked are answered."""
+        return {number for number, node in self.nodes().items() if not node.is_fenced or node.is_draining}
+
     def incarnations(self) -> tuple[tuple[int, int], ...]:
         return tuple((number, node.incarnation) for number, node in sorted(self.nodes().items()))
 

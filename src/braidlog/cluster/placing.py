@@ -9,12 +9,16 @@ from typing import Final
 
 from braidlog.cluster.membership import Membership
 from braidlog.codec.crc import crc32c
+from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, placed
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication.assignment import Nodes
 
 REPLICAS: Final = 3
 """Unless something else is asked for, or there are fewer nodes."""
 MIN_IN_SYNC: Final = 2
+BY_RANK: Final = frozenset({LOG_TOPIC, FEED_TOPIC})
+"""Topics whose partitions rank the nodes, each by itself (kv/slots.py): a node that is added takes its share of them, and nothing
+else moves. A slot and its feed are on the same nodes."""
 
 
 def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int | None = None) -> tuple[Nodes, ...]:
@@ -25,6 +29,8 @@ def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int |
             Reason.NOT_ENOUGH_REPLICAS,
             f"{replicas or 1} replicas need as many nodes that are there and do not drain; there are {len(racks)}",
         )
+    if topic in BY_RANK:
+        return tuple(placed(number, racks, replicas or min(REPLICAS, len(racks))) for number in numbers)
     circle = _interleaved(racks)
     first = crc32c(topic.encode())
     return tuple(_replicas(circle, racks, first + number, replicas or min(REPLICAS, len(circle))) for number in numbers)

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from braidlog.cluster.events import AssignPartition, Event, PlaceTopic
 from braidlog.cluster.image import Image
 from braidlog.cluster.local import INTERNAL_PREFIX
-from braidlog.cluster.placing import MIN_IN_SYNC, REPLICAS, live, place
+from braidlog.cluster.placing import BY_RANK, MIN_IN_SYNC, REPLICAS, live, place
 from braidlog.cluster.topic import Topic
+from braidlog.kv.slots import placed
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.reassignment import finish, reassign
 
@@ -53,6 +54,18 @@ def _assigned(topic: Topic, number: int, after: Assignment) -> Event:
 
 
 def _moves(image: Image, topic: Topic, wanted: int) -> Iterator[Event]:
+    if topic.name in BY_RANK:
+        yield from _moves_by_rank(image, topic)
+        return
     few = [number for number, each in enumerate(topic.assignments) if len(each.replicas) < wanted]
     for number, target in zip(few, place(image.cluster, topic.name, few) if few else (), strict=True):
         yield _assigned(topic, number, reassign(topic.assignments[number], target))
+
+
+def _moves_by_rank(image: Image, topic: Topic) -> Iterator[Event]:
+    """By all nodes that are registered: one that is away for a while is not replaced. Nothing moves to one that is."""
+    there, nodes = live(image.cluster), sorted(map(int, image.cluster.members))
+    for number, known in enumerate(topic.assignments):
+        target = placed(number, nodes, min(REPLICAS, len(nodes)))
+        if target != known.replicas and {*target} - {*known.replicas} <= {*there}:
+            yield _assigned(topic, number, reassign(known, target))

@@ -120,24 +120,42 @@ class Append:
                 await turns.enter_async_context(self._waking.take(str(each)))
             await wake(hosted, self._hosting, self._world)
 
-    def is_verified(self, topic: str, partition: int, header: BatchHeader) -> bool:
+    def is_verified(self, topic: str, partition: int, header: BatchHeader, *, adds: bool = False) -> bool:
         """Whether there is nothing to ask in `verify`."""
         hosted = self._hosting.hosted(topic, partition)
-        return not isinstance(hosted, ClusterPartition) or self._verification.is_done(hosted, header)
+        if isinstance(hosted, ClusterPartition):
+            return self._verification.is_done(hosted, header)
+        return not adds or hosted is None or self._is_added(hosted, header)
 
-    async def verify(self, topic: str, partition: int, header: BatchHeader, transactional_id: str) -> None:
-        """Raise unless a transactional batch is one of an open transaction of this id that writes here.
+    def _is_added(self, hosted: HostedPartition, header: BatchHeader) -> bool:
+        """Whether a partition that this node has alone is in the transaction, and nobody of that producer is to be waited for."""
+        if self._verification.is_asking(hosted, header):
+            return False
+        try:
+            self._check_transaction(hosted, header)
+        except BrokerError:
+            return False
+        return True
+
+    async def verify(
+        self, topic: str, partition: int, header: BatchHeader, transactional_id: str, *, adds: bool = False
+    ) -> None:
+        """Raise unless a transactional batch is one of an open transaction of this id that writes here. `adds`: from now on it
+        does, and is begun if none is open.
 
         Comes before `write`, with no wait between them.
         """
         hosted = self._hosting.partition(topic, partition)
-        if not isinstance(hosted, ClusterPartition) or self._verification.is_done(hosted, header):
+        if self.is_verified(topic, partition, header, adds=adds):
             return
-        await self._verification.ask(hosted, header, transactional_id)
+        if not isinstance(hosted, ClusterPartition):
+            await self._verification.add(hosted, header, transactional_id)
+            return
+        await self._verification.ask(hosted, header, transactional_id, adds=adds)
         # A leader may have begun to leave meanwhile: all that it knew is of the past then.
         while not self.is_ready(topic, partition):
             await self.ready(topic, partition)
-            await self._verification.ask(hosted, header, transactional_id)
+            await self._verification.ask(hosted, header, transactional_id, adds=adds)
 
     def write(
         self,

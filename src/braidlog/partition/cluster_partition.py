@@ -122,6 +122,9 @@ class Acknowledgement:
         return self.outcome
 
 
+Asked = tuple[int, Acknowledgement]
+
+
 class ClusterPartition(HostedPartition):
     """A `HostedPartition` that is led, or follows, as the steps of its replica say; its log is never at rest."""
 
@@ -281,12 +284,15 @@ class ClusterPartition(HostedPartition):
         await self._settled(acknowledgement, world)
         return self.start_offset
 
-    async def come_true(self, ask: Callable[[int], Await | ReadIndex | None], world: World, seconds: float) -> None:
-        """Return when what is asked for has come true, in the epoch in which it was; TIMED_OUT: nobody waits for it any more."""
+    def ask_for(self, ask: Callable[[int], Await | ReadIndex]) -> Asked:
+        """Ask for something to come true; whoever asks waits for it by `come_true`."""
         token, acknowledgement = self._await()
-        message = ask(token)
-        assert message is not None
-        self.tell(message)
+        self.tell(ask(token))
+        return token, acknowledgement
+
+    async def come_true(self, asked: Asked, world: World, seconds: float) -> None:
+        """Return when what was asked for has come true, in the epoch in which it was; TIMED_OUT: nobody waits for it any more."""
+        token, acknowledgement = asked
         try:
             outcome = await acknowledgement.wait(world, seconds)
         finally:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from braidlog.cluster.local import INTERNAL_PREFIX, JOURNAL_TOPIC, METADATA_TOPIC
 from braidlog.cluster.topic import Topic
+from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.names import no_topic, own_number
 from braidlog.partition.cluster_partition import ClusterNode, ClusterPartition
@@ -23,7 +24,6 @@ from braidlog.storage.folder import DataFolder
 from braidlog.storage.rest import Rest
 from braidlog.storage.set_aside import find_set_aside
 
-FEED_TOPIC = "__kv"
 PUBLISHED = frozenset({FEED_TOPIC})
 """Internal topics that are there for readers: the broker alone writes them."""
 
@@ -31,6 +31,11 @@ PUBLISHED = frozenset({FEED_TOPIC})
 def is_hidden(name: str) -> bool:
     """Whether a topic is the broker's own and nobody else's to see."""
     return name.startswith(INTERNAL_PREFIX) and name not in PUBLISHED
+
+
+def is_nodes_own(topic: Topic) -> bool:
+    """Whether a published topic is told by one node of its own keys; where keys are in slots it has one partition for each."""
+    return topic.name in PUBLISHED and topic.partitions == 1
 
 
 def is_own(name: str) -> bool:
@@ -202,7 +207,7 @@ class Hosting:
         if found is None or found.topic_id != topic.topic_id:
             raise StorageFault(self._lost(topic.name))
         opener = self._folder.open_partition
-        if self.cluster is not None and topic.name not in PUBLISHED:
+        if self.cluster is not None and not is_nodes_own(topic):
             opened = opener(topic.name, number)
             return ClusterPartition(topic.name, topic.topic_id, number, opened, self.cluster, opener)
         assignment = topic.assignments[number]
@@ -254,8 +259,10 @@ class Hosting:
     def host(self, partitions: Iterable[HostedPartition], faults: Iterable[NotOpened] = ()) -> None:
         """Partitions were opened, and others could not be: from now on they are found, or say why not."""
         for hosted in partitions:
-            self._hosted[(hosted.topic, hosted.number)] = hosted
-            self.offline.pop((hosted.topic, hosted.number), None)
+            place = hosted.topic, hosted.number
+            assert place not in self._hosted, f"{hosted} is open already: two would write one log"
+            self._hosted[place] = hosted
+            self.offline.pop(place, None)
         self.offline.update({(topic, number): fault for topic, number, fault in faults})
         if self.cluster is not None:
             self.cluster.follow()

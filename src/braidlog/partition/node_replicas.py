@@ -143,6 +143,8 @@ class NodeReplicas:
             self._behind.pop(each, None)
         if self.incarnation is not None:
             for each, told in self._news(partitions):
+                if each.replicated.replica.incarnation != self.incarnation:  # opened while the node registered
+                    each.registered_as(self.incarnation)
                 each.tell(told)
 
     def _news(self, partitions: Iterable[ClusterPartition]) -> Iterator[tuple[ClusterPartition, Assigned]]:

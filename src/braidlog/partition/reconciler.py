@@ -2,14 +2,15 @@
 
 Knows: the order check, propose, durable, apply, reconcile, answer. Refuses to know: what is changed, and why.
 Invariants: one change of topics at a time, which costs what it changes; nothing on disk or in memory changes for an event
-before it is durable; that a folder was made is durable before anything in it is acknowledged; whatever a crash leaves undone is
-done when the node starts again; what is kept of a topic elsewhere (commits, groups, snapshots) hears of its end or growth before
-the change is acknowledged.
+before it is durable; that a folder was made is durable before anything in it is acknowledged; no log is opened twice, by a start
+and by what arrives meanwhile; whatever a crash leaves undone is done when the node starts again; what is kept of a topic
+elsewhere (commits, groups, snapshots) hears of its end or growth before the change is acknowledged.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from braidlog.cluster.events import FolderMade
 from braidlog.cluster.image import Image
@@ -35,13 +36,15 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition, Role
-from braidlog.partition.hosting import PUBLISHED, Hosting, is_own
-from braidlog.partition.opening import open_beside
+from braidlog.partition.hosting import Hosting, NotOpened, is_nodes_own, is_own
+from braidlog.partition.opening import Opened, open_beside
 from braidlog.replication.replicas import Placed
 from braidlog.storage.folder import DataFolder
+from braidlog.storage.partition import PartitionLog
 
 TopicChanged = Callable[[str], Awaitable[None]]
 """Called with the name of a topic that was deleted or got more partitions."""
+BeforeRelease = Callable[[int, PartitionLog], object]
 Faults = dict[str, StorageFault | BrokerError]
 NOTED_AT_ONCE = 1_000
 """In one entry of the metadata, which has a largest size."""
@@ -53,7 +56,16 @@ _TURN = "the topics' metadata"
 class Reconciler:
     """`await change(name, decide)`: the one way to change a topic."""
 
-    def __init__(self, metadata: Metadata, folder: DataFolder, hosting: Hosting, world: World) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        folder: DataFolder,
+        hosting: Hosting,
+        world: World,
+        before_release: Mapping[str, BeforeRelease] = MappingProxyType({}),
+    ) -> None:
+        """`before_release`: by the name of a topic, what is done with the log of a partition that goes to other nodes."""
+        self._before_release = before_release
         self._metadata = metadata
         self._folder = folder
         self._hosting = hosting
@@ -83,6 +95,14 @@ class Reconciler:
         while noted := self._unnoted[:NOTED_AT_ONCE]:
             await self._metadata.change(partial(_still_there, noted))
             del self._unnoted[:NOTED_AT_ONCE]
+
+    async def open_all(self) -> Opened:
+        """At a start: open what this node holds, in a turn: what follows from metadata that arrives opens what is closed, too."""
+        async with self._turns.take(_TURN):
+            hosting = self._hosting
+            places = [(topic, each) for topic in hosting.topics.values() for each in self._closed(topic)]
+            hosting.host(*await open_beside(places, hosting, self._world, at_rest=True))
+            return Opened(list(hosting.opened()), [NotOpened(*place, why) for place, why in hosting.offline.items()])
 
     def when_changed(self, listener: TopicChanged) -> None:
         """Tell `listener` of every topic that was deleted or has grown, before the change is acknowledged."""
@@ -142,6 +162,9 @@ class Reconciler:
         """What is to be done for topics that have changed; None: for all."""
         folder, hosting = self._folder, self._hosting
         found = folder.topics() if names is None else [meta for name in names if (meta := folder.find(name))]
+        topics = self._metadata.image.topics
+        # What was made of a topic of the same name that is no node's own is in the metadata.
+        remembered = [each for each in folder.identity.internal_topics if each in topics and is_nodes_own(topics[each])]
         return list(
             reconcile(
                 self._metadata.image,
@@ -149,13 +172,13 @@ class Reconciler:
                 hosting.topics,
                 node=hosting.node,
                 names=names,
-                remembered=folder.identity.internal_topics,
+                remembered=remembered,
             )
         )
 
     def _note(self, topic: Topic) -> list[FolderMade]:
         """That the folder of a topic was made: in the folder for a topic of the node's own, else in the metadata."""
-        if topic.name in PUBLISHED:
+        if is_nodes_own(topic):
             self._folder.remember_internal(topic.name)
             return []
         node = self._hosting.node
@@ -202,6 +225,11 @@ class Reconciler:
         first = 0 if action.before is None else action.before.partitions
         if hosting.cluster is None:
             return [each for each in range(first, topic.partitions) if hosting.holds(topic, each)]
+        return self._closed(topic)
+
+    def _closed(self, topic: Topic) -> list[int]:
+        """What this node holds of a topic, and has not tried to open yet."""
+        hosting = self._hosting
         closed = [each for each in range(topic.partitions) if hosting.hosted(topic.name, each) is None]
         return [each for each in closed if hosting.holds(topic, each) and (topic.name, each) not in hosting.offline]
 
@@ -225,7 +253,7 @@ class Reconciler:
             case Hold(topic, numbers):
                 self._folder.hold_partitions(topic.name, numbers)
             case Release(topic, numbers):
-                _close(closing)
+                self._let_go(topic.name, numbers, closing)
                 self._folder.release_partitions(topic.name, numbers)
             case Describe(topic, meta, made, absent):
                 if meta.partitions < topic.partitions:
@@ -233,6 +261,17 @@ class Reconciler:
                 self._folder.alter_topic(topic.name, topic.settings)
             case Lead(topic, number, epoch):
                 self._hosting.partition(topic.name, number).log.begin_epoch(epoch)
+
+    def _let_go(self, name: str, numbers: Collection[int], closing: list[HostedPartition]) -> None:
+        """Also of what moved away while this node was down."""
+        before = self._before_release.get(name)
+        if before is not None:
+            opened = {each.number: each.log for each in closing}
+            for number in numbers:
+                log = opened.get(number) or self._folder.open_partition(name, number)
+                before(number, log)
+                log.close()
+        _close(closing)
 
     def _in_memory(self, action: Action) -> None:
         match action:

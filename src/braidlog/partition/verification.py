@@ -16,6 +16,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.cluster_partition import ClusterPartition
+from braidlog.partition.hosted import HostedPartition
 
 ATTEMPTS_MAX = 3
 """An answer that came too late is asked for again: it says how things are now."""
@@ -28,8 +29,21 @@ class Verified(msgspec.Struct, frozen=True, array_like=True):
     number: int
 
 
-Ask = Callable[[str, int, int, str, int], Awaitable[Verified]]
-"""ask(transactional id, producer id, epoch, topic, partition) raises if no open transaction of that producer writes there."""
+class Question(msgspec.Struct, frozen=True, array_like=True):
+    """Whether a transaction is open, and writes to a partition or commits for a group."""
+
+    name: str
+    producer_id: int
+    epoch: int
+    of: tuple[str, int] | str
+    adds: bool = False
+    """Whether it is to do so from now on."""
+    begins: bool = False
+    """Whether it is to begin for that, if it has not."""
+
+
+Ask = Callable[[Question], Awaitable[Verified]]
+"""Of the coordinator; raises if it is not so."""
 
 
 class Verification:
@@ -41,11 +55,18 @@ class Verification:
 
     def is_done(self, hosted: ClusterPartition, header: BatchHeader) -> bool:
         """Whether there is nothing to ask, and nobody of that producer to wait behind."""
-        return hosted.verified.get(header.producer_id) == header.producer_epoch and not (
-            self._turns.is_busy and self._turns.is_held(_turn(hosted, header))
-        )
+        return hosted.verified.get(header.producer_id) == header.producer_epoch and not self.is_asking(hosted, header)
 
-    async def ask(self, hosted: ClusterPartition, header: BatchHeader, transactional_id: str) -> None:
+    def is_asking(self, hosted: HostedPartition, header: BatchHeader) -> bool:
+        """Whether an earlier batch of that producer waits for its answer."""
+        return self._turns.is_busy and self._turns.is_held(_turn(hosted, header))
+
+    async def add(self, hosted: HostedPartition, header: BatchHeader, transactional_id: str) -> None:
+        """Take a partition that this node has alone into the producer's transaction; return when the batch may be written."""
+        async with self._turns.take(_turn(hosted, header)):
+            await self._ask(_question(hosted, header, transactional_id, adds=True))
+
+    async def ask(self, hosted: ClusterPartition, header: BatchHeader, transactional_id: str, *, adds: bool) -> None:
         """Return when the batch may be written; comes before `Append.write`, with no wait between them."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         async with self._turns.take(_turn(hosted, header)):
@@ -54,7 +75,7 @@ class Verification:
                     return
                 hosted.require_leader()
                 leader_epoch = hosted.leader_epoch
-                answer = await self._ask(transactional_id, producer_id, epoch, hosted.topic, hosted.number)
+                answer = await self._ask(_question(hosted, header, transactional_id, adds=adds))
                 hosted.require_leader()
                 if hosted.leader_epoch == leader_epoch and _holds(hosted, producer_id, answer):
                     hosted.verified[producer_id] = epoch
@@ -65,7 +86,12 @@ class Verification:
             )
 
 
-def _turn(hosted: ClusterPartition, header: BatchHeader) -> str:
+def _question(hosted: HostedPartition, header: BatchHeader, transactional_id: str, *, adds: bool) -> Question:
+    place = hosted.topic, hosted.number
+    return Question(transactional_id, header.producer_id, header.producer_epoch, place, adds, adds)
+
+
+def _turn(hosted: HostedPartition, header: BatchHeader) -> str:
     return f"{hosted} {header.producer_id}"
 
 

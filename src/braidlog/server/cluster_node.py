@@ -18,10 +18,13 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from braidlog.adapters.contract import Adapter
-from braidlog.adapters.peers.calls import asked, names_of, requests_of
+from braidlog.adapters.peers.calls import asked, asked_for_client, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
-from braidlog.broker import marker_routing, producer_names, transaction_checks
-from braidlog.broker.services import Services
+from braidlog.broker import marker_routing, producer_names, salvage_calls, stream_snapshots, transaction_checks
+from braidlog.broker.clustered_keys import Around as Keys
+from braidlog.broker.clustered_keys import ClusteredKeys
+from braidlog.broker.services import Services, tails_of
+from braidlog.broker.slot_comparing import COMPARE_SECONDS
 from braidlog.cluster import proposals
 from braidlog.cluster.controlling import NodeController
 from braidlog.cluster.etcd.store import EtcdStore
@@ -48,6 +51,7 @@ from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.peers.certificates import PeerTls
 from braidlog.server.peers.dialling import end_when_unheard
 from braidlog.server.peers.gossip_thread import GossipThread
+from braidlog.server.peers.key_port import KeyPort
 from braidlog.server.peers.node_calls import NodeCalls
 from braidlog.server.peers.replica_fetch import ReplicaPeers
 from braidlog.server.ports import close_all, listen
@@ -140,8 +144,18 @@ class ClusterNode:
             "metadata": self._store.outage(),
             "etcd member": self._store.member_trouble(),
             "clock": self.clock_trouble(),
+            "kept tails": self._tails_left(),
         }
         return {name: words for name, words in said.items() if words}
+
+    def _tails_left(self) -> str:
+        left = self._keys.slots.left
+        if not left:
+            return ""
+        return (
+            f"{len(left)} files of writes that were cut from the logs of slots are too old to be taken by themselves: "
+            f"{left[0].path}; `braid kv salvage` shows them"
+        )
 
     def clock_trouble(self) -> str:
         """In words, for people; empty while this node's clock is about that of the others."""
@@ -168,17 +182,11 @@ class ClusterNode:
         services.hosting.cluster = self.replicas
         services.coordinators.take_part(self._spawn)
         self.replicas.listeners[STATE_TOPIC] = services.coordinators.led_anew
+        keys = self._keys = self._take_part_in_keys(services)
+        self.replicas.listeners |= keys.listeners
         services.replication_rate.configured = self._config.peers.replication_bytes_per_second
         self.controller = NodeController(number, self._metadata, self._world, self._spawn)
         sender = bytes.fromhex(self._folder.identity.folder_id)
-        self.gossip = GossipThread(
-            number,
-            sender,
-            self._around.clock,
-            self._address_of(GOSSIP),
-            self.controller.accused,
-            tls=self._gossip_tls,
-        )
         self.peers = ReplicaPeers(
             number,
             self._world,
@@ -191,11 +199,30 @@ class ClusterNode:
         self.replicas.transport = self.peers
         self.calls = NodeCalls(number, self._world, self._address_of(PEERS), self._tls.client if self._tls else None)
         services.forwarding.calls = self.calls
+        self.keys = KeyPort(
+            number, sender, services, self.peers.adapter.calls, self._address_of(GOSSIP), self._tls, self._spawn
+        )
+        self.gossip = GossipThread(
+            number,
+            sender,
+            self._around.clock,
+            self._address_of(GOSSIP),
+            self.controller.accused,
+            tls=self._gossip_tls,
+            keys=self.keys.adopt,
+        )
         rows = self.peers.adapter.calls.rows
-        rows[producer_names.CALL] = names_of(services.producer_names)
+        rows[producer_names.CALL] = asked_for_client(services.producer_names.answer)
+        rows[stream_snapshots.CALL] = asked_for_client(services.stream_snapshots.answer)
         rows[marker_routing.CALL] = asked(services.markers.answer)
         rows[transaction_checks.CALL] = asked(services.transaction_checks.answer)
+        rows[salvage_calls.CALL] = asked(keys.salvage_calls.answer)
         await self._store.run(services)
+
+    def _take_part_in_keys(self, services: Services) -> ClusteredKeys:
+        node = bytes.fromhex(self._folder.identity.folder_id)
+        around = Keys(node, services.routing, services.forwarding, tails_of(self._folder), self._world, self._spawn)
+        return services.keyvalue.take_part(around)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
         return self._tasks.spawn(work, name)
@@ -221,6 +248,7 @@ class ClusterNode:
 
     async def join(self, doors: dict[str, Address]) -> None:
         """Register, and take part. `doors`: where clients reach this node."""
+        self._tasks.spawn(self._store.follow(self._services.reconciler), "metadata-follow")
         config = self._config.peers
         own = {name: (config.advertised, sockets[0].getsockname()[1]) for name, sockets in self._bound.items()}
         described = Description(
@@ -233,22 +261,19 @@ class ClusterNode:
         )
         file = StartFile(self._folder.disk, self._folder.path)
         self._registrar = Registrar(self._metadata, self._world, file, described, lambda: uuid.uuid4().hex)
-        listener = self._listener = Listener(
-            self.peers.adapter,
-            session_limits=SessionLimits(),
-            connection_limits=ConnectionLimits(PEER_CONNECTIONS_MAX, PEER_CONNECTIONS_MAX),
-            budget=self._around.budget,
-            tls=self._tls.server if self._tls else None,
-            fair_turns=self._around.fair_turns,
-        )
+        listener = self._listener = self._listen(self.peers.adapter)
+        self.keys.listener = self._listen(self.keys.adapter)
         await listener.start(config.host, config.replica_port, self._bound.pop(PEERS))
         self._tasks.every(SWEEP_SECONDS, listener.sweep, "sweep-peers")
+        self._tasks.every(SWEEP_SECONDS, self.keys.listener.sweep, "sweep-node-port")
         await self.gossip.start(config.host, config.gossip_port, self._bound.pop(GOSSIP))
         await self._register(self._registrar)
         self._metadata.listeners.append(self.follow)
         self._tasks.spawn(self.replicas.run(), "replicas")
         self._tasks.spawn(self.controller.run(), "controller")
         self._tasks.every(SHARE_SECONDS, self._services.coordinators.add_replicas, "share-topics")
+        self._tasks.every(SHARE_SECONDS, self._keys.tend, "tend-slots")
+        self._tasks.every(COMPARE_SECONDS, self.keys.compare, "compare-slots")
         leases = self._store.leases(self._members, self.gossip.tell, self.controller.lost_lease)
         self._tasks.spawn(leases.run(), "leases")
         await self._while(self._is_to_lead, LEAD_SECONDS_MAX)
@@ -256,6 +281,16 @@ class ClusterNode:
         if late := self._unaware():
             log.warning("node %d is ready; nodes %s may not know of it yet", self.number, ", ".join(map(str, late)))
         self.has_joined = True
+
+    def _listen(self, adapter: Adapter) -> Listener:
+        return Listener(
+            adapter,
+            session_limits=SessionLimits(),
+            connection_limits=ConnectionLimits(PEER_CONNECTIONS_MAX, PEER_CONNECTIONS_MAX),
+            budget=self._around.budget,
+            tls=self._tls.server if self._tls else None,
+            fair_turns=self._around.fair_turns,
+        )
 
     async def _while(self, is_so: Callable[[], object], seconds_max: float) -> None:
         """Wait until it is so no more, or the time is over."""
@@ -299,9 +334,9 @@ class ClusterNode:
             self._replaced()
             return
         self.replicas.follow()
-        living = self._living()
-        self.gossip.tell(Members(living))
-        self.calls.cut_all_but({number for number, _ in living})
+        self.gossip.tell(Members(self._living()))
+        for each in (self.calls, self.keys.questions):
+            each.cut_all_but(self._members().answering())
         self.controller.applied()
         if registrar.is_fenced and not self._is_leaving and self.replicas.incarnation is not None:
             log.warning("others took node %d for dead; it registers again", self.number)
@@ -360,6 +395,7 @@ class ClusterNode:
             self.replicas.transport = Nowhere()
             await listener.stop(0)
             await self.gossip.stop()
+            await self.keys.stop()
             await self.calls.stop()
             await self.peers.stop()
 

@@ -219,7 +219,7 @@ class ClusterStore:
     # -- while it runs -----------------------------------------------------------------------------------------
 
     async def run(self, services: Services) -> None:
-        """Note what the start has made; from then on follow what comes into the log, by others or late."""
+        """Note what the start has made; from then on know what comes into the log, by others or late."""
         assert self._presence is not None
 
         def arrived() -> None:
@@ -235,13 +235,19 @@ class ClusterStore:
         self._tasks.every(RESERVE_SECONDS, partial(_filled, services.producer_ids), "producer-ids")
         self._tasks.spawn(self.store.follow_changes(), "metadata")
         self._tasks.spawn(self.store.check_watch(), "metadata-tick")
-        self._tasks.spawn(self._follow(services.reconciler), "metadata-follow")
 
-    async def _follow(self, reconciler: Reconciler) -> None:
+    async def follow(self, reconciler: Reconciler) -> None:
+        """Carry out what comes into the log, once all partitions are open: what a start opens is not opened by this as well."""
         while True:
             await self._has_arrived.wait()
             self._has_arrived.clear()
-            for name, fault in (await reconciler.follow()).items():
+            try:
+                faults = await reconciler.follow()
+            except BrokerError as error:  # a start, or a change, has taken long: it is still to be done
+                log.warning("the folder does not follow the metadata yet: %s", error)
+                self._has_arrived.set()
+                continue
+            for name, fault in faults.items():
                 log.error("topic %r cannot follow the metadata: %s", name, fault)
 
     def leases(
