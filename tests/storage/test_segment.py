@@ -5,6 +5,8 @@ from tests.storage.building import IDENTITY, NOW, batch
 
 from braidlog.codec.batch import iter_batches, read_header
 from braidlog.codec.crc import crc32c
+from braidlog.storage import segment as segments
+from braidlog.storage.checking import CheckBudget
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.head import (
     DATA_START,
@@ -240,6 +242,40 @@ def test_hints_are_few_and_true() -> None:
     assert segment.locate(110, EPOCHS) == (segment.size, 110)
     with pytest.raises(AssertionError, match="not in the segment"):
         segment.locate(111, EPOCHS)
+
+
+def test_what_was_found_once_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same place, a place within a batch, and the end of what is committed: as readers ask again and again."""
+    segment = segment_of(SimulatedDisk(), 1, 1, 3, 1, 1, interval=100_000)
+    asked = [(11, 99), (13, 99), (10, 15), (14, 16)]
+    before = [segment.extent(offset, 100_000, upto, EPOCHS) for offset, upto in asked]
+    monkeypatch.setattr(segments, "steps", None)
+    assert [segment.extent(offset, 100_000, upto, EPOCHS) for offset, upto in asked] == before
+
+
+def test_after_a_cut_places_are_searched_anew() -> None:
+    disk = SimulatedDisk()
+    segment = segment_of(disk, *[1] * 6, interval=100_000)
+    at = ends(segment)
+    for offset in (12, 14, 15):
+        segment.extent(offset, 1, 99, EPOCHS)
+    segment.cut(at[2], 12)
+    for offset in range(12, 16):
+        data = batch(b"longer" * 50, base_offset=offset)
+        segment.append([data], [read_header(data)])
+    at = ends(segment)
+    assert [segment.extent(offset, 1, 99, EPOCHS).position for offset in range(15, 9, -1)] == at[5::-1]
+
+
+def test_no_place_is_remembered_that_was_not_checked() -> None:
+    disk = SimulatedDisk()
+    segment = segment_of(disk, *[1] * 6, interval=100_000)
+    segment.forget_checks()
+    spent = CheckBudget()
+    spent.spend(2**40, 2**40)
+    found = segment.extent(13, 1, 99, EPOCHS, spent)
+    assert found.position == found.end
+    assert not segment._hints
 
 
 def test_an_empty_segment_has_nothing_to_walk() -> None:

@@ -6,7 +6,7 @@ from tests.storage.building import batch
 from braidlog.storage import walk as walking
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import File
-from braidlog.storage.walk import BadBatch, find_batch, walk
+from braidlog.storage.walk import BadBatch, find_batch, steps, walk
 from braidlog.testing.disk import SimulatedDisk
 
 
@@ -56,6 +56,41 @@ def test_each_link_of_the_chain_is_checked() -> None:
     damaged[-1] ^= 1
     assert "CRC" in fault(bytes(damaged)).why
     assert "are left" in fault(first + second[:40]).why
+
+
+def outcome(data: bytes, *, stepping: bool) -> list[tuple[int, ...] | str]:
+    """Where each batch begins and ends, in bytes and offsets; in place of the first that is none, why."""
+    found: list[tuple[int, ...] | str] = []
+    try:
+        if stepping:
+            found += steps(file_of(data), 0, len(data), 0, window_bytes=61)
+        else:
+            for each in walk(file_of(data), 0, len(data), 0, check=False):
+                header = each.header
+                end = each.position + header.size_bytes
+                found.append((each.position, end, header.base_offset, header.next_offset))
+    except BadBatch as bad:
+        found.append(
+            f"{bad.position} {bad.offset} {bad.why.partition(' (at byte')[0]}"
+        )  # which counts from a window's start
+    return found
+
+
+def test_steps_lead_where_a_walk_does_and_fail_where_it_fails() -> None:
+    """In every bit of what leads from one batch to the next, and wherever the bytes end."""
+    batches = [batch(*[b"x"] * count, base_offset=base) for base, count in ((0, 2), (2, 1), (3, 40))]
+    data = b"".join(batches)
+    second = len(batches[0])
+    assert [found[2:] for found in outcome(data, stepping=True)] == [(0, 2), (2, 3), (3, 43)]
+    for length in range(len(data) + 1):
+        assert outcome(data[:length], stepping=True) == outcome(data[:length], stepping=False)
+    for byte in (*range(12), *range(23, 27)):
+        for bit in range(8):
+            damaged = bytearray(data)
+            damaged[second + byte] ^= 1 << bit
+            told = outcome(bytes(damaged), stepping=True)
+            assert told == outcome(bytes(damaged), stepping=False)
+            assert isinstance(told[-1], str) or told[-1][1] == len(data)
 
 
 def test_without_a_check_the_records_are_not_looked_at() -> None:

@@ -29,9 +29,11 @@ from braidlog.storage.head import (
 )
 from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
 from braidlog.storage.pool import FilePool, Holder
-from braidlog.storage.walk import BadBatch, Found, resume, walk, walk_past
+from braidlog.storage.walk import HEADER_WINDOW_BYTES, BadBatch, Found, resume, steps, walk, walk_past
 
 _HINTS_MAX = 64
+_STEP_BYTES = 1024
+"""As much is read to see where a small batch ends."""
 _COPY_BYTES = 1024 * 1024
 
 
@@ -80,7 +82,7 @@ class Segment:
         self._index: SparseIndex | None = None
         self._interval_bytes = 0
         self._read_only = False
-        self._hints: dict[int, int] = {}
+        self._hints: dict[int, tuple[int, int]] = {}
         self._writer: File | None = None
         self.holder: Holder | None = None
         """Who is asked to let go of the file for writing; without one it stays open until the segment is retired."""
@@ -390,9 +392,15 @@ class Segment:
             return self.size, offset
         hint = None if check else self._hints.get(offset)
         if hint is not None:
-            return hint, offset
-        number = self.index.floor_offset(offset)
-        for found in self.walk_from(number, check=check, epochs=epochs):
+            return hint
+        index = self.index
+        entry = index.entry(index.floor_offset(offset))
+        if not check:
+            for place in steps(self.file, entry.position, self.size, entry.offset):
+                if offset < place.next_offset:
+                    return place.position, place.offset
+        # Either asked for, or a header that nothing checked led past the offset: the check says which.
+        for found in walk(self.file, entry.position, self.size, entry.offset, epochs=epochs):
             if offset < found.header.next_offset:
                 return found.position, found.header.base_offset
         raise AssertionError(f"offset {offset} is not in the segment [{self.base_offset}, {self.next_offset})")
@@ -425,25 +433,29 @@ class Segment:
         else:
             if unchecked is not None:
                 end, next_offset = max((position, base), (unchecked.position, unchecked.offset))
-        self._remember(next_offset, end)
+        if end > position:  # only what was checked: what stands elsewhere may be no batch at all
+            if offset not in self._hints:
+                self._remember(offset, position, base)
+            self._remember(next_offset, end, next_offset)
         return Extent(position, end, base, next_offset)
 
     def _step(self, position: int, base: int, bytes_max: int, limit: int) -> tuple[int, int]:
         end, next_offset = position, base
-        for found in walk(self.file, position, limit, base, check=False):
-            batch_end = found.position + found.header.size_bytes
-            if end > position and batch_end - position > bytes_max:
+        window_bytes = min(max(bytes_max, _STEP_BYTES), HEADER_WINDOW_BYTES)
+        for place in steps(self.file, position, limit, base, window_bytes=window_bytes):
+            if end > position and place.end - position > bytes_max:
                 break
-            end, next_offset = batch_end, found.header.next_offset
+            end, next_offset = place.end, place.next_offset
             if end - position >= bytes_max:
                 break
         return end, next_offset
 
-    def _remember(self, offset: int, position: int) -> None:
-        """A reader's next question is usually where its last answer ended."""
+    def _remember(self, offset: int, position: int, base: int) -> None:
+        """A reader's next question is usually where its last answer ended, or the same again. The batch that holds `offset`
+        begins with `base`, at `position`."""
         if len(self._hints) >= _HINTS_MAX:
             del self._hints[next(iter(self._hints))]
-        self._hints[offset] = position
+        self._hints[offset] = position, base
 
     def step_over(
         self, bad: BadBatch, end_offset: int, following: int | None = None

@@ -7,6 +7,7 @@ these rules are what protects them.
 """
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import NamedTuple
 
 from braidlog.codec.batch import HEADER, HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
@@ -20,6 +21,11 @@ HEADER_WINDOW_BYTES = 64 * 1024
 UNCHECKED_BYTES = 17
 """Of a batch: base offset, length, epoch and magic."""
 _CANDIDATES_MAX = 64
+_STEP = Struct(">qi11xi30xi").unpack_from
+"""Base offset, length, last offset delta, how many records."""
+_LENGTH_END = 12
+_SIZE_MIN = HEADER_BYTES - _LENGTH_END
+_NOWHERE = (-1, 0, 0, 0)
 
 
 class BadBatch(Exception):  # noqa: N818 - a finding, turned into a truncation or a fault by whoever asked
@@ -72,6 +78,37 @@ def walk(
         yield Found(position, header, window, at)
         position += header.size_bytes
         offset = header.next_offset
+
+
+class Place(NamedTuple):
+    """Bytes [position, end) are the batch of offsets [offset, next_offset)."""
+
+    position: int
+    end: int
+    offset: int
+    next_offset: int
+
+
+def steps(file: File, start: int, end: int, offset: int, *, window_bytes: int = HEADER_WINDOW_BYTES) -> Iterator[Place]:
+    """As `walk` without a check, for who looks for a place only: of each header nothing is read but what leads to the next.
+
+    A fault that shows is `walk`'s to say; what does not show here is found when the batch is checked, before it is handed out.
+    """
+    position = start
+    window = b""
+    window_at = start
+    while position < end:
+        at = position - window_at
+        if at + HEADER_BYTES > len(window):
+            window, window_at, at = _read(file, position, end, window_bytes), position, 0
+        base, size, last, count = _STEP(window, at) if len(window) - at >= HEADER_BYTES else _NOWHERE
+        batch_end = position + size + _LENGTH_END
+        if base != offset or not _SIZE_MIN <= size <= BATCH_BYTES_MAX or not 0 <= count <= last + 1 or last < 0 or batch_end > end:
+            header = next(walk(file, position, end, offset, check=False)).header
+            last, batch_end = header.last_offset_delta, position + header.size_bytes
+        next_offset = offset + last + 1
+        yield Place(position, batch_end, offset, next_offset)
+        position, offset = batch_end, next_offset
 
 
 def _read(file: File, position: int, end: int, size: int) -> bytes:
