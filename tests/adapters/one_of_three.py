@@ -5,7 +5,7 @@ from typing import Any
 from tests.broker.node import Node
 from tests.broker.three_nodes import OWN
 
-from braidlog.adapters.contract import Adapter
+from braidlog.adapters.contract import Adapter, answer_of
 from braidlog.model.errors import BrokerError
 from braidlog.server.doors import make_adapter
 from braidlog.wire.kafka.connection import ClientConnection as KafkaClient
@@ -31,7 +31,7 @@ CONVERSATION: Any = Client()
 def served(node: Node, adapter: Adapter, request: Any) -> Any:
     """The answer to one request, or the adapter's own words for a refusal."""
     try:
-        return node.run(adapter.handle(CONVERSATION, request))
+        return node.run(answer_of(adapter.handle, CONVERSATION, request))
     except BrokerError as error:
         return adapter.failure(request, error)
 

@@ -272,15 +272,23 @@ def test_flux_fences_a_node_by_draining_it_and_elects_preferred_leaders() -> Non
 # -- Mayfly --------------------------------------------------------------------------------------------------------
 
 
-def test_mayfly_lists_the_nodes_and_which_are_dead() -> None:
+def test_mayfly_lists_the_nodes_and_which_are_dead_or_leave() -> None:
     node = three_nodes()
-    node.services.metadata.change_alone([e.FenceNode(node=3, incarnation=1)])
+    drained = [e.DrainNode(node=number, incarnation=1, is_draining=True) for number in (1, 3)]
+    node.services.metadata.change_alone([*drained, e.FenceNode(node=3, incarnation=1)])
     adapter = make_adapter("mayfly", node.services)
     assert served(node, adapter, Request(1, mm.ClusterNodes())).nodes == (
-        mm.Node("1", mm.NodeState.ALIVE, *addresses(1)["mayfly"]),
+        mm.Node("1", mm.NodeState.LEAVING, *addresses(1)["mayfly"]),
         mm.Node("2", mm.NodeState.ALIVE, *OWN),
         mm.Node("3", mm.NodeState.DEAD, *addresses(3)["mayfly"]),
     )
+
+
+def test_a_node_among_others_leaves_when_mayfly_says_so() -> None:
+    node, stopped = three_nodes(), []
+    node.services.placement.stop_node = lambda: stopped.append(1)
+    assert served(node, make_adapter("mayfly", node.services), Request(1, mm.Leave())) == mm.DONE
+    assert stopped == [1]
 
 
 # -- groups, transactions and keys, which one node keeps -----------------------------------------------------------
@@ -313,14 +321,15 @@ def test_flux_and_mlog_refuse_to_keep_commits_elsewhere() -> None:
 def test_mayfly_sends_keys_to_the_node_that_keeps_them() -> None:
     node = three_nodes()
     adapter = make_adapter("mayfly", node.services)
-    assert served(node, adapter, Request(1, mm.Get(b"k"))) == mm.Moved(*addresses(1)["mayfly"])
+    asked = Request(1, mm.Get(b"k"), version=2)
+    assert served(node, adapter, asked) == mm.Moved(*addresses(1)["mayfly"])
     node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
-    told = served(node, adapter, Request(1, mm.Get(b"k")))
+    told = served(node, adapter, asked)
     assert isinstance(told, mm.TopologyChanged)
     assert told.epoch == node.services.routing.epoch > 0
     named = {"mayfly": ("braid.example", 1)}
     node.services.metadata.change_alone([registered(1, 9, doors=named)])
-    assert isinstance(served(node, adapter, Request(1, mm.Get(b"k"))), mm.TopologyChanged)
+    assert isinstance(served(node, adapter, asked), mm.TopologyChanged)
 
 
 def test_mayfly_sends_keys_to_the_leader_of_their_slot() -> None:

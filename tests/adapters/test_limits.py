@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from tests.broker.node import Node
 
+from braidlog.adapters.contract import answer_of
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.holdings import Holdings, StateKind, StateLimits
 from braidlog.model.errors import BrokerError, Reason
@@ -57,7 +58,7 @@ class Doors:
         else:
             route = table[type(message)]
             request = SimpleNamespace(message=message, form=Form.JSON) if dialect in ("cursus", "rustlog") else message
-        job = self.node.spawn(adapter.serve(route, talk, request))
+        job = self.node.spawn(answer_of(adapter.serve, route, talk, request))
         self.node.world.advance(1000)
         return job.result()
 

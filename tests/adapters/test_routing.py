@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tests.broker.node import Node, batch_of
 
+from braidlog.adapters.contract import answer_of
 from braidlog.adapters.routing import Denied, Route
 from braidlog.broker.access.authorize import ANONYMOUS, Authorize, Kind, NotAuthorizedError, Operation, Rule
 from braidlog.coordinator.offsets import Commit
@@ -132,7 +133,7 @@ def refusal(dialect: str, route: Route, message: Any, *rules: Rule) -> set[Kind]
     request = message if dialect in ("flux", "mlog") else SimpleNamespace(message=message)
     probing = msgspec.structs.replace(route, handler=reached)
     talk: Any = SimpleNamespace(principal="mallory")
-    coroutine = adapter.serve(probing, talk, request)
+    coroutine = answer_of(adapter.serve, probing, talk, request)
     try:
         coroutine.send(None)
     except NotAuthorizedError as error:
@@ -198,7 +199,7 @@ def test_nothing_else_is_answered_before_one_has_said_who_one_is(dialect: str) -
     for kind, route in table.items():
         probing = msgspec.structs.replace(route, handler=reached)
         with pytest.raises((Reached, BrokerError)) as caught:
-            adapter.serve(probing, talk, SimpleNamespace(message=None)).send(None)
+            answer_of(adapter.serve, probing, talk, SimpleNamespace(message=None)).send(None)
         refused[kind.__name__] = getattr(caught.value, "reason", None)
     assert {name for name, reason in refused.items() if reason is None} == OPEN[dialect]
     assert set(refused.values()) <= {None, Reason.NOT_AUTHENTICATED}
@@ -232,7 +233,7 @@ class Doors:
             request, route = SimpleNamespace(message=message, version=api.versions.last, key=api.key), table[api.key]
         else:
             request, route = SimpleNamespace(message=message, **more), table[type(message)]
-        return self.node.run(adapter.serve(route, talk, request))
+        return self.node.run(answer_of(adapter.serve, route, talk, request))
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from braidlog.codec import columns, kernel, varint
 COMPILER = next((name for name in ("cc", "gcc", "clang") if shutil.which(name)), None)
 
 
-def load_plain(name: str) -> ModuleType:
-    source = Path(varint.__file__).with_name(f"{name}.py")
+def load_plain(name: str, folder: str = "codec") -> ModuleType:
+    source = Path(varint.__file__).parents[1] / folder / f"{name}.py"
     loader = SourceFileLoader(f"braidlog_{name}_plain", str(source))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None

@@ -49,6 +49,18 @@ def test_the_largest_is_let_go_and_the_small_stay() -> None:
     assert shared.let_go == 1
 
 
+def test_nobody_goes_for_what_was_held_before() -> None:
+    """Answers leave without anyone saying so: who begins something meanwhile finds the old sum."""
+    shared = budget()
+    served, next_one = Holder(shared, "served"), Holder(shared, "next")
+    served.hold(7 * MEBI)
+    served.held = MEBI
+    next_one.hold(4 * MEBI)
+    assert not served.is_aborted
+    assert not next_one.is_aborted
+    assert shared.bytes_held == 5 * MEBI
+
+
 def test_what_the_node_keeps_leaves_less_for_connections() -> None:
     shared = budget()
     small, large = Holder(shared, "small"), Holder(shared, "large")

@@ -225,7 +225,13 @@ def test_a_node_of_a_cluster_warns_of_its_clock_and_of_etcd() -> None:
     gossip: Any = SimpleNamespace(clock_trouble=lambda: said.clock_trouble)
     node = ClusterNode(ClusterConfig(), anything, store, {}, None)
     node.gossip = gossip
+    slots: Any = SimpleNamespace(left=[])
+    keys: Any = SimpleNamespace(slots=slots)
+    node._keys = keys
     assert node.warnings() == {}
+    slots.left = [SimpleNamespace(path="tails/7-3")]
+    assert "tails/7-3" in node.warnings()["kept tails"]
+    slots.left = []
     said.clock_trouble = "the clock is off"
     assert node.warnings() == {"clock": "the clock is off"}
     said.outage = "etcd is away"
@@ -331,5 +337,25 @@ def test_stopping_answers_what_was_asked() -> None:
         await stopping
         assert not listener.sessions
         writer.close()
+
+    play(scene)
+
+
+def test_a_client_that_sends_on_while_the_server_stops_reads_its_answer_and_the_end() -> None:
+    async def scene() -> None:
+        listener = await listening(ConnectionLimits())
+        adapter = listener.adapter
+        assert isinstance(adapter, ToyAdapter)
+        reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        writer.write(b"owe 1\n")
+        await until(lambda: "1" in adapter.waiting)
+        stopping = asyncio.ensure_future(listener.stop(60))
+        await asyncio.sleep(0)
+        writer.write(b"more\n" * 1000)  # is not read any more, and must not reset the connection
+        adapter.release("1")
+        assert await reader.read() == b"ok 1\n", "and nothing that came after"
+        writer.write(b"more\n")
+        writer.close()
+        await stopping
 
     play(scene)

@@ -56,10 +56,11 @@ def test_producers_are_refused_while_everything_else_goes_on(node: Node) -> None
     with pytest.raises(BrokerError, match="delete keys") as full:
         node.run(kv.execute(o.Set(b"k", b"w")))
     assert full.value.reason is Reason.UNAVAILABLE
-    results = node.run(kv.execute_all([o.Get(b"k"), o.Increment(b"n"), o.Delete(b"k")]))
-    assert results[0] == b"v"
-    assert isinstance(results[1], BrokerError)
-    assert results[2] is None
+    assert node.run(kv.execute_columns(o.Columns(False, bytes((o.Kind.GET,)), [b"k"], []))).found == [b"v"]
+    changes = o.Columns(True, bytes((o.Kind.INCREMENT, o.Kind.DELETE)), [b"n", b"k"], [b"", b""])
+    done = node.run(kv.execute_columns(changes))
+    assert isinstance(done.found[0], BrokerError)
+    assert (done.found[1], done.refused) == (True, [0])
     node.run(services.offsets.commit("g", [Commit("t", 0, 1)]))
     node.run(transactions.end("tx", txn.producer_id, txn.epoch, commit=True))
     node.create("another")

@@ -90,6 +90,58 @@ def test_answers_that_become_ready_together_leave_together(ordered: bool) -> Non
     scene_of()
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_plain_answers_keep_their_place_among_those_that_take_steps(ordered: bool) -> None:
+    @play
+    async def run() -> None:
+        scene = Scene(ordered=ordered)
+        scene.send("one", "soon two", "three", "fail four", "five", "!six", "seven", "push eight", "nine")
+        await turns()
+        told = [
+            "ok one",
+            "ok two",
+            "ok three",
+            "error four",
+            "ok five",
+            "refused six",
+            "ok seven",
+            "pushed eight",
+            "ok nine",
+        ]
+        assert scene.sent == told if ordered else sorted(scene.sent) == sorted(told)
+        assert scene.sent.index("pushed eight") > 6, "what is pushed goes by no earlier answer"
+        assert scene.session.held_bytes() == 0
+
+    run()
+
+
+@play
+async def test_room_is_looked_at_again_when_many_bytes_are_ready() -> None:
+    """However small each answer is: what one read brings is not all served to a client that takes nothing."""
+    scene = Scene(SessionLimits(output_bytes_max=64 * 1024))
+    scene.transport.stuck, scene.transport.high = True, 0
+    scene.send(*["large 9000"] * 60)
+    assert len(scene.adapter.begun) < 30
+    assert not scene.transport.reading
+    scene.transport.drain()
+    await until(lambda: len(scene.adapter.ended) == 60)
+    assert len(scene.sent) == 60
+
+
+@play
+async def test_the_answer_to_who_waited_alone_leaves_in_the_turn_in_which_its_wait_ends() -> None:
+    scene = Scene()
+    scene.send("wait 1")
+    scene.adapter.release("1")
+    await turns(1)
+    assert scene.sent == ["ok 1"]
+    scene.send("wait 2", "three", "wait 4")
+    scene.adapter.release("4")
+    scene.adapter.release("2")
+    await turns()
+    assert scene.transport.writes[1:] == [b"ok 2\nok three\nok 4\n"], "and those that wait together leave together"
+
+
 @play
 async def test_requests_cut_anywhere_are_the_same_requests() -> None:
     scene = Scene()
@@ -684,8 +736,24 @@ async def test_a_stop_answers_what_was_changed_and_lets_go_of_who_only_waits() -
     assert scene.adapter.ended == ["poll b"]
     assert not scene.transport.closed
     scene.adapter.release("a")
+    await until(lambda: scene.transport.ended)
+    assert (scene.transport.reading, scene.transport.closed) == (True, False), (
+        "what it still sends is not read back to it"
+    )
+    scene.send("c")
+    assert not scene.session.eof_received(), "it has read everything"
     await until(lambda: scene.transport.closed)
     assert scene.sent == ["ok a"]
+
+
+@play
+async def test_a_stop_does_not_wait_for_a_client_that_says_nothing() -> None:
+    scene = Scene()
+    scene.send("a")
+    scene.session._last_heard -= 60
+    scene.session.drain()
+    await turns()
+    assert (scene.transport.closed, scene.transport.ended) == (True, False)
 
 
 @play

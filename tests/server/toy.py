@@ -1,7 +1,7 @@
 """A toy dialect of lines, and a transport that does what a test says."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from braidlog.codec.errors import ProtocolError
@@ -65,7 +65,8 @@ KINDS: dict[str, Callable[..., asyncio.Future[str]]] = {"wait": asyncio.Future, 
 
 class ToyAdapter:
     """`wait x` is answered when the test says `adapter.release("x")`; `poll x` too, but may be ended while it waits, and so may
-    `owe x`, whose client a node that stops answers first."""
+    `owe x`, whose client a node that stops answers first. `soon x` is a coroutine that ends at once, `push x` one that pushes;
+    what is asked otherwise is answered by a plain function."""
 
     dialect = "toy"
 
@@ -84,10 +85,17 @@ class ToyAdapter:
     def throttled(self, answer: str, milliseconds: int) -> str:
         return f"{answer} after {milliseconds} ms" if milliseconds else answer
 
-    def handle(self, conversation: Any, request: str) -> Coroutine[Any, Any, Any]:
+    def handle(self, conversation: Any, request: str) -> Any:
         if request == "no route":
             raise KeyError(request)
-        return self._serve(conversation, request)
+        verb = self.operation(request)
+        if verb in KINDS or verb in ("soon", "push"):
+            return self._serve(conversation, request)
+        self.begun.append(request)
+        try:
+            return self._answer(request)
+        finally:
+            self.ended.append(request)
 
     async def _serve(self, conversation: Any, request: str) -> str | None:
         self.begun.append(request)
@@ -96,20 +104,24 @@ class ToyAdapter:
             if kind := KINDS.get(verb):
                 self.waiting[rest] = kind(loop=asyncio.get_running_loop())
                 return await self.waiting[rest]
-            if verb == "crash":
-                raise AssertionError("a handler is broken")
-            if verb == "fail":
-                raise ProtocolError(rest)
             if verb == "push":
                 await conversation.push(f"pushed {rest}\n".encode())
                 return None
-            if verb == "silent":
-                return None
-            if verb == "large":
-                return "x" * int(rest)
-            return "unspeakable" if verb == "unspeakable" else f"ok {request}"
+            return self._answer(rest)
         finally:
             self.ended.append(request)
+
+    def _answer(self, request: str) -> str | None:
+        verb, _, rest = request.partition(" ")
+        if verb == "crash":
+            raise AssertionError("a handler is broken")
+        if verb == "fail":
+            raise ProtocolError(rest)
+        if verb == "silent":
+            return None
+        if verb == "large":
+            return "x" * int(rest)
+        return "unspeakable" if verb == "unspeakable" else f"ok {request}"
 
     def failure(self, request: Any, error: Exception) -> str:
         return f"error {error}"
@@ -129,8 +141,9 @@ class ToyTransport(asyncio.Transport):
         self.stuck = False
         self.high = 64 * 1024
         self.reading = True
-        self.closed = False
-        self.aborted = False
+        self.closed = self.aborted = False
+        self.ended = False
+        """It writes no more, and may still be read from."""
 
     @property
     def sent(self) -> str:
@@ -148,11 +161,15 @@ class ToyTransport(asyncio.Transport):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.closed
+        assert not self.ended
         self.writes.append(bytes(data))
         if self.stuck:
             before, self.buffered = self.buffered, self.buffered + len(data)
             if before <= self.high < self.buffered and self.protocol is not None:
                 self.protocol.pause_writing()
+
+    def write_eof(self) -> None:
+        self.ended = True
 
     def drain(self) -> None:
         was_full = self.buffered > self.high

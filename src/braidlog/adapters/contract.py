@@ -5,6 +5,7 @@ Knows: shapes. Refuses to know: any dialect, any event loop.
 
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager
+from types import CoroutineType
 from typing import Any, Protocol
 
 import msgspec
@@ -126,6 +127,12 @@ class Conversation(Protocol):
         ...
 
 
+async def answer_of(serve: Callable[..., Any], *asked: Any) -> Any:  # noqa: ANN401
+    """What `serve` (a `handle`, or a route's handler) answers, at once or after a wait."""
+    served = serve(*asked)
+    return await served if type(served) is CoroutineType else served
+
+
 class Adapter(Protocol):
     """A dialect behind a listener."""
 
@@ -139,8 +146,11 @@ class Adapter(Protocol):
         """What a request is called where requests are counted."""
         ...
 
-    def handle(self, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
-        """Serve one request; None means that the dialect gives no answer to it, a `Stream` that it gives many."""
+    def handle(self, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
+        """Serve one request: its answer, or the coroutine that gives it where it may have to wait, or for what it does in steps.
+
+        None means that the dialect gives no answer to it, a `Stream` that it gives many.
+        """
         ...
 
     def throttled(self, answer: Any, milliseconds: int) -> Any:  # noqa: ANN401

@@ -8,11 +8,12 @@ finds.
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
+from types import CoroutineType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from braidlog.adapters.contract import Conversation, Relayed
+from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.broker.access.authorize import Authorize, Kind, NotAuthorizedError, Operation
 from braidlog.broker.coordinator import SERVICES, Coordinator
 from braidlog.broker.coordinators import Coordinators
@@ -20,9 +21,9 @@ from braidlog.broker.forwarding import Call, Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
 
-Handler = Callable[..., Coroutine[Any, Any, Any]]
-"""handler(request, the dialect's services, conversation) → the dialect's answer, or None if it gives none. That of a row with
-`each` is also given the `Denied`."""
+Handler = Callable[..., Any]
+"""handler(request, the dialect's services, conversation) → the dialect's answer, or None if it gives none; a coroutine that gives
+it, where it may have to wait. That of a row with `each` is also given the `Denied`."""
 
 
 class Need(NamedTuple):
@@ -101,39 +102,46 @@ class RoutedAdapter:
     def throttled(self, answer: Any, milliseconds: int) -> Any:  # noqa: ANN401, ARG002 - most dialects have no word for it
         return answer
 
-    def handle(self, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
+    def handle(self, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
         return self.serve(self.routes[type(request)], conversation, request)
 
-    def serve(self, route: Route, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
+    def serve(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
+        """What its handler gives: the answer, or a coroutine for it. What is not allowed is refused before."""
+        services = self._services
         if route.operation is None and not route.needs and not route.each:
-            return route.handler(request.message if route.of_message else request, self._services, conversation)
-        return self._authorized(route, conversation, request)
-
-    async def _authorized(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
-        check = self._services.authorize.check
-        self._services.authorize.require_known(conversation.principal)
-        if route.operation is not None:
-            check(conversation.principal, route.operation, route.topic(request))
-        is_free = self._services.authorize.is_free
-        for need in () if is_free else route.needs:
-            for name in need.find(request, self._services):
-                check(conversation.principal, need.operation, name, need.kind)
-        routing = self._services.routing
+            return route.handler(request.message if route.of_message else request, services, conversation)
+        services.authorize.require_known(conversation.principal)
+        topic = route.topic(request)  # asked of everybody: a request that has to name one and does not is refused
+        if not services.authorize.is_free:
+            self._check(route, conversation, request, topic)
+        routing = services.routing
         if route.coordinated is not None and not routing.is_coordinator and route.coordinated(request):
             raise routing.not_coordinator()
         if route.state_of is not None and not routing.is_alone and (name := route.state_of(request)) is not None:
-            async with self._services.coordinators.settled_after(name) as coordinator:
-                services = services_of(self._services, coordinator)
-                return await self._served(route, conversation, request, services)
-        return await self._served(route, conversation, request, self._services)
+            return self._settled(route, conversation, request, name)
+        return self._served(route, conversation, request, services)
 
-    async def _served(self, route: Route, conversation: Conversation, request: Any, services: Authorized) -> Any:  # noqa: ANN401
+    def _check(self, route: Route, conversation: Conversation, request: Any, topic: str | None) -> None:  # noqa: ANN401
+        check, principal = self._services.authorize.check, conversation.principal
+        if route.operation is not None:
+            check(principal, route.operation, topic)
+        for need in route.needs:
+            for name in need.find(request, self._services):
+                check(principal, need.operation, name, need.kind)
+
+    async def _settled(self, route: Route, conversation: Conversation, request: Any, name: str) -> Any:  # noqa: ANN401
+        """Served by the coordinator of a name, and answered once what that has changed is replicated."""
+        async with self._services.coordinators.settled_after(name) as coordinator:
+            services = services_of(self._services, coordinator)
+            return await answer_of(self._served, route, conversation, request, services)
+
+    def _served(self, route: Route, conversation: Conversation, request: Any, services: Authorized) -> Any:  # noqa: ANN401
         asked = request.message if route.of_message else request
         if not route.each:
-            return await route.handler(asked, services, conversation)
+            return route.handler(asked, services, conversation)
         is_free = services.authorize.is_free
         denied = Denied() if is_free else self._denied(route, conversation, request, services)
-        return await route.handler(asked, services, conversation, denied)
+        return route.handler(asked, services, conversation, denied)
 
     def _denied(self, route: Route, conversation: Conversation, request: Any, services: Authorized) -> Denied:  # noqa: ANN401
         """Said alike of what is there and of what is not, so that nothing is revealed."""
@@ -169,7 +177,7 @@ class ForwardingAdapter(RoutedAdapter):
         """Whether a request is handed on if another node serves it."""
         return self._forwarding.calls is not None
 
-    def hands_on(self, error: BrokerError) -> bool:
+    def hands_on(self, request: Any, error: BrokerError) -> bool:  # noqa: ANN401, ARG002 - nearly all of them alike
         """Whether what was refused so is asked of another node; not what clients look for themselves."""
         return is_elsewhere(error)
 
@@ -177,11 +185,18 @@ class ForwardingAdapter(RoutedAdapter):
         """How long a request says that its answer may take."""
         return 0
 
-    def serve(self, route: Route, conversation: Conversation, request: Any) -> Coroutine[Any, Any, Any]:  # noqa: ANN401
-        serving = super().serve(route, conversation, request)
-        if not self.forwards(request) or route.operation is Operation.CLUSTER or conversation.is_forwarded:
-            return serving
-        return self._anywhere(route, conversation, request, serving)
+    def serve(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
+        stays = self._forwarding.calls is None or route.operation is Operation.CLUSTER or conversation.is_forwarded
+        if stays or not self.forwards(request):
+            return super().serve(route, conversation, request)
+        try:
+            served = super().serve(route, conversation, request)
+        except BrokerError as error:
+            if not self.hands_on(request, error):
+                raise
+            return self._forward(route, conversation, request, error.with_traceback(None))
+        is_waiting = type(served) is CoroutineType
+        return self._anywhere(route, conversation, request, served) if is_waiting else served
 
     async def _anywhere(
         self,
@@ -193,7 +208,7 @@ class ForwardingAdapter(RoutedAdapter):
         try:
             return await serving
         except BrokerError as error:
-            if not self.hands_on(error):
+            if not self.hands_on(request, error):
                 raise
             refusal = error.with_traceback(None)
         return await self._forward(route, conversation, request, refusal)
@@ -216,7 +231,7 @@ class ForwardingAdapter(RoutedAdapter):
         )
         conversation.hold(len(frame))
         try:
-            serve_here = partial(super().serve, route, conversation, request)
+            serve_here = partial(answer_of, super().serve, route, conversation, request)
             answer = await self._forwarding.forward(call, refusal, serve_here)
         finally:
             conversation.hold(-len(frame))

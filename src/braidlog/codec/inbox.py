@@ -4,10 +4,13 @@ Knows: how to hand out a frame once it is whole. Refuses to know: where a frame 
 Invariant: nothing is copied more than twice, however the stream was cut; memory follows what was fed, never what a length claims.
 """
 
+from collections.abc import Mapping
 from struct import Struct
+from typing import TypeVar
 
 from braidlog.codec.errors import ProtocolError
 
+T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
 _U32 = Struct(">I")
@@ -107,6 +110,16 @@ class Inbox:
             return None
         self._position = start
         return self.take(size)
+
+    def take_known(self, size: int, known: Mapping[bytes, T]) -> T | None:
+        """What stands for the next frame, if it is one of those that have `size` bytes and are always the same."""
+        data, start = self._data, self._position
+        if type(data) is not bytes:
+            return None
+        found = known.get(data[start : start + size])
+        if found is not None:
+            self._position = start + size
+        return found
 
     def take_line(self, line_bytes_max: int) -> bytes | None:
         """The bytes up to the next newline, without it; None until it is there."""

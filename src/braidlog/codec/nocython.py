@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 F = TypeVar("F", bound=Callable[..., object])
+T = TypeVar("T")
 
 compiled = False
 
@@ -21,6 +22,10 @@ class _Type:
 
 
 longlong = p_uchar = p_int = int = _Type()  # noqa: A001 - the name of C's own
+
+
+def declare(_type: object, value: T) -> T:
+    return value
 
 
 def cfunc(function: F) -> F:

@@ -404,6 +404,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow("braidlog_kv_expired_total", COUNTER, "Keys whose time had come.", (), _of_keys("expired")),
     MetricRow("braidlog_kv_evicted_total", COUNTER, "Keys that went for want of room.", (), _of_keys("evicted")),
     MetricRow("braidlog_kv_memory_bytes", GAUGE, "What the keys take.", (), _of_node(lambda s: s.keyvalue.used_bytes)),
+    MetricRow("braidlog_kv_slots_led", GAUGE, "Slots of keys led here.", (), _of_node(lambda s: s.keyvalue.slots_led)),
     MetricRow("braidlog_kv_wal_bytes", GAUGE, "The store's log on the disk.", (), _of_keys("wal_bytes")),
     # -- the worker processes
     MetricRow(

@@ -135,6 +135,8 @@ class KeyValueReport(msgspec.Struct, frozen=True):
     """The fields of `kv.operations.Stats`."""
     used_bytes: int = 0
     limit_bytes: int = 0
+    slots_led: int = 0
+    """Of a cluster whose keys are in slots."""
 
 
 class ProcessReport(msgspec.Struct, frozen=True):
@@ -182,7 +184,8 @@ class StateReport(msgspec.Struct, frozen=True):
 
 class NodeReport(msgspec.Struct, frozen=True):
     """A node of the cluster. `state`: alive, fenced or draining; `doors`: its addresses. `leads`, `holds`, `in_sync` count
-    partitions; `behind`: the records that it lacks of those that are led by the node that tells."""
+    partitions; `behind`: the records that it lacks of those that are led by the node that tells; `coordinates`: how many shards
+    of groups and transactions."""
 
     node: int
     state: str
@@ -192,6 +195,7 @@ class NodeReport(msgspec.Struct, frozen=True):
     holds: int
     in_sync: int
     behind: int = 0
+    coordinates: int = 0
 
 
 class WeakPartition(msgspec.Struct, frozen=True):
@@ -221,7 +225,8 @@ class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
     is_alone: bool
     own: int
     controller: int
-    coordinator: int
+    keeps_keys: int
+    """The node that has all keys and values."""
     nodes: list[NodeReport]
     partitions: int
     under_replicated: int

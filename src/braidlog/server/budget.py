@@ -72,7 +72,7 @@ class Budget:
             self._held[holder] = held
         self.bytes_held += held - before
         if self.is_full and held > before:
-            self._make_room()
+            self.settle()  # somebody goes only for what is held now, not for what was when it was said last
         elif held < before:
             self._release()
 

@@ -24,7 +24,7 @@ from braidlog.model.errors import StorageFault
 from braidlog.model.report import EtcdReport, Welcome
 from braidlog.partition.closing import close_partitions
 from braidlog.partition.hosted import HostedPartition
-from braidlog.partition.opening import open_beside, retry
+from braidlog.partition.opening import retry
 from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
 from braidlog.server.certificates import reload_certificate, tls_context
@@ -54,7 +54,7 @@ from braidlog.storage.folder import DataFolder
 from braidlog.tasks import Tasks
 from braidlog.tools.wire.recorder import Recorder
 from braidlog.wire.dialect import dialects
-from braidlog.wire.kafka.consumer import topics_read
+from braidlog.wire.kafka.consumer import ConsumerMetadata
 
 log = logging.getLogger("braidlog.server")
 
@@ -150,7 +150,7 @@ class Server:
             consumer_groups=config.groups.consumer,
             kv=config.kv,
             resident=resident_bytes,
-            reads=topics_read,
+            member_metadata=ConsumerMetadata(),
             worker=self._worker,
             decompression=config.limits.decompression(),
             holdings=Holdings(
@@ -159,6 +159,7 @@ class Server:
             quotas=self._quotas,
         )
         if self._cluster is not None:
+            self.services.placement.stop_node = self.request_stop
             await self._cluster.run(self.services)
         if config.auth.owner_by_first_use:
             authorize.own_by_first_use(AllOwners(self.services.coordinators.owners_of))
@@ -168,7 +169,7 @@ class Server:
         adapters = make_adapters(self.services, config.listeners)
         await self._open_partitions()
         await self.services.coordinators.resume()
-        self._open_store()
+        await self._open_store()
         self._gatekeeper = gatekeeper(
             config.auth, authorize, world, connections_max=self._connection_limits.connections_max
         )
@@ -239,11 +240,7 @@ class Server:
         others are served."""
         assert self.services is not None
         began = self._clock.monotonic()
-        hosting = self.services.hosting
-        topics = hosting.topics.values()
-        places = [(topic, each) for topic in topics for each in range(topic.partitions) if hosting.holds(topic, each)]
-        opened = await open_beside(places, hosting, self.services.world, at_rest=True)
-        hosting.host(*opened)
+        opened = await self.services.reconciler.open_all()
         self._recovered = f"{opened} in {self._clock.monotonic() - began:.1f} s"
         for name, number, fault in opened.faults:
             log.error("%s/%d is offline: %s", name, number, fault)
@@ -260,12 +257,13 @@ class Server:
         if len(hosted.damages) != told:
             self._told_damages[str(hosted)] = len(hosted.damages)
 
-    def _open_store(self) -> None:
+    async def _open_store(self) -> None:
         """Recover the key-value store. Like a partition: if it cannot be opened it is offline, and the rest is served."""
         assert self.services is not None
         keyvalue = self.services.keyvalue
         try:
-            keyvalue.open()
+            # Beside the loop: others hear this node, which has joined its cluster, while a large store is read.
+            await self.services.world.blocking(keyvalue.open)
         except StorageFault as fault:
             log.error("the key-value store is offline: %s", fault)  # noqa: TRY400 - the fault says where
             return
@@ -444,8 +442,7 @@ class Server:
 
     async def _disconnect(self) -> None:
         """Nobody is heard any more, clients nor nodes. Before tasks are stopped: what others say would begin new ones."""
-        for listener in self.listeners.values():
-            await listener.stop(self.config.drain_seconds)
+        await asyncio.gather(*(listener.stop(self.config.drain_seconds) for listener in self.listeners.values()))
         self.listeners.clear()
         if self.services is not None:
             await _offline_by_fault(self.services.keyvalue.drain, "kv-feed")

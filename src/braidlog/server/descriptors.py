@@ -68,8 +68,8 @@ def connections_that_fit(wanted: int, limit: int) -> int:
 class Complaints:
     """The loop's exception handler: that nothing more can be accepted is said now and then, and what is no error at all is not.
 
-    uvloop's TLS fails when it has something to send on a connection that the other side has just ended (RuntimeError, of a
-    transport that is closing): everybody who has to know hears of the end itself.
+    uvloop's TLS fails when it has something to send on a connection that has just ended (RuntimeError, of a transport; one that
+    uvloop closed by itself does not even say that it is closing): everybody who has to know hears of the end itself.
 
     asyncio's own loop tries a thousand times in a row when descriptors run out, and tells each time, with a traceback: a node
     that cannot take clients would be busy saying so. (uvloop keeps a descriptor in reserve to turn them away with.)
@@ -80,7 +80,7 @@ class Complaints:
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error, transport = context.get("exception"), context.get("transport")
-        if transport is not None and transport.is_closing() and _is_uvloops(error):
+        if transport is not None and _is_uvloops(error):
             log.debug("a connection ended while something was sent on it: %s", error)
         elif not isinstance(error, OSError) or error.errno not in _EXHAUSTED:
             loop.default_exception_handler(context)

@@ -88,9 +88,7 @@ class Listener(SessionOwner):
         loop = asyncio.get_running_loop()
         for each in bound or listen(host, port, f"listener {self.adapter.dialect}"):
             server = await loop.create_server(
-                lambda: self._session(
-                    self.adapter, self, self._session_limits, self._budget, self._quotas, self._gatekeeper
-                ),
+                self._make_session,
                 sock=each,
                 ssl=self.tls,
                 backlog=BACKLOG,
@@ -100,6 +98,23 @@ class Listener(SessionOwner):
             self._servers.append(server)
         self.host = host
         self.port = self._servers[0].sockets[0].getsockname()[1]
+
+    def _make_session(self) -> Session:
+        return self._session(self.adapter, self, self._session_limits, self._budget, self._quotas, self._gatekeeper)
+
+    async def adopt(self, connected: socket.socket) -> None:
+        """Serve a connection that somebody else has accepted, and read nothing of."""
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._make_session,
+                connected,
+                ssl=self.tls,
+                ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self.tls else None,
+                ssl_shutdown_timeout=FAREWELL_SECONDS_MAX if self.tls else None,
+            )
+        except OSError as error:  # ssl's own errors are of this kind too
+            log.warning("%s: a connection is closed: %s", self.adapter.dialect, error)
+            connected.close()
 
     # -- account ---------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Invariant: what is given out has exactly the bytes that were announced: a file t
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from braidlog.model.errors import StorageFault
 from braidlog.wire.contract import Output, Slice
@@ -18,13 +18,14 @@ _COPIED_BYTES_MAX = 32 * 1024
 class Outbox:
     """What is ready to be sent over one connection, and what was sent and has not left."""
 
-    __slots__ = ("_largest_write_bytes", "_ready", "_unsent_bytes_most", "has_unsent", "held_bytes")
+    __slots__ = ("_has_slices", "_largest_write_bytes", "_unsent_bytes_most", "has_unsent", "held_bytes", "ready")
 
     def __init__(self) -> None:
         self.held_bytes = 0
         """Of answers that are not sent yet, those that wait for their turn included."""
         self.has_unsent = False
-        self._ready: list[Output] = []
+        self.ready: list[Output] = []
+        self._has_slices = False
         self._largest_write_bytes = 0
         self._unsent_bytes_most = 0
 
@@ -36,25 +37,40 @@ class Outbox:
 
     def add(self, output: Output) -> None:
         """It leaves next, after what was added before."""
-        self._ready.append(output)
+        self.ready.append(output)
+        if type(output) is not bytes:
+            self._has_slices = True
+
+    def add_small(self, answers: list[bytes], size: int) -> None:
+        """They leave next, and have `size` bytes together."""
+        self.ready += answers
+        self.held_bytes += size
 
     def clear(self) -> None:
-        self._ready.clear()
+        self.ready.clear()
 
-    def take(self) -> Iterator[bytes]:
+    def take(self) -> Iterable[bytes]:
         """Everything that is ready, in few pieces; what was taken is held no more."""
-        ready, self._ready = self._ready, []
+        ready, self.ready = self.ready, []
+        if self._has_slices:
+            self._has_slices = False
+            return self._written(ready)
+        data: bytes = ready[0] if len(ready) == 1 else b"".join(ready)  # type: ignore[assignment, arg-type]  # no slices
+        self.held_bytes -= len(data)
+        return (data,)
+
+    def _written(self, ready: list[Output]) -> Iterator[bytes]:
         for data in writes(ready):
             self.held_bytes -= len(data)
             yield data
 
-    def __bool__(self) -> bool:
-        return bool(self._ready)
-
     def send(self, transport: asyncio.Transport, data: bytes) -> None:
-        before = self.has_unsent and transport.get_write_buffer_size()
-        self._unsent_bytes_most = len(data) + (self._unsent_bytes_most if before else 0)
-        self._largest_write_bytes = max(len(data), self._largest_write_bytes if before else 0)
+        size = len(data)
+        if self.has_unsent and transport.get_write_buffer_size():
+            self._unsent_bytes_most += size
+            self._largest_write_bytes = max(size, self._largest_write_bytes)
+        else:
+            self._unsent_bytes_most = self._largest_write_bytes = size
         transport.write(data)
         self.has_unsent = transport.get_write_buffer_size() > 0
 

@@ -212,8 +212,16 @@ class Reporter:
             counts, memory = keyvalue.stats(), keyvalue.memory()
         except (StorageFault, BrokerError) as error:
             return r.KeyValueReport(fault=str(error))
-        fault = "" if keyvalue.store.fault is None else str(keyvalue.store.fault)
-        return r.KeyValueReport(fault, msgspec.to_builtins(counts), memory.used_bytes, memory.limit_bytes)
+        fault = "" if keyvalue.fault is None else str(keyvalue.fault)
+        slots = keyvalue.slots
+        here = [] if slots is None else list(slots.here().values())
+        return r.KeyValueReport(
+            fault,
+            msgspec.to_builtins(counts),
+            memory.used_bytes,
+            memory.limit_bytes,
+            slots_led=sum(each.is_leader for each in here),
+        )
 
     def _process(self) -> r.ProcessReport:
         try:
@@ -251,10 +259,12 @@ class Reporter:
 
     def keys(self, prefix: bytes, position: int) -> r.Keys:
         """Some keys, from a position in the order in which they came; no more are looked at than take a few milliseconds."""
-        keyspace, now_ms = self._services.keyvalue.store.keyspace, self._services.keyvalue.now_ms()
+        keyspaces, now_ms = self._services.keyvalue.keyspaces(), self._services.keyvalue.now_ms()
         rows: list[r.KeyReport] = []
-        at = position
-        for at, key in enumerate(islice(keyspace.data, position, position + r.KEYS_LOOKED_AT_MAX), position + 1):  # noqa: B007 - where it ended
+        at, count = position, sum(map(len, keyspaces))
+        keys = ((keyspace, key) for keyspace in keyspaces for key in keyspace.data)
+        looked_at = islice(keys, position, position + r.KEYS_LOOKED_AT_MAX)
+        for at, (keyspace, key) in enumerate(looked_at, position + 1):  # noqa: B007 - where it ended
             if not key.startswith(prefix):
                 continue
             value = keyspace.find(key, now_ms)
@@ -264,7 +274,7 @@ class Reporter:
                 rows.append(r.KeyReport(key, kind_of(value), left))
             if len(rows) == r.KEYS_MAX:
                 break
-        return r.Keys(rows, at if at < len(keyspace) else None, len(keyspace))
+        return r.Keys(rows, at if at < count else None, count)
 
 
 def _warn_of(set_aside: dict[str, int]) -> dict[str, str]:

@@ -9,19 +9,21 @@ passes all three, and a call between them would be paid by each.
 import asyncio
 import logging
 from functools import cached_property
+from time import monotonic
+from types import CoroutineType, NoneType
 from typing import Any, cast
 
-from braidlog.adapters.contract import Adapter
+from braidlog.adapters.contract import Adapter, Relayed, Stream
 from braidlog.broker.access.authenticate import Proof
 from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.server.admission import Admission, certified_name
-from braidlog.server.budget import Budget
+from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.coroutines import start
 from braidlog.server.fair_turns import SLICE_SECONDS, FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.output import Outbox
-from braidlog.server.request_counters import RequestCounters
+from braidlog.server.request_counters import SAMPLED, RequestCounters
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.session_turns import FEW_WAITING, SessionTurns, Turn
 from braidlog.wire.contract import NEED_DATA, Refused
@@ -31,6 +33,10 @@ log = logging.getLogger("braidlog.session")
 
 _WRITE_BUFFER_BYTES = 1024 * 1024
 _FLUSH_BYTES = 256 * 1024
+_FAREWELL_SECONDS_MAX = 0.3
+"""How long a client that sent something just now has to read its answers, and to close, when the server stops."""
+_NOT_SIMPLE = (CoroutineType, NoneType, Relayed, Stream)
+"""What a handler gives that is no answer which could leave as it is."""
 
 
 class Session(SessionTurns):
@@ -48,9 +54,14 @@ class Session(SessionTurns):
         super().__init__(adapter, limits, budget, quotas, owner.counters, owner.fair_turns)
         self._gatekeeper = gatekeeper
         self._admission: Admission | None = None
+        self._met: Admission | None = None
+        """The same while the first bytes are still to come."""
         self._owner = owner
         self._has_more = False
+        self._is_settled = False
+        """Whether the last read brought only requests that left room and limits as they were."""
         self._read_before: Any = None
+        self._small_bytes = min(SMALL_BYTES, limits.output_bytes_max)
         self._is_tls = False
         self._served_until = 0
         """So many requests are served although it is over its quota: the one that went over is read to its end, and told."""
@@ -79,11 +90,12 @@ class Session(SessionTurns):
         self._transport = None
         if self._admission is not None:
             self._admission.leave()
-            self._admission = (
+            self._admission = self._met = (
                 None  # it knows this session: together they would keep what was received until garbage is collected
             )
-        if self._throttle is not None:
-            self._throttle.cancel()
+        for timer in (self._throttle, self._farewell):
+            if timer is not None:
+                timer.cancel()
         self._forget_turns()
         self._outbox = Outbox()
         self._release_writers()
@@ -93,7 +105,7 @@ class Session(SessionTurns):
     def eof_received(self) -> bool:
         """The client sends no more, but may still read: what it asked is answered, then the connection ends."""
         self.close()
-        return not self._is_tls  # TLS knows no half of a connection
+        return not self._is_tls and self._farewell is None  # TLS knows no half of a connection
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -104,8 +116,8 @@ class Session(SessionTurns):
             if self._throttle is None:
                 self._served_until = self.requests + 1
             self._charge(Direction.APPEND, len(data))
-        if self._admission is not None and self._admission.is_open:
-            self._meet(self._admission, data)
+        if self._met is not None:
+            self._meet(self._met, data)
             return
         try:
             self.connection.receive(data)
@@ -145,52 +157,104 @@ class Session(SessionTurns):
         self._flush()
         if self._some_held_back:
             self._let_held_back_go()
+        elif self._is_settled and self._reading and self._partial_since is None and not self._is_noted:
+            return
         self._regulate()
         if self._partial_since is not None or self._is_to_be_noted:
             self._note_held()
 
     def _take_requests(self) -> bool:
         """Start what is whole; False if there was no room for all of it."""
-        self._has_more = False
-        first = self.requests
-        until = self.requests + self._fair_turns.slice_requests
-        clock = self._fair_turns.clock
+        self._has_more = self._is_settled = False
+        are_simple = True
+        first, clock = self.requests, self._fair_turns.clock
+        until = first + self._fair_turns.slice_requests
         deadline = clock() + SLICE_SECONDS
         while not self._closing:
             if not self._has_room():
                 return False
-            if self.requests >= until or (self.requests != first and clock() >= deadline):
-                self._has_more = True
+            if self.requests != first and (self.requests >= until or clock() >= deadline):
                 self._wait_for_turn()
                 return True
-            event, self._read_before = self._read_before, None
-            if event is None:
-                event = self.connection.next_event()
-                if event is NEED_DATA:
-                    self._note_partial()
-                    return True
-                if self._partial_since is not None:
-                    self._partial_since = None
-                    if clock() >= deadline:  # what came in several pieces may be large
-                        self._serve_later(event)
-                        return True
-            self.requests += 1
-            if isinstance(event, Refused):
-                self._refuse(event)
-            else:
-                self._begin(event)
+            event = self._serve_simple(until, deadline)
+            if event is NEED_DATA:
+                self._note_partial()
+                self._is_settled = are_simple
+                return True
+            are_simple = False
+            if event is not None and not self._take_other(event, deadline):
+                return True
             if self._outbox.held_bytes >= _FLUSH_BYTES:
                 self._flush()
+        return True
+
+    def _serve_simple(self, until: int, deadline: float) -> Any:  # noqa: ANN401
+        """Serve requests that end at once, with a few bytes, as most do: from the first byte to the last in this one place,
+        because a call more would be paid by each. They leave room and limits as they are.
+
+        What is read and is not served here is returned (NEED_DATA: there is nothing more). None: one was of another kind and is
+        begun, or many bytes are ready, or it is the turn of others: room and time have to be looked at.
+        """
+        next_event, handle, respond = self.connection.next_event, self._handle, self.connection.respond
+        operation, counts, clock = self._operation, self._counts, self._fair_turns.clock
+        is_simple = self._quotas.is_unlimited and self._throttle is None and not self._turns
+        answers: list[bytes] = []
+        size = 0
+        event, self._read_before = self._read_before, None
+        while True:
+            if event is None:
+                event = next_event()
+                if event is NEED_DATA or self._partial_since is not None or isinstance(event, Refused):
+                    break
+            self.requests = number = self.requests + 1
+            name = operation(event)
+            counts[name] = counts.get(name, 0) + 1
+            began = 0.0 if number % SAMPLED else monotonic()  # the loop's time stands still during a turn
+            try:
+                served, error = handle(self, event), None
+            except Exception as raised:  # noqa: BLE001 - handed on
+                served, error = None, raised
+            if error is not None or not is_simple or type(served) in _NOT_SIMPLE:
+                self._outbox.add_small(answers, size)
+                self._begin(event, served, error, began)
+                return None
+            if began:
+                self._counters.took(name, monotonic() - began)
+            data = respond(event, served)
+            if type(data) is not bytes or size > self._small_bytes:
+                self._outbox.add_small(answers, size)
+                self._make_ready(data)
+                return None
+            answers.append(data)
+            size += len(data)
+            event = None
+            if number >= until or self._closing or clock() >= deadline:
+                break
+        self._outbox.add_small(answers, size)
+        return event
+
+    def _take_other(self, event: Any, deadline: float) -> bool:  # noqa: ANN401
+        """A refusal, or what came in several pieces, which may be large; False if nothing more is served now."""
+        if self._partial_since is not None:
+            self._partial_since = None
+            if self._fair_turns.clock() >= deadline:
+                self._serve_later(event)
+                return False
+        if isinstance(event, Refused):
+            self.requests += 1
+            self._refuse(event)
+        else:
+            self._read_before = event
         return True
 
     def _serve_later(self, event: Any) -> None:  # noqa: ANN401
         """To read it took a turn of its own; to serve it may take another. Nothing is read behind it until then."""
         self._read_before = event
-        self._has_more = True
         self._wait_for_turn()
 
     def _wait_for_turn(self) -> None:
         """There may be more to serve: after the others."""
+        self._has_more = True
         if not self._pump_due:
             self._pump_due = True
             self._fair_turns.wait(self, self._pump)
@@ -235,7 +299,7 @@ class Session(SessionTurns):
     # -- who it is -------------------------------------------------------------------------------------------
 
     def _enter(self, gatekeeper: Gatekeeper) -> None:
-        self._admission = Admission(gatekeeper, self.connection, self.host, self._evict)
+        self._admission = self._met = Admission(gatekeeper, self.connection, self.host, self._evict)
         if gatekeeper.required and self.principal == ANONYMOUS:
             self._admission.enter(self._loop.time())
 
@@ -249,7 +313,7 @@ class Session(SessionTurns):
         if event is NEED_DATA:
             self._partial_since = self._last_heard if self._partial_since is None else self._partial_since
             return
-        self._partial_since = None
+        self._partial_since = self._met = None
         if isinstance(event, Refused):
             self.requests += 1
             self._refuse(self.connection.turn_away(str(event.error)))
@@ -316,7 +380,7 @@ class Session(SessionTurns):
     @property
     def is_quiet(self) -> bool:
         """Whether nothing is under way: what comes next is the beginning of a request, and what leaves next its answer."""
-        waiting = self._turns or self._under_way or self._beside or self._outbox or self._read_before is not None
+        waiting = self._turns or self._under_way or self._beside or self._outbox.ready or self._read_before is not None
         return not (waiting or self.connection.buffered_bytes)
 
     # -- ending ----------------------------------------------------------------------------------------------
@@ -328,6 +392,17 @@ class Session(SessionTurns):
             self._reading = False
             self._transport.pause_reading()
         self._loop.call_soon(self._flush)
+
+    def _end(self, transport: asyncio.Transport) -> None:
+        """All is answered. A client that may be sending when the server stops reads its answers first: a socket that is closed
+        with bytes unread resets the connection, and who meets that while it sends loses what it has not read."""
+        if not self._is_drained or self._is_tls or self._loop.time() - self._last_heard > _FAREWELL_SECONDS_MAX:
+            transport.close()
+            return
+        self._forget_turns()
+        transport.write_eof()
+        transport.resume_reading()
+        self._farewell = self._loop.call_later(_FAREWELL_SECONDS_MAX, transport.close)
 
     def overdue(self, now: float) -> str | None:
         """Why this connection should be cut off, if it should: it keeps something waiting for too long."""

@@ -35,6 +35,7 @@ class SessionOutput(asyncio.Protocol):
     ) -> None:
         self._adapter = adapter
         self._limits = limits
+        self._unsent_bytes_max = _OUTPUT_FACTOR * limits.output_bytes_max
         self._budget = budget
         self._quotas = quotas or Quotas()
         self._counters = counters
@@ -113,12 +114,12 @@ class SessionOutput(asyncio.Protocol):
         self._loop.call_soon(self._go_on)
 
     def _send_ready(self, transport: asyncio.Transport) -> None:
-        unsent_bytes_max = _OUTPUT_FACTOR * self._limits.output_bytes_max
+        outbox = self._outbox
         try:
-            for data in self._outbox.take():
-                if self._outbox.has_unsent and transport.get_write_buffer_size() > unsent_bytes_max:
+            for data in outbox.take():
+                if outbox.has_unsent and transport.get_write_buffer_size() > self._unsent_bytes_max:
                     text = "%s %s is cut off: answers not read, more than %d bytes wait"
-                    log.info(text, self._adapter.dialect, self.peer, unsent_bytes_max)
+                    log.info(text, self._adapter.dialect, self.peer, self._unsent_bytes_max)
                     self.abort()
                     return
                 self._send(transport, data)

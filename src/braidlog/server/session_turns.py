@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import monotonic
+from types import CoroutineType
 from typing import Any
 
 from braidlog.adapters.contract import Adapter, Relayed, Stream
@@ -21,7 +22,7 @@ from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.coroutines import Running, start, step
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.output import size_of
-from braidlog.server.request_counters import SAMPLED, RequestCounters
+from braidlog.server.request_counters import RequestCounters
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.session_output import SessionOutput
 from braidlog.wire.contract import Output, Refused, forget_trace
@@ -69,7 +70,7 @@ class SessionTurns(SessionOutput):
         super().__init__(adapter, limits, budget, quotas, counters)
         self._fair_turns = fair_turns
         self._operation = adapter.operation
-        self._handle: Callable[[Any, Any], Coroutine[Any, Any, Any]] = adapter.handle
+        self._handle = adapter.handle
         self._counts = counters.requests
         self._turns: deque[Turn] = deque()
         self._under_way: set[Turn] = set()
@@ -80,6 +81,9 @@ class SessionTurns(SessionOutput):
         self._busy = False
         self._pump_due = False
         self._alone: asyncio.Future[None] | None = None
+        self._is_drained = False
+        self._farewell: asyncio.TimerHandle | None = None
+        """Until when a client may read what it was told last; nothing more is."""
         self.requests = 0
 
     def answer_in_any_order(self) -> None:
@@ -103,6 +107,9 @@ class SessionTurns(SessionOutput):
     def close(self) -> None:
         raise NotImplementedError
 
+    def _end(self, transport: asyncio.Transport) -> None:
+        raise NotImplementedError
+
     def _refuse(self, refused: Refused) -> None:
         turn = Turn()
         self._turns.append(turn)
@@ -111,27 +118,28 @@ class SessionTurns(SessionOutput):
             log.info("%s %s: %s; closing", self._adapter.dialect, self.peer, refused.error)
             self.close()
 
-    def _begin(self, request: Any) -> None:  # noqa: ANN401
-        """Serve a request. Most end at once, and need no place in line unless others wait before them."""
-        name = self._operation(request)
-        counts = self._counts
-        counts[name] = counts.get(name, 0) + 1  # here and not in a method: this is done for every request
-        began = 0.0 if self.requests % SAMPLED else monotonic()  # the loop's time stands still during a turn
-        coroutine = self._handle(self, request)
-        ended, value, error = step(coroutine)
-        if began and ended:
-            self._counters.took(name, monotonic() - began)
-        if not ended:
-            turn = Turn(request)
-            turn.began = began
-            self._wait_for(turn, coroutine, value)
-        elif error is None and not self._turns and type(value) is not Stream:
-            self._answer_now(request, value)
+    def _begin(self, request: Any, served: Any, error: BaseException | None, began: float) -> None:  # noqa: ANN401
+        """Go on with a request that is not as simple as most: it may have to wait, stand behind others, or have failed.
+
+        `served` is its answer, or the coroutine that gives it.
+        """
+        if type(served) is CoroutineType:
+            ended, value, error = step(served)
+            if not ended:
+                turn = Turn(request)
+                turn.began = began
+                self._wait_for(turn, served, value)
+                return
+            served = value
+        if began:
+            self._counters.took(self._operation(request), monotonic() - began)
+        if error is None and not self._turns and type(served) is not Stream:
+            self._answer_now(request, served)
         else:
             turn = Turn(request)
             if self._is_ordered:
                 self._turns.append(turn)
-            self._answered(turn, request, value, error)
+            self._answered(turn, request, served, error)
 
     def _wait_for(self, turn: Turn, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:  # noqa: ANN401
         self._under_way.add(turn)
@@ -150,10 +158,13 @@ class SessionTurns(SessionOutput):
         if answer is None or self._transport is None:
             return
         try:
-            data = self._spelled(request, answer)
+            data = self._in_bytes(request, answer)
         except Exception as fault:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail(type(request).__name__, fault)
             return
+        self._make_ready(data)
+
+    def _make_ready(self, data: Output) -> None:
         self._outbox.add(data)
         if self._outbox.hold(data) > SMALL_BYTES:
             self._note_held()
@@ -206,9 +217,13 @@ class SessionTurns(SessionOutput):
                 self._open_stream(turn)
         else:
             self._keep(turn, data)
-        if not self._busy:
+        if self._busy:
+            return
+        if self._under_way or self._quotas.counts_time:
             # Not at once: whatever else this turn of the loop answers (one sync answers many) leaves in the same write.
             self._pump_soon()
+        else:
+            self._serve()  # nothing else of this client waits: a turn of the loop would bring nothing more
 
     def _ended(self, turn: Turn, request: Any) -> None:  # noqa: ANN401
         turn.running = None
@@ -329,14 +344,14 @@ class SessionTurns(SessionOutput):
                 if data:
                     self._outbox.add(data)
         transport = self._transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or self._farewell is not None:
             self._outbox.clear()
             return False
-        has_sent = bool(self._outbox)
+        has_sent = bool(self._outbox.ready)
         if has_sent:
             self._send_ready(transport)
         if self._closing and not turns and not self._under_way:
-            transport.close()
+            self._end(transport)
         return has_sent or len(turns) < under_way
 
     def _forget_turns(self) -> None:
@@ -351,6 +366,7 @@ class SessionTurns(SessionOutput):
 
     def drain(self) -> None:
         """The server stops: what is under way is answered. Who only waits is let go, with all that was asked after it."""
+        self._is_drained = not self._closing
         kept = 0
         for turn in self._turns:
             if turn in self._under_way and turn.only_waits:

@@ -7,6 +7,7 @@ from unittest.mock import MagicMock
 import pytest
 from tests.broker.node import Node
 
+from braidlog.adapters.contract import answer_of
 from braidlog.adapters.cursus.handlers import CursusAdapter
 from braidlog.adapters.cursus.producing import KEY_BYTES_SLICE, PARTITIONS_SLICE
 from braidlog.model.errors import BrokerError, Reason
@@ -32,7 +33,9 @@ def produce(
     adapter = CursusAdapter(node.services.only(CursusAdapter.uses))
     operation = next(row for row in OPERATIONS if row.request is Batch)
     request = Request(operation, Batch(topic, -1, records, acks), next(iter(Spelling)))
-    return adapter.handle(conversation or SimpleNamespace(principal="anonymous", address=("here", 1)), request)
+    return answer_of(
+        adapter.handle, conversation or SimpleNamespace(principal="anonymous", address=("here", 1)), request
+    )
 
 
 def hosted(node: Node) -> list[HostedPartition]:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.broker.node import Node
 
+from braidlog.adapters.contract import answer_of
 from braidlog.adapters.flux.handlers import FluxAdapter
 from braidlog.adapters.flux.services import Services
 from braidlog.codec.records import encode_batch
@@ -24,7 +25,7 @@ def flux(node: Node, replication_factor: int) -> FluxAdapter:
 
 def test_with_one_replica_the_leader_is_all() -> None:
     node = Node()
-    assert node.run(flux(node, 1).handle(CONVERSATION, ALL)).offset == 0
+    assert node.run(answer_of(flux(node, 1).handle, CONVERSATION, ALL)).offset == 0
 
 
 @pytest.mark.parametrize("first", [ALL, m.Consume("1", "orders", 0, 0), m.Join("1", "g", "orders", "c")])
@@ -32,26 +33,26 @@ def test_with_absent_followers_acks_all_times_out_until_one_has_the_record(first
     """Whatever it was that made the topic."""
     node = Node()
     adapter = flux(node, 3)
-    made = node.spawn(adapter.handle(CONVERSATION, first))
+    made = node.spawn(answer_of(adapter.handle, CONVERSATION, first))
     node.world.advance(3_000)
     assert made.is_done
-    waiting = node.spawn(adapter.handle(CONVERSATION, ALL))
+    waiting = node.spawn(answer_of(adapter.handle, CONVERSATION, ALL))
     assert not waiting.is_done
     node.world.advance(3_000)
     with pytest.raises(BrokerError, match=r"1 of 3 replicas of orders/\d are in sync \(2 must be\)") as caught:
         waiting.result()
     assert caught.value.reason is Reason.ACKS_TIMED_OUT
-    again = node.spawn(adapter.handle(CONVERSATION, ALL))
+    again = node.spawn(answer_of(adapter.handle, CONVERSATION, ALL))
     partition = partition_for_key(b"k", 3)
     last = node.services.hosting.partition("orders", partition).log.end_offset - 1
-    told = node.run(adapter.handle(CONVERSATION, m.ReplicaFetch("1", "orders", partition, 2, last)))
+    told = node.run(answer_of(adapter.handle, CONVERSATION, m.ReplicaFetch("1", "orders", partition, 2, last)))
     assert told.in_sync == (0, 2)
     assert again.result().offset == last
 
 
 def test_kafkas_acks_all_on_such_a_topic_is_satisfied_by_the_leader() -> None:
     node = Node()
-    node.run(flux(node, 3).handle(CONVERSATION, m.Consume("1", "orders", 0, 0)))
+    node.run(answer_of(flux(node, 3).handle, CONVERSATION, m.Consume("1", "orders", 0, 0)))
     assert node.services.hosting.partition("orders", 0).replicas.replication_factor == 3
     assert (
         node.run(
@@ -69,6 +70,8 @@ def test_an_answer_has_so_many_records_and_no_more(monkeypatch: pytest.MonkeyPat
     adapter = flux(node, 1)
     partition = partition_for_key(b"k", 3)
     for _ in range(5):
-        node.run(adapter.handle(CONVERSATION, ALL))
-    answer = node.run(adapter.handle(CONVERSATION, m.Consume("1", "orders", partition, 0, records_max=asked)))
+        node.run(answer_of(adapter.handle, CONVERSATION, ALL))
+    answer = node.run(
+        answer_of(adapter.handle, CONVERSATION, m.Consume("1", "orders", partition, 0, records_max=asked))
+    )
     assert [record.offset for record in answer.records] == [0, 1, 2]

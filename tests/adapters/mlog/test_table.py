@@ -147,11 +147,8 @@ def test_every_documented_error_is_given(operation: Operation, code: E, server: 
 
 
 class _Leaderless(MlogAdapter):
-    def serve(self, route: object, conversation: Conversation, request: object) -> object:  # type: ignore[override]
-        async def refuse() -> None:
-            raise BrokerError(Reason.UNAVAILABLE, "nobody leads the metadata")
-
-        return refuse()
+    def serve(self, route: object, conversation: Conversation, request: object) -> object:
+        raise BrokerError(Reason.UNAVAILABLE, "nobody leads the metadata")
 
 
 async def _ask_leaderless(request: m.Request) -> RPCErrorResponse:

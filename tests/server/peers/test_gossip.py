@@ -292,10 +292,11 @@ async def test_there_are_so_many_connections(monkeypatch: pytest.MonkeyPatch) ->
     async with party(1) as nodes:
         monkeypatch.setattr(gossip, "INCOMING_MAX", 1)
         kept = await asyncio.open_connection(*nodes.addresses[1])
+        kept[1].write(write(bytes(16), m.Ping(1)))
         await until(lambda: nodes.nodes[1]._incoming)
         reader, writer = await asyncio.open_connection(*nodes.addresses[1])
+        writer.write(write(bytes(16), m.Ping(1)))
         assert await read_to_end(reader) == b""
-        kept[1].write(write(bytes(16), m.Ping(1)))
         assert len(await kept[0].readexactly(52)) == 52
         for each in (writer, kept[1]):
             each.close()

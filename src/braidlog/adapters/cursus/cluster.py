@@ -28,7 +28,7 @@ UNKNOWN_END = -1
 """Instead of the end of a log that nobody here knows."""
 
 
-async def list_cluster(_: Request, services: Services, conversation: Conversation) -> a.BrokerList | Failure:
+def list_cluster(_: Request, services: Services, conversation: Conversation) -> a.BrokerList | Failure:
     if services.routing.is_alone:
         return Failure.of(E.DISTRIBUTION_NOT_ENABLED)
     return a.BrokerList(_brokers(services, conversation))

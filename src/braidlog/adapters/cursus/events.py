@@ -7,7 +7,8 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.reading import fit
 from braidlog.adapters.cursus.records import headers_of
 from braidlog.adapters.cursus.services import Services
-from braidlog.coordinator.streams import Snapshot, VersionConflict
+from braidlog.coordinator.snapshots import Snapshot
+from braidlog.coordinator.streams import VersionConflict
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -48,7 +49,7 @@ async def read_stream(request: Request, services: Services, conversation: Conver
     as new."""
     message: r.ReadStream = request.message
     key = await _stream_key(services, message.topic, message.key)
-    snapshot = services.streams.snapshot(message.topic, key)
+    snapshot = await services.streams.snapshot(message.topic, key)
     start = message.from_version or 0
     if snapshot is not None and snapshot.version < start:
         snapshot = None
@@ -78,7 +79,7 @@ async def save_snapshot(message: r.SaveSnapshot, services: Services, conversatio
 
 async def read_snapshot(message: r.ReadSnapshot, services: Services, _: Conversation) -> a.SnapshotFound:
     key = await _stream_key(services, message.topic, message.key)
-    return a.SnapshotFound(_show(services.streams.snapshot(message.topic, key)))
+    return a.SnapshotFound(_show(await services.streams.snapshot(message.topic, key)))
 
 
 def _show(snapshot: Snapshot | None) -> a.Snapshot | None:

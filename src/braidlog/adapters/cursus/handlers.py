@@ -4,13 +4,13 @@ Knows: its manners (the Cursus page, §8), which service answers what, how a cli
 sockets, how anything is done.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import msgspec
 
-from braidlog.adapters.contract import Conversation
+from braidlog.adapters.contract import Conversation, answer_of
 from braidlog.adapters.cursus import cluster, events, producing, reading
 from braidlog.adapters.cursus.errors import answer_error
 from braidlog.adapters.cursus.served import ServedConnection
@@ -94,7 +94,7 @@ async def delete(message: r.Delete, services: Services, _: Conversation) -> a.De
     return a.Deleted(message.topic)
 
 
-async def list_topics(_: Request, services: Services, conversation: Conversation) -> a.TopicList:
+def list_topics(_: Request, services: Services, conversation: Conversation) -> a.TopicList:
     names = services.authorize.visible(conversation.principal, services.hosting.names())
     return a.TopicList(len(names), tuple(names))
 
@@ -125,7 +125,7 @@ def _described(topic: str, number: int, services: Services, conversation: Conver
     return a.PartitionDescription(number, leader, replicas, in_sync, hosted.end_offset, hosted.high_watermark)
 
 
-async def metadata(message: r.GetMetadata, services: Services, conversation: Conversation) -> a.TopicMetadata:
+def metadata(message: r.GetMetadata, services: Services, conversation: Conversation) -> a.TopicMetadata:
     numbers = range(services.hosting.meta(message.topic).partitions)
     found = [_leader(message.topic, number, services, conversation) for number in numbers]
     leaders, epochs = tuple(leader for leader, _ in found), tuple(str(epoch) for _, epoch in found)
@@ -143,7 +143,7 @@ def _leader(topic: str, number: int, services: Services, conversation: Conversat
     return NO_LEADER if at is None else show_address(at), known.leader_epoch
 
 
-async def list_offsets(message: r.ListOffsets, services: Services, _: Conversation) -> a.OffsetList:
+def list_offsets(message: r.ListOffsets, services: Services, _: Conversation) -> a.OffsetList:
     if message.partition is None:
         hosted = services.hosting.partitions(message.topic)
     else:
@@ -184,7 +184,7 @@ async def join(message: r.JoinGroup, services: Services, conversation: Conversat
     return _assignment(message.topic, membership)
 
 
-async def sync(message: r.SyncGroup, services: Services, _: Conversation) -> a.Assignment:
+def sync(message: r.SyncGroup, services: Services, _: Conversation) -> a.Assignment:
     return _assignment(message.topic, services.groups.sync(*_member(services, message)))
 
 
@@ -198,7 +198,7 @@ def _member(services: Services, message: r.SyncGroup | r.Heartbeat) -> tuple[str
     return message.group, message.member, present if message.generation is None else message.generation
 
 
-async def heartbeat(message: r.Heartbeat, services: Services, _: Conversation) -> a.Beating:
+def heartbeat(message: r.Heartbeat, services: Services, _: Conversation) -> a.Beating:
     membership = services.groups.heartbeat(*_member(services, message))
     return a.Beating(membership.member, membership.generation)
 
@@ -208,7 +208,7 @@ async def leave(message: r.LeaveGroup, services: Services, _: Conversation) -> a
     return a.Left(message.group, message.member)
 
 
-async def list_groups(_: Request, services: Services, conversation: Conversation) -> a.GroupList:
+def list_groups(_: Request, services: Services, conversation: Conversation) -> a.GroupList:
     # Another door may know a group by a name that this one's lists cannot hold.
     there = sorted(name for each in services.coordinators.here() for name in each.groups.names())
     visible = services.authorize.visible(conversation.principal, there, Kind.GROUP)
@@ -216,7 +216,7 @@ async def list_groups(_: Request, services: Services, conversation: Conversation
     return a.GroupList(len(names), tuple(names))
 
 
-async def group_status(message: r.GroupStatus, services: Services, _: Conversation) -> a.GroupDescription:
+def group_status(message: r.GroupStatus, services: Services, _: Conversation) -> a.GroupDescription:
     committed = sorted({topic for topic, _ in services.offsets.of_group(message.group)})
     if committed and message.group not in services.groups.known():
         return a.GroupDescription(message.group, ",".join(committed), "Empty")
@@ -283,7 +283,7 @@ async def batch_commit(message: r.BatchCommit, services: Services, conversation:
     return a.BatchCommitted(len(wanted))
 
 
-async def fetch_offset(message: r.FetchOffset, services: Services, conversation: Conversation) -> a.CommittedOffset:
+def fetch_offset(message: r.FetchOffset, services: Services, conversation: Conversation) -> a.CommittedOffset:
     """Of several topics the least: whoever goes on there misses nothing of any."""
     topics = reading.topics_of(services, conversation, message.topic, message.partition)
     for topic in topics:
@@ -302,15 +302,15 @@ async def authenticate(message: r.Auth, _: Services, conversation: Conversation)
     return a.Authenticated(message.principal)
 
 
-async def show_help(_: Request, __: Services, ___: Conversation) -> a.CommandList:
+def show_help(_: Request, __: Services, ___: Conversation) -> a.CommandList:
     return a.CommandList(tuple(row.name for row in OPERATIONS if row.request is not Batch))
 
 
-async def protocol_info(_: Request, __: Services, ___: Conversation) -> a.ProtocolInfo:
+def protocol_info(_: Request, __: Services, ___: Conversation) -> a.ProtocolInfo:
     return a.ProtocolInfo(features=FEATURES)
 
 
-async def leave_connection(_: Request, __: Services, conversation: Conversation) -> a.Ok:
+def leave_connection(_: Request, __: Services, conversation: Conversation) -> a.Ok:
     conversation.close()
     return a.Ok()
 
@@ -454,7 +454,7 @@ class CursusAdapter(ForwardingAdapter):
     def forwards(self, request: Request) -> bool:  # noqa: ARG002 - none of them
         return False
 
-    def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Any]:
+    def handle(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
         route = self.table[type(request.message)]
         if request.credentials is not None:
             return self._as_principal(route, conversation, request, request.credentials)
@@ -466,7 +466,7 @@ class CursusAdapter(ForwardingAdapter):
         """Serve one request for whom it says it is from; the connection stays whose it was."""
         if not await conversation.prove(credentials.principal, credentials.token.encode()):
             return Failure.of(ErrorCode.AUTHENTICATION_FAILED)
-        return await self.serve(route, _Speaker(conversation, credentials.principal), request)
+        return await answer_of(self.serve, route, _Speaker(conversation, credentials.principal), request)
 
     def failure(self, request: Request, error: Exception) -> Failure | a.Ack:
         routing, elsewhere = self._services.routing, None

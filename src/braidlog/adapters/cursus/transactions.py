@@ -11,6 +11,7 @@ from braidlog.adapters.cursus.services import Services
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transaction import Producing, Transaction, TxnState
 from braidlog.partition.append import SEQUENCES, Acks
+from braidlog.partition.verification import Question
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.failures import Failure, echo
@@ -61,7 +62,8 @@ class TransactionHandlers:
             # By the key or, without one, by the producer: a retry must come to the same place.
             partition = choose_partition(services, message.topic, message.key or message.producer_id.encode())
         services.hosting.partition(message.topic, partition).require_leader()
-        await services.transaction_checks.add(name, producer_id, message.epoch, message.topic, partition)
+        place = message.topic, partition
+        await services.transaction_checks.ask(Question(name, producer_id, message.epoch, place, adds=True))
         data = encode_whole(
             [record_of(message)],
             services.world.now_ms(),
@@ -102,7 +104,7 @@ class TransactionHandlers:
         )
         return self._show(name, txn, self._messages.pop(name, 0), self._offsets.pop(name, 0))
 
-    async def status(self, message: r.TxnStatus, services: Services, _: Conversation) -> a.TxnState:
+    def status(self, message: r.TxnStatus, services: Services, _: Conversation) -> a.TxnState:
         txn = services.transactions.find(message.transactional_id)
         name = message.transactional_id
         return self._show(name, txn, self._messages.get(name, 0), self._offsets.get(name, 0))

@@ -4,7 +4,7 @@ Knows: flux's manners (the Flux page, §4): watermarks that are inclusive, gener
 of which 0 is the leader, topics that come into being on first use. Refuses to know: lines, sockets, how anything is done.
 """
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -126,12 +126,12 @@ async def join(request: m.Join, services: Services, conversation: Conversation, 
     return m.Joined(membership.generation + _GENERATION_SHIFT, _assigned_partitions(membership, request.topic))
 
 
-async def sync(request: m.Sync, services: Services, _: Conversation) -> m.Synced:
+def sync(request: m.Sync, services: Services, _: Conversation) -> m.Synced:
     membership = _member(request, services)
     return m.Synced(membership.generation + _GENERATION_SHIFT, _assigned_partitions(membership, request.topic))
 
 
-async def heartbeat(request: m.Heartbeat, services: Services, _: Conversation) -> m.HeartbeatTaken:
+def heartbeat(request: m.Heartbeat, services: Services, _: Conversation) -> m.HeartbeatTaken:
     _member(request, services)
     return m.HeartbeatTaken()
 
@@ -150,7 +150,7 @@ async def commit(request: m.Commit, services: Services, _: Conversation) -> m.Co
     return m.Committed()
 
 
-async def committed(request: m.ReadOffset, services: Services, _: Conversation) -> m.OffsetRead:
+def committed(request: m.ReadOffset, services: Services, _: Conversation) -> m.OffsetRead:
     found = services.offsets.committed(request.group, request.topic, request.partition)
     return m.OffsetRead(0 if found is None else found.offset)
 
@@ -172,11 +172,11 @@ def _assigned_partitions(membership: Membership, topic: str) -> tuple[int, ...]:
 # --- replicas ---------------------------------------------------------------------------------------------------------------
 
 
-async def replica_fetch(request: m.ReplicaFetch, services: Services, _: Conversation) -> m.ReplicaFetched:
+def replica_fetch(request: m.ReplicaFetch, services: Services, _: Conversation) -> m.ReplicaFetched:
     return m.ReplicaFetched(request.replica_id, *_acknowledged(request, request.replica_id, services))
 
 
-async def broker_replica_ack(request: m.BrokerReplicaAck, services: Services, _: Conversation) -> m.BrokerReplicaAcked:
+def broker_replica_ack(request: m.BrokerReplicaAck, services: Services, _: Conversation) -> m.BrokerReplicaAcked:
     told = _acknowledged(request, request.follower_id, services)
     return m.BrokerReplicaAcked(request.topic, request.partition, request.follower_id, *told)
 
@@ -264,7 +264,7 @@ async def register_broker(request: m.RegisterBroker, services: Services, _: Conv
     return m.BrokerRegistered(request.broker_id, request.host, request.port, FIRST_LEADER_EPOCH, _index(services))
 
 
-async def broker_heartbeat(request: m.BrokerHeartbeat, services: Services, _: Conversation) -> m.BrokerHeartbeatTaken:
+def broker_heartbeat(request: m.BrokerHeartbeat, services: Services, _: Conversation) -> m.BrokerHeartbeatTaken:
     services.brokers.heartbeat(request.broker_id)
     return m.BrokerHeartbeatTaken(request.broker_id, FIRST_LEADER_EPOCH, _index(services))
 
@@ -287,7 +287,7 @@ async def unfence_broker(request: m.UnfenceBroker, services: Services, _: Conver
     return m.BrokerUnfenced(request.broker_id, FIRST_LEADER_EPOCH, _index(services))
 
 
-async def reconcile_broker_health(
+def reconcile_broker_health(
     request: m.ReconcileBrokerHealth, services: Services, _: Conversation
 ) -> m.BrokerHealthReconciled:
     """A cluster's nodes find out by themselves who is away: nothing is left to do."""
@@ -336,7 +336,7 @@ def _require_all(numbers: Iterable[int], services: Services) -> None:
         services.brokers.require(number)
 
 
-async def get_metadata(_: m.GetMetadata, services: Services, conversation: Conversation) -> m.Metadata:
+def get_metadata(_: m.GetMetadata, services: Services, conversation: Conversation) -> m.Metadata:
     topics = services.authorize.visible(conversation.principal, services.hosting.names())
     if sum(len(topic) + 1 for topic in topics) > LINE_BYTES_MAX - _METADATA_OVERHEAD_BYTES:
         raise BrokerError(Reason.UNAVAILABLE, f"the names of {len(topics)} topics do not fit a line")
@@ -352,7 +352,7 @@ def _index(services: Services) -> int:
     return services.metadata.seq
 
 
-async def ping(_: m.Ping, __: Services, ___: Conversation) -> m.Pong:
+def ping(_: m.Ping, __: Services, ___: Conversation) -> m.Pong:
     return m.Pong()
 
 
@@ -429,7 +429,7 @@ class FluxAdapter(ForwardingAdapter):
     def wait_ms(self, request: m.Request) -> int:
         return request.wait_ms if isinstance(request, m.Consume) else 0
 
-    def handle(self, conversation: Conversation, request: m.Request) -> Coroutine[Any, Any, Any]:
+    def handle(self, conversation: Conversation, request: m.Request) -> Any:  # noqa: ANN401
         return self.serve(self._routes[type(request)], conversation, request)
 
     def failure(self, request: m.Request, error: Exception) -> m.Failed:

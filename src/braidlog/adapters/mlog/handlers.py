@@ -4,12 +4,12 @@ Knows: mlog's manners (the mlog page, §7). Refuses to know: bytes, sockets, how
 A consumer and a replica ask with the same messages; `ReplicaNodeID` tells them apart, and each has its own routes.
 """
 
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
-from braidlog.adapters.contract import Conversation, Relayed, Stream
+from braidlog.adapters.contract import Conversation, Relayed, Stream, answer_of
 from braidlog.adapters.mlog import topics
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
@@ -140,7 +140,7 @@ async def fetch_batch_as_replica(
     return m.FetchBatchResponse(_fitted(hosted, message.offset, records))
 
 
-async def fetch_stream(message: m.FetchStreamRequest, services: Services, conversation: Conversation) -> Stream:
+def fetch_stream(message: m.FetchStreamRequest, services: Services, conversation: Conversation) -> Stream:
     hosted, offset = _consumer(services, message, conversation)
     if offset > hosted.high_watermark:
         raise OffsetOutOfRange(hosted, offset)
@@ -150,7 +150,7 @@ async def fetch_stream(message: m.FetchStreamRequest, services: Services, conver
     return Stream(lambda: _push_records(services, conversation, message.topic, offset), holds_turn=False)
 
 
-async def fetch_stream_as_replica(_: m.FetchStreamRequest, __: Services, ___: Conversation) -> Stream:
+def fetch_stream_as_replica(_: m.FetchStreamRequest, __: Services, ___: Conversation) -> Stream:
     raise BrokerError(
         Reason.UNAVAILABLE, "a replica asks by ReplicateStream or FetchBatch: a stream never hears how far it has got"
     )
@@ -251,7 +251,7 @@ def _too_large(offset: int) -> BrokerError:
 # -- replicas ------------------------------------------------------------------------------------------------------
 
 
-async def replicate(message: m.ReplicateRequest, services: Services, conversation: Conversation) -> Stream:
+def replicate(message: m.ReplicateRequest, services: Services, conversation: Conversation) -> Stream:
     hosted = _replica(services, message)
     if message.offset < hosted.start_offset:
         raise OffsetOutOfRange(hosted, message.offset)
@@ -308,7 +308,7 @@ async def commit_offset(
     return m.CommitOffsetResponse(success=True)
 
 
-async def fetch_offset(message: m.FetchOffsetRequest, services: Services, _: Conversation) -> m.FetchOffsetResponse:
+def fetch_offset(message: m.FetchOffsetRequest, services: Services, _: Conversation) -> m.FetchOffsetResponse:
     services.hosting.check_sole_partition(message.topic)
     group = _group(message)
     check_group_name(group)
@@ -394,10 +394,10 @@ class MlogAdapter(ForwardingAdapter):
     def frame_of(self, request: m.Request) -> bytes:
         return frame(request)
 
-    def hands_on(self, error: BrokerError) -> bool:
+    def hands_on(self, request: m.Request, error: BrokerError) -> bool:  # noqa: ARG002
         return error.reason in (Reason.NOT_COORDINATOR, Reason.COORDINATOR_LOADING)
 
-    def handle(self, conversation: Conversation, request: m.Request) -> Coroutine[Any, Any, Any]:
+    def handle(self, conversation: Conversation, request: m.Request) -> Any:  # noqa: ANN401
         asked_by = self.replica_routes if getattr(request, "replica_node_id", "") else self.routes
         route = asked_by.get(type(request)) or self.routes[type(request)]
         if asked_by is self.routes and not self._services.routing.is_alone and _goes_on(request):
@@ -407,7 +407,7 @@ class MlogAdapter(ForwardingAdapter):
     async def _fetch_committed(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
         """Where its consumer is, another node knows; what is there, this one."""
         asked = m.FetchOffsetRequest(request.topic, request.consumer_id)
-        found = await self.serve(self.routes[m.FetchOffsetRequest], conversation, asked)
+        found = await answer_of(self.serve, self.routes[m.FetchOffsetRequest], conversation, asked)
         if isinstance(found, Relayed):
             client = ClientConnection()
             client.request(asked)
@@ -415,7 +415,8 @@ class MlogAdapter(ForwardingAdapter):
             found = client.next_event()
         if isinstance(found, RPCErrorResponse):
             return found
-        return await self.serve(route, conversation, msgspec.structs.replace(request, offset=found.offset))
+        begun = msgspec.structs.replace(request, offset=found.offset)
+        return await answer_of(self.serve, route, conversation, begun)
 
     def failure(self, request: m.Request, error: Exception) -> RPCErrorResponse:
         return rpc_error(request, error)

@@ -51,7 +51,7 @@ async def delete_topic(message: m.DeleteTopicRequest, services: Services, _: Con
     return m.DeleteTopicResponse(message.topic)
 
 
-async def find_topic_leader(
+def find_topic_leader(
     message: m.FindTopicLeaderRequest, services: Services, conversation: Conversation
 ) -> m.FindTopicLeaderResponse:
     found: Address | None = conversation.address
@@ -64,7 +64,7 @@ async def find_topic_leader(
     return m.FindTopicLeaderResponse(show_address(found))
 
 
-async def find_raft_leader(
+def find_raft_leader(
     _: m.FindRaftLeaderRequest, services: Services, conversation: Conversation
 ) -> m.FindRaftLeaderResponse:
     """Any node writes metadata; the one that proposes first is told, or this one, if that has no such door."""

@@ -3,12 +3,12 @@
 Knows: both forms' manners (the RustLog page, §5). Refuses to know: bytes, sockets, how anything is done.
 """
 
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
-from braidlog.adapters.contract import Conversation, Relayed
+from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named
 from braidlog.adapters.rustlog.errors import TopicMissing, failure
 from braidlog.adapters.rustlog.services import Services
@@ -146,7 +146,7 @@ async def commit(request: Request, services: Services, conversation: Conversatio
     return m.OffsetCommitResponse(success=True)
 
 
-async def committed(message: m.OffsetFetch, services: Services, _: Conversation) -> m.OffsetFetchResponse:
+def committed(message: m.OffsetFetch, services: Services, _: Conversation) -> m.OffsetFetchResponse:
     found = services.offsets.committed(message.group, message.topic, message.partition)
     return m.OffsetFetchResponse(offset=None if found is None else found.offset)
 
@@ -158,7 +158,7 @@ async def create_topic(message: m.CreateTopic, services: Services, conversation:
     return m.CreateTopicResponse(success=True, partitions_created=meta.partitions)
 
 
-async def list_topics(_: Request, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
+def list_topics(_: Request, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
     names = services.authorize.visible(conversation.principal, services.hosting.names())
     _check_answer(sum(map(len, names)) + _TOPIC_BYTES * len(names))
     return m.ListTopicsResponse(topics=[m.TopicSummary(name, services.hosting.meta(name).partitions) for name in names])
@@ -170,13 +170,13 @@ def _check_answer(size: int) -> None:
         raise BrokerError(Reason.UNAVAILABLE, f"the answer does not fit a frame of {FRAME_BYTES_MAX} bytes")
 
 
-async def describe_topic(message: m.DescribeTopic, services: Services, _: Conversation) -> m.DescribeTopicResponse:
+def describe_topic(message: m.DescribeTopic, services: Services, _: Conversation) -> m.DescribeTopicResponse:
     hosted = services.hosting.partitions(message.topic)
     shown = [m.PartitionSummary(h.number, h.high_watermark, h.start_offset, h.segment_count) for h in hosted]
     return m.DescribeTopicResponse(topic=message.topic, partitions=shown)
 
 
-async def describe_partition(
+def describe_partition(
     message: m.DescribePartition, services: Services, _: Conversation
 ) -> m.DescribePartitionResponse:
     hosted = services.hosting.partition(message.topic, message.partition)
@@ -209,8 +209,8 @@ async def metrics(_: Request, services: Services, conversation: Conversation) ->
     return m.MetricsFetchResponse(metrics="".join(lines))
 
 
-async def ping(_: Request, __: Services, ___: Conversation) -> m.Pong:
-    return m.Pong()
+def ping(_: Request, __: Services, ___: Conversation) -> m.Pong:
+    return m.PONG
 
 
 def _topic(request: Request) -> str | None:
@@ -269,26 +269,27 @@ class RustlogAdapter(ForwardingAdapter):
     def open(self) -> ServerConnection:
         return ServerConnection()
 
-    def route(self, request: Request) -> Route:
-        return self.routes[type(request.message)]
-
     def frame_of(self, request: Request) -> bytes:
         return ClientConnection(request.form).request(request.message)
 
     def wait_ms(self, request: Request) -> int:
         return _wait_ms(request.message) if isinstance(request.message, m.Fetch) else 0
 
-    def handle(self, conversation: Conversation, request: Request) -> Coroutine[Any, Any, Any]:
-        if _goes_on(request) and not self._services.routing.is_alone:
+    def handle(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
+        route = self.routes[type(request.message)]
+        if route.operation is None:
+            return route.handler(request, self._services, conversation)
+        if route.handler is fetch and not self._services.routing.is_alone and _goes_on(request):
             return self._fetch_committed(conversation, request)
-        serving = self.serve(self.route(request), conversation, request)
-        return serving if request.form is Form.BINARY else self._naming_topics(conversation, serving)
+        if request.form is Form.JSON:
+            return self._naming_topics(conversation, request)
+        return self.serve(route, conversation, request)
 
     async def _fetch_committed(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
         """Two nodes may have to be asked: where the group is, and what is there."""
         message: m.Fetch = request.message  # type: ignore[assignment]  # what goes on is a fetch
         asked = m.OffsetFetch(group=message.group_id or "", topic=message.topic, partition=message.partition)
-        found = await self.serve(self.routes[m.OffsetFetch], conversation, Request(asked, request.form))
+        found = await answer_of(self.serve, self.routes[m.OffsetFetch], conversation, Request(asked, request.form))
         if isinstance(found, Relayed):
             client = ClientConnection(request.form)
             client.request(asked)
@@ -299,12 +300,12 @@ class RustlogAdapter(ForwardingAdapter):
         if found.offset is None:
             return m.BriefFetchResponse([], 0)
         fetched = msgspec.structs.replace(message, group_id="", offset=found.offset)
-        return await self.serve(self.routes[m.Fetch], conversation, Request(fetched, request.form))
+        return await answer_of(self.serve, self.routes[m.Fetch], conversation, Request(fetched, request.form))
 
-    async def _naming_topics(self, conversation: Conversation, serving: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
+    async def _naming_topics(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
         """Whoever asked in JSON for a topic that is not there is told which are, of those it may know of."""
         try:
-            return await serving
+            return await answer_of(self.serve, self.routes[type(request.message)], conversation, request)
         except BrokerError as error:
             if error.reason is not Reason.TOPIC_NOT_FOUND:
                 raise

@@ -24,6 +24,7 @@ from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refu
 from braidlog.wire.rustlog import binary, jsonform
 from braidlog.wire.rustlog.messages import (
     FRAME_BYTES_MAX,
+    PONG,
     Answer,
     BinaryErrorCode,
     Error,
@@ -33,6 +34,7 @@ from braidlog.wire.rustlog.messages import (
     Id,
     Message,
     PackedFetchResponse,
+    Ping,
 )
 from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, Operation
 
@@ -50,6 +52,17 @@ class Request(msgspec.Struct, frozen=True):
     @property
     def id(self) -> Id:
         return self.message.id
+
+
+_BARE_BYTES: Final = 5
+_BARE_REQUESTS: Final = {
+    _LENGTH.pack(1) + bytes((byte,)): Request(row.request(), Form.BINARY)
+    for byte, row in BY_TYPE_BYTE.items()
+    if not binary.LAYOUTS[row.request]
+}
+"""Binary requests that say nothing but what they are: as whole frames, which need not be taken apart."""
+_PING: Final = _BARE_REQUESTS[b"\0\0\0\1\xff"]
+_PONG_FRAME: Final = _LENGTH.pack(1) + binary.write_answer(BY_REQUEST[Ping], PONG)
 
 
 class RefusedFrame(Refused, frozen=True):
@@ -78,6 +91,10 @@ class ServerConnection(Receiver):
         self._form = Form.JSON  # of the last payload that could be told: the form to refuse a frame in that cannot
 
     def next_event(self) -> Request | RefusedFrame | NeedData:
+        request = self._inbox.take_known(_BARE_BYTES, _BARE_REQUESTS)
+        if request is not None:
+            self._form = Form.BINARY
+            return request
         if self._closed:
             return NEED_DATA
         try:
@@ -116,6 +133,8 @@ class ServerConnection(Receiver):
 
     def respond(self, request: Request | RefusedFrame, answer: Answer | PackedFetchResponse) -> bytes | list[bytes]:
         """The frame that answers a request, in the request's form. ValueError if it is larger than a frame may be."""
+        if request is _PING and answer is PONG:
+            return _PONG_FRAME
         if isinstance(answer, PackedFetchResponse):
             return _packed(request, answer)
         operation = BY_REQUEST[type(request.message)] if isinstance(request, Request) else None

@@ -291,6 +291,8 @@ class Pong(Message, frozen=True):
     pass
 
 
+PONG: Final = Pong()
+
 RETRIABLE: Final[dict[str, Any]] = {"retriable": True}
 """The `details` of an Error that says: another node would have served it, nothing was done, and it may be asked again."""
 OUTCOME_UNKNOWN: Final[dict[str, Any]] = {"outcome": "unknown"}
