@@ -14,15 +14,15 @@ help: ## list the verbs
 
 setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
 
-COMPILED := clip.py columns.py kernel.py pack.py rows.py record.pxd
-$(STAMP): pyproject.toml setup.py $(addprefix src/braidlog/codec/,$(COMPILED))
+COMPILED := $(addprefix src/braidlog/,$(addprefix codec/,clip.py columns.py kernel.py pack.py rows.py record.pxd) kv/feed_rows.py kv/plain.py wire/mayfly/bursts.py)
+$(STAMP): pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@ $(RUNS)
 
 # What running a node needs, without what testing it needs.
-$(RUNS): pyproject.toml setup.py $(addprefix src/braidlog/codec/,$(COMPILED))
+$(RUNS): pyproject.toml setup.py $(COMPILED)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
@@ -88,13 +88,19 @@ attack: setup ## a node under attack for ATTACK_SECONDS (default 120): clients o
 
 NEMESIS_ROUNDS ?= 5
 NEMESIS_RECORDS ?= 10000
-nemesis: setup ## three nodes under faults, NEMESIS_ROUNDS (default 5) of five each, or for NEMESIS_SECONDS; NEMESIS_RECORDS a fault; NEMESIS_SEED repeats; NEMESIS_ROLLING=1: rolling restarts alone
+NEMESIS_JOB_SECONDS ?= 300
+NEMESIS_JOBS ?= transform,spark-topic,spark-delta
+nemesis-jobs: setup ## jobs that count every input once (librdkafka's transactions, Spark from topic to topic and to Delta), NEMESIS_JOB_SECONDS each (default 300), a node killed every 20 s; NEMESIS_JOBS names some
+	$(BIN)/python -m tests.nemesis.jobs --seconds $(NEMESIS_JOB_SECONDS) --jobs $(NEMESIS_JOBS)
+
+nemesis: setup ## three nodes under faults, NEMESIS_ROUNDS (default 5) of five each, or for NEMESIS_SECONDS; NEMESIS_RECORDS a fault; NEMESIS_SEED repeats; NEMESIS_ROLLING=1: rolling restarts alone; NEMESIS_KEYS=1: keys in slots on several nodes; with Go 1.24 Porcupine checks the keys, too
 	$(BIN)/python -m tests.nemesis.campaign --rounds $(NEMESIS_ROUNDS) --records $(NEMESIS_RECORDS) \
-	  $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NEMESIS_SEED),--seed $(NEMESIS_SEED)) $(if $(NEMESIS_ROLLING),--rolling)
+	  $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NEMESIS_SEED),--seed $(NEMESIS_SEED)) $(if $(NEMESIS_ROLLING),--rolling) \
+	  $(if $(NEMESIS_KEYS),--replicated-keys) $(if $(shell command -v go),--porcupine)
 
 SPARK_KILL_ROUNDS ?= 20
 spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)
-	SPARK_KILL_ROUNDS=$(SPARK_KILL_ROUNDS) $(BIN)/pytest tests/spark/sink/test_kills.py -n 0 -s
+	SPARK_KILL_ROUNDS=$(SPARK_KILL_ROUNDS) $(BIN)/pytest tests/spark/sink/test_kills.py tests/spark/lake/test_sink.py -n 0 -s
 
 spark: setup ## all tests of Spark, nothing left to chance: every replay, a driver killed at every moment
 	SPARK=full SPARK_KILL_ROUNDS=1 $(BIN)/pytest tests/spark -n 2 --dist worksteal
@@ -104,6 +110,10 @@ fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (F
 	$(BIN)/python -m pip install --quiet 'atheris==3.0.0'
 	for dialect in $$($(BIN)/python -m braidlog.wire) peer; do \
 	  $(BIN)/python -m tests.wire.fuzzing $$dialect -runs=$(FUZZ_RUNS) -max_len=4096 -print_final_stats=1 || exit 1; done
+
+bench: setup ## all that is compared with others, in ten minutes: bench.json, bench.md, and what moved since the kept run; BENCH="--minutes 5 pings keys", BENCH=--keep
+	command -v redis-server >/dev/null || (apt-get update -qq && apt-get install -y -qq redis-server)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.suite $(BENCH)
 
 bench-kernel: setup ## records/s of the record kernel, compiled and plain
 	$(BIN)/python -m benchmarks.kernel
@@ -171,4 +181,4 @@ interop-peer: setup ## the same checks against Apache Kafka itself: what fails t
 interop-cluster: setup ## Kafka's command-line tools, and franz-go, librdkafka and the Java client across a kill -9 of a leader, against three nodes
 	INTEROP=full $(BIN)/pytest tests/interop/cluster -n 0
 
-.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack nemesis spark-kill spark fuzz bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kv-cluster bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd etcd-clock pictures interop interop-peer interop-cluster
+.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack nemesis nemesis-jobs spark-kill spark fuzz bench bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kv-cluster bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd etcd-clock pictures interop interop-peer interop-cluster

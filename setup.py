@@ -1,4 +1,4 @@
-"""Compile the hot modules of codec/ where a compiler is found; install the same files as plain Python where none is.
+"""Compile the hot modules where a compiler is found; install the same files as plain Python where none is.
 
 Knows: which modules are compiled and how. Refuses to know: anything about the package's contents beyond that.
 `BRAIDLOG_PURE=1 pip install .` skips the compiler on purpose.
@@ -9,14 +9,24 @@ import os
 from setuptools import setup
 from setuptools.extension import Extension
 
+COMPILED = (
+    "codec.clip",
+    "codec.columns",
+    "codec.kernel",
+    "codec.pack",
+    "codec.rows",
+    "kv.feed_rows",
+    "kv.plain",
+    "wire.mayfly.bursts",
+)
 KERNEL = [
     Extension(
-        f"braidlog.codec.{name}",
-        [f"src/braidlog/codec/{name}.py"],
+        f"braidlog.{name}",
+        [f"src/braidlog/{name.replace('.', '/')}.py"],
         depends=["src/braidlog/codec/record.pxd"],
         extra_compile_args=["-O3"],
     )
-    for name in ("clip", "columns", "kernel", "pack", "rows")
+    for name in COMPILED
 ]
 
 

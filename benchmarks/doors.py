@@ -37,6 +37,8 @@ from braidlog.wire.rustlog.connection import ClientConnection as RustlogClient
 
 MARK = b"<braid!>"
 WINDOW = 8
+Load = Callable[[tuple[str, int], int, bytes, int], tuple[float, float]]
+"""load(address, pid of the server, a frame, how many) → frames per second, and per second of the server's processor time."""
 FETCH_WINDOW = 4
 FETCH_RECORDS = 1000
 LIMIT = "(bare loop)"
@@ -301,7 +303,7 @@ def throughput(*, fsync: bool, size: int, repeats: int, scale: float) -> None:
             records = theirs * 1000 if door.batches else int(20_000 * scale)
             planned = braid.fetch_plan(door, topics["RustLog binary"], size, records)
             fetch[door.name] = partial(braid.fetch, door, planned)
-        with _echo("sender", FETCH_RECORDS * (size + 4)) as (address, _):
+        with bare_echo("sender", FETCH_RECORDS * (size + 4)) as (address, _):
             fetch[LIMIT] = partial(_limit, address, theirs)
             _report("fetch", fetch, {door.name: door.fetch_target for door in DOORS}, repeats)
 
@@ -371,7 +373,7 @@ def latency(*, fsync: bool, repeats: int, count: int) -> None:
             request = door.client().request(door.produce(braid.topic(line, door), [value]))
             contenders[door.name] = (line, request, door.counter)
         results: dict[str, list[tuple[float, float]]] = {}
-        echo = stack.enter_context(_echo("echo"))
+        echo = stack.enter_context(bare_echo("echo"))
         contenders[LIMIT] = (Line(echo[0]), contenders["RustLog binary"][1], lambda: Marks(MARK))
         for line, request, counter in contenders.values():
             line.latencies(request, counter(), max(count // 10, 10))
@@ -398,11 +400,11 @@ def small_frames(*, repeats: int, count: int) -> None:
     """Pings against echoes: the same bytes, one frame a read from many connections, then a pipeline."""
     print(f"\n## pings (RustLog binary) against a bare uvloop echo of the same bytes; {repeats} repeats")
     ping = RustlogClient(rustlog.Form.BINARY).request(rustlog.Ping())
-    with node(fsync=False) as braid, _echo("echo") as bare, _echo("framed") as framed:
+    with node(fsync=False) as braid, bare_echo("echo") as bare, bare_echo("framed") as framed:
         ours = (braid.server.address("rustlog"), braid.server.pid)
         for what, other, work in (
-            ("50 connections, one frame each", bare, _ring),
-            ("one connection, pipelined, echo frame by frame", framed, _pipelined),
+            ("50 connections, one frame each", bare, ring),
+            ("one connection, pipelined, echo frame by frame", framed, pipelined),
         ):
             wall: list[tuple[float, float]] = []
             cpu: list[tuple[float, float]] = []
@@ -417,7 +419,7 @@ def small_frames(*, repeats: int, count: int) -> None:
                 print(f"{text}: {ratio:.2f}{_judged(ratio.median >= 0.6, 0.6)}", flush=True)
 
 
-def _ring(address: tuple[str, int], pid: int, ping: bytes, count: int) -> tuple[float, float]:
+def ring(address: tuple[str, int], pid: int, ping: bytes, count: int) -> tuple[float, float]:
     """Fifty clients, each with one frame on its way: sent in turn, gathered in turn."""
     lines = [Line(address) for _ in range(50)]
     size = len(ping)
@@ -436,7 +438,7 @@ def _ring(address: tuple[str, int], pid: int, ping: bytes, count: int) -> tuple[
     return rounds * len(lines) / taken, rounds * len(lines) / max(used, 0.01)
 
 
-def _pipelined(address: tuple[str, int], pid: int, ping: bytes, count: int) -> tuple[float, float]:
+def pipelined(address: tuple[str, int], pid: int, ping: bytes, count: int) -> tuple[float, float]:
     line = Line(address)
     chunks = max(count * 4 // 1000, 1)
     before = cpu_seconds(pid)
@@ -453,7 +455,7 @@ def _now() -> float:
 
 
 @contextlib.contextmanager
-def _echo(kind: str, size: int = 0) -> Iterator[tuple[tuple[str, int], int]]:
+def bare_echo(kind: str, size: int = 0) -> Iterator[tuple[tuple[str, int], int]]:
     context = multiprocessing.get_context("spawn")
     ports: Any = context.Queue()
     process = context.Process(target=serve_echo, args=(ports, kind, size), daemon=True)

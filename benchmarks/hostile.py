@@ -9,6 +9,8 @@ import argparse
 import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tests.adapters.attackers import CONNECTIONS, Attackers, fill_bulk
 from tests.adapters.hostility import settle
@@ -34,31 +36,42 @@ def p99(server: ServerProcess) -> float:
     return sorted(taken)[int(len(taken) * 0.99)]
 
 
-def measure(rounds: int) -> list[float]:
-    """For each round, how many times slower the client's p99 was under attack, once the opening volley was digested."""
-    slower = []
+@contextmanager
+def attacked_node() -> Iterator[Callable[[], tuple[float, float]]]:
+    """Gives what measures a round: the client's p99 under attack, once the opening volley was digested, and without it."""
     with tempfile.TemporaryDirectory() as folder, ServerProcess(folder) as server, Attackers(server) as attackers:
         with Client(server) as client:
             client.create(TOPIC)
         fill_bulk(server)
         p99(server)
-        for number in range(rounds):
+
+        def measure() -> tuple[float, float]:
             attackers.order("rest")
             settle(server)
             calm = p99(server)
             attackers.order("attack")
             settle(server)
-            attacked = p99(server)
+            return p99(server), calm
+
+        yield measure
+        attackers.order("rest")
+
+
+def measure_all(rounds: int) -> list[float]:
+    """For each round, how many times slower it was under attack."""
+    slower = []
+    with attacked_node() as measure:
+        for number in range(rounds):
+            attacked, calm = measure()
             slower.append(attacked / calm)
             print(f"round {number + 1}: p99 {calm * 1000:.2f} ms, under attack {attacked * 1000:.2f} ms")
-        attackers.order("rest")
     return slower
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    slower = measure(parser.parse_args().rounds)
+    slower = measure_all(parser.parse_args().rounds)
     median = statistics.median(slower)
     holds = "holds" if median < SLOWDOWN_MAX else "does not hold"
     print(

@@ -20,7 +20,7 @@ VIOLATIONS = {
     "no-sibling-adapters": ("adapters/mlog/handlers.py", "braidlog.adapters.flux"),
     "client-speaks-to-any-server": ("client/session.py", "braidlog.storage.log"),
     "server-needs-no-client": ("server/listener.py", "braidlog.client.session"),
-    "pipeline-is-a-client": ("spark/topic.py", "braidlog.broker.topics"),
+    "pipeline-is-a-client": ("spark/topic_source.py", "braidlog.broker.topics"),
     "console-is-a-client": ("console/app.py", "braidlog.server.listener"),
     "tools-work-offline": ("tools/doctor.py", "braidlog.partition.fetch"),
     "pure-bytes": ("codec/varint.py", "threading"),

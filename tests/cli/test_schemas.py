@@ -16,12 +16,16 @@ from braidlog.cli.cluster.planning import Plan
 from braidlog.cli.cluster.remove import RemovedNode
 from braidlog.cli.group.change import ResetReport
 from braidlog.cli.group.inspect import GroupDescription, GroupRow
+from braidlog.cli.kv.move import MoveReport
 from braidlog.cli.node.bench import Measurement
 from braidlog.cli.node.doctor import Examination
 from braidlog.cli.node.health import Readiness
 from braidlog.cli.topic.inspect import TopicDescription, TopicRow
 from braidlog.client.drivers.cluster import ClusterEvent, ClusterPartition, PartitionOutcome
 from braidlog.client.drivers.contract import AccessRule
+from braidlog.client.drivers.quotas import Quota
+from braidlog.client.drivers.transactions import ListedTransaction, TransactionInfo
+from braidlog.client.drivers.users import UserCredential
 from braidlog.model.record_json import RecordInput, RecordJson
 from braidlog.tools.clicks import Click
 from braidlog.tools.keyvalue.findings import StoreReport
@@ -45,14 +49,19 @@ GENERATED: dict[str, Any] = {
     "group-list": list[GroupRow],
     "group-reset": ResetReport,
     "health": Readiness,
+    "kv-move": MoveReport,
     "kv-repair": StoreRepairReport,
     "kv-repair-plan": StoreRepairPlan,
     "kv-verify": StoreReport,
+    "quota-list": list[Quota],
     "record": RecordJson,
     "record-input": RecordInput,
     "rule-list": list[AccessRule],
     "topic-describe": list[TopicDescription],
     "topic-list": list[TopicRow],
+    "txn-describe": TransactionInfo,
+    "txn-list": list[ListedTransaction],
+    "user-list": list[UserCredential],
 }
 
 

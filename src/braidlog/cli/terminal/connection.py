@@ -155,11 +155,19 @@ def read_token(file: str | None) -> str | None:
     if file is None:
         return None
     try:
-        lines = Path(file).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        return secret_of(Path(file).read_bytes(), file, "token")
+    except OSError as error:
         raise click.UsageError(f"{file}: {error}") from error
+
+
+def secret_of(raw: bytes, source: str, what: str) -> str:
+    """The first line, without blanks at its ends."""
+    try:
+        lines = raw.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{source}: {error}") from error
     if not lines or not lines[0].strip():
-        raise click.UsageError(f"{file} holds no token")
+        raise click.UsageError(f"{source} holds no {what}")
     return lines[0].strip()
 
 

@@ -130,15 +130,20 @@ def print_listing(
         for name in names:
             click.echo(name)
         return
-    rows = [row_of(name) for name in names]
+    print_rows([row_of(name) for name in names], output, head, empty)
+    if names and output == "table":
+        hint(f"{more} {names[0]}")
+
+
+def print_rows(rows: Sequence[msgspec.Struct], output: str, head: Sequence[str], empty: tuple[str, ...]) -> None:
+    """What `OUTPUT` asks for. `empty`: what is said if there are none, and what to type then."""
     if output == "json":
         print_json(rows)
-    elif not rows:
+    elif rows:
+        print_table(head, map(astuple, rows))
+    else:
         click.echo(empty[0])
         hint(*empty[1:])
-    else:
-        print_table(head, map(astuple, rows))
-        hint(f"{more} {names[0]}")
 
 
 def plural(count: int, noun: str) -> str:

@@ -1,0 +1,320 @@
+"""Everything that is compared with others, in one command and a budget of minutes: `make bench`, or a part of it,
+`make bench BENCH="--minutes 5 pings keys"`.
+
+Knows: the questions, whom they are asked, what was wanted. Refuses to know: how a run is told (comparison.py). Groups of
+questions share servers and the budget; within a group ours and theirs take turns, round by round, until its share is used.
+Writes `bench.json` and a table beside it, and compares ratios with the run beside this file that `--keep` wrote.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import multiprocessing
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from tests.adapters.attackers import CONNECTIONS
+from tests.adapters.rustlog.client import Client
+
+from benchmarks import doors, flood, hostile, kv
+from benchmarks.comparison import Question, Row, Run, Sample, answered, changes, load_run, save_run, table
+from benchmarks.kafka import NOW_MS, make_topic, produce_request, raw_speed
+from benchmarks.load import RECEIVE_BYTES, Frames, Line, cpu_seconds, percentile
+from benchmarks.peers import redis
+from braidlog.codec.records import encode_batch
+from braidlog.wire.rustlog import messages as rustlog
+from braidlog.wire.rustlog.connection import ClientConnection as RustlogClient
+
+KEPT: Final = Path(__file__).parent / "kept.json"
+MINUTES: Final = 10.0
+ROUNDS_MIN: Final = 3
+FLOOD_SECONDS: Final = 3.0
+WAIT_MS_MAX: Final = 30.0
+REDIS: Final = "Redis 7"
+STREAMS: Final = "Redis Streams"
+
+Round = Callable[[], Sample]
+Asked = list[tuple[Question, Round]]
+
+
+class Group(NamedTuple):
+    """Questions that share servers. `program`: what must be installed for the other side."""
+
+    name: str
+    open: Callable[[], AbstractContextManager[Asked]]
+    program: str = ""
+
+
+# -- small frames --------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def pings() -> Iterator[Asked]:
+    ping = RustlogClient(rustlog.Form.BINARY).request(rustlog.Ping())
+    with doors.node(fsync=False) as braid, doors.bare_echo("echo") as bare, doors.bare_echo("framed") as framed:
+        ours = (braid.server.address("rustlog"), braid.server.pid)
+
+        def work(run: doors.Load, other: tuple[tuple[str, int], int], *, by_cpu: bool) -> Sample:
+            mine, theirs = (run(address, pid, ping, 40_000) for address, pid in (ours, other))
+            return Sample(mine[by_cpu], theirs[by_cpu], 1e6 / mine[1])
+
+        many = partial(work, doors.ring, bare)
+        yield [
+            (Question("pings, 50 connections", "a bare echo", 0.75, "/s"), partial(many, by_cpu=False)),
+            (
+                Question("pings, 50 connections, by processor time", "a bare echo", 0.6, "/s"),
+                partial(many, by_cpu=True),
+            ),
+            (
+                Question("pings, pipelined", "an echo frame by frame", 0.65, "/s"),
+                partial(work, doors.pipelined, framed, by_cpu=False),
+            ),
+        ]
+
+
+# -- keys ----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def keys(*, fsync: bool, feed: bool, wanted: dict[str, float]) -> Iterator[Asked]:
+    what = ("fsync" if fsync else "feed on") if fsync or feed else "feed off"
+    count = 30_000 if fsync else 200_000
+    with kv.both(fsync=fsync, feed=feed) as (ours, theirs):
+        kv.fill_both(ours, theirs)
+
+        def pipelined(work: kv.Work) -> Sample:
+            other = kv.rate(theirs.address, work.theirs, work, work.theirs_mark, count)
+            before = cpu_seconds(ours.pid)
+            mine = kv.rate(ours.address("mayfly"), work.ours, work, None, count)
+            return Sample(mine, other, (cpu_seconds(ours.pid) - before) / count * 1e6)
+
+        def lone(work: kv.Work) -> Sample:
+            return Sample(*kv.p50s(ours, theirs, work, 2_000))
+
+        peer = "Redis, AOF always" if fsync else REDIS
+        asked: Asked = [
+            (Question(f"{work.name}, pipelined, {what}", peer, wanted[work.name], "/s"), partial(pipelined, work))
+            for work in kv.WORKS
+        ]
+        if not fsync and not feed:
+            asked += [
+                (Question(f"{work.name}, alone, p50", peer, 3.0, "µs", less_is_better=True), partial(lone, work))
+                for work in kv.WORKS[:2]
+            ]
+        yield asked
+
+
+# -- records -------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def one_produce(*, fsync: bool) -> Iterator[Asked]:
+    value, what = doors.value_of(100), "fsync" if fsync else "no fsync"
+    with doors.node(fsync=fsync) as braid, redis.Redis(fsync=fsync) as other:
+        door = doors.DOORS[0]
+        line, theirs = braid.line(door), Line(other.address)
+        request = door.client().request(door.produce(braid.topic(line, door), [value]))
+        single = redis.Produce(b"l", value).single
+
+        def work() -> Sample:
+            count = 1_000
+            before = cpu_seconds(braid.server.pid)
+            mine = percentile(line.latencies(request, door.counter(), count), 0.5) * 1e6
+            used = (cpu_seconds(braid.server.pid) - before) / count * 1e6
+            return Sample(mine, percentile(theirs.latencies(single, redis.Produce.counter(), count), 0.5) * 1e6, used)
+
+        wanted = 1.5 if fsync else 1.8
+        asked = Question(f"one acknowledged produce, {what}, p50", STREAMS, wanted, "µs", less_is_better=True)
+        yield [(asked, work)]
+
+
+@contextlib.contextmanager
+def fetches() -> Iterator[Asked]:
+    chunks, size = 100, 100
+    value = doors.value_of(size)
+    with doors.node(fsync=False) as braid, redis.Redis(fsync=False) as other:
+        stored = doors.RedisLoad(other)
+        plan = stored.stored(value, chunks)
+        _, topic = braid.produce(doors.DOORS[0], value, 1000, chunks)
+
+        def work(door: doors.Door, planned: tuple[list[bytes], int]) -> Sample:
+            before = cpu_seconds(braid.server.pid)
+            mine = braid.fetch(door, planned)
+            used = (cpu_seconds(braid.server.pid) - before) / planned[1] * 1e6
+            return Sample(mine, stored.fetch(plan), used)
+
+        asked: Asked = []
+        for door, wanted in zip(doors.DOORS[:2], (2.3, 2.0), strict=True):
+            planned = braid.fetch_plan(door, topic, size, chunks * 1000)
+            question = Question(f"fetch 1,000 records of 100 B, {door.name}", STREAMS, wanted, "records/s")
+            asked.append((question, partial(work, door, planned)))
+        yield asked
+
+
+def writing_receiver(ports: Any, folder: str) -> None:  # noqa: ANN401 - a queue of multiprocessing
+    """In a process of its own: read frames, look at nothing but their length, write them to the page cache, answer each."""
+    buffer = memoryview(bytearray(RECEIVE_BYTES))
+    answer = (50).to_bytes(4) + bytes(50)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ports.put(server.getsockname()[1])
+        while True:
+            connection, _ = server.accept()
+            frames = Frames()
+            with connection, tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+                while size := connection.recv_into(buffer):
+                    file.write(buffer[:size])
+                    if count := frames.feed(buffer[:size]):
+                        connection.sendall(answer * count)
+
+
+@contextlib.contextmanager
+def raw_produce() -> Iterator[Asked]:
+    batch = encode_batch([os.urandom(1000)] * 990, base_timestamp=NOW_MS)
+    total = 200_000_000
+    context = multiprocessing.get_context("spawn")
+    with doors.node(fsync=False) as braid, tempfile.TemporaryDirectory(prefix="braid-bench-") as folder:
+        ports: Any = context.Queue()
+        bare = context.Process(target=writing_receiver, args=(ports, folder), daemon=True)
+        bare.start()
+        try:
+            other = ("127.0.0.1", ports.get(timeout=60))
+            host, port = braid.server.address("kafka")
+
+            def work() -> Sample:
+                topic = f"raw-{time.monotonic_ns()}"
+                make_topic(f"{host}:{port}", topic)
+                request = produce_request(topic, batch)
+                before = cpu_seconds(braid.server.pid)
+                mine = raw_speed((host, port), request, total)
+                used = (cpu_seconds(braid.server.pid) - before) / (total / len(batch)) * 1e6
+                return Sample(mine, raw_speed(other, request, total), used)
+
+            peer = "a receiver that writes to the page cache, too"
+            yield [(Question("raw Produce, batches of 1 MB", peer, 0.7, "MB/s"), work)]
+        finally:
+            bare.kill()
+            bare.join()
+
+
+# -- beside others ---------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def beside_a_flood() -> Iterator[Asked]:
+    with doors.node(fsync=False) as braid:
+        with Client(braid.server) as client:
+            client.create(flood.TOPIC)
+        address = braid.server.address("kafka")
+
+        def work() -> Sample:
+            with flood.flooded(braid.server):
+                taken = asyncio.run(flood.ask_all(address, FLOOD_SECONDS))
+            return Sample(taken[len(taken) // 2] * 1000, WAIT_MS_MAX)
+
+        what = f"median wait of {flood.OTHERS} connections beside a flood"
+        yield [(Question(what, f"{WAIT_MS_MAX:g} ms", 1.0, "ms", less_is_better=True), work)]
+
+
+@contextlib.contextmanager
+def beside_attackers() -> Iterator[Asked]:
+    with hostile.attacked_node() as measure:
+
+        def work() -> Sample:
+            attacked, calm = measure()
+            return Sample(attacked * 1000, calm * 1000)
+
+        what = f"p99 of a client beside {CONNECTIONS:,} hostile connections"
+        yield [(Question(what, "without them", hostile.SLOWDOWN_MAX, "ms", less_is_better=True), work)]
+
+
+GROUPS: Final = (
+    Group("pings", pings),
+    Group("produce", partial(one_produce, fsync=False), "redis-server"),
+    Group("produce-fsync", partial(one_produce, fsync=True), "redis-server"),
+    Group("fetch", fetches, "redis-server"),
+    Group("raw", raw_produce),
+    Group("flood", beside_a_flood),
+    Group("hostile", beside_attackers),
+    Group(
+        "keys", partial(keys, fsync=False, feed=False, wanted={"SET": 1.2, "GET": 1.2, "INCR": 1.0}), "redis-server"
+    ),
+    Group("keys-feed", partial(keys, fsync=False, feed=True, wanted=dict.fromkeys(("SET", "GET", "INCR"), 0.8)), "redis-server"),
+    Group("keys-fsync", partial(keys, fsync=True, feed=False, wanted=dict.fromkeys(("SET", "GET", "INCR"), 1.0)), "redis-server"),
+)  # fmt: skip
+
+_RABBIT: Final = "RabbitMQ streams"
+_NO_RABBIT: Final = "no loader for its stream protocol yet (Debian: rabbitmq-server, plugin rabbitmq_stream)"
+ELSEWHERE: Final = (
+    Row(
+        Question("librdkafka consumes 100 B", "Apache Kafka", 1.0, "records/s"),
+        missing="by `make bench-kafka`, which needs Java and Maven",
+    ),
+    Row(Question("Kafka Fetch by raw frames", _RABBIT, 1.2, "records/s"), missing=_NO_RABBIT),
+    Row(Question("our client produces 100 B, acknowledged", _RABBIT, 6.0, "records/s"), missing=_NO_RABBIT),
+    Row(Question("our client consumes 100 B to columns", _RABBIT, 0.8, "records/s"), missing=_NO_RABBIT),
+    Row(
+        Question("p99 of produce while 5 GB are compacted", "without it", 1.5, "ms", less_is_better=True),
+        missing="no benchmark of it yet",
+    ),
+)
+"""What is wanted, and measured by another command or by none yet."""
+
+
+def measured(group: Group, seconds: float, clock: Callable[[], float] = time.monotonic) -> list[Row]:
+    """Rounds of all its questions until its share of the budget is used, three of them at least."""
+    if group.program and shutil.which(group.program) is None:
+        missing = f"{group.program} is not installed (Debian: apt-get install {group.program})"
+        return [Row(Question(group.name, group.program, 0.0, ""), missing=missing)]
+    until = clock() + seconds
+    try:
+        with group.open() as asked:
+            samples: list[list[Sample]] = [[] for _ in asked]
+            while len(samples[0]) < ROUNDS_MIN or clock() < until:
+                for kept, (_, work) in zip(samples, asked, strict=True):
+                    kept.append(work())
+            return [answered(question, found) for (question, _), found in zip(asked, samples, strict=True)]
+    except (OSError, RuntimeError) as error:  # the other groups are asked none the less
+        return [Row(Question(group.name, "", 0.0, ""), missing=f"it failed: {error}")]
+
+
+def run(groups: Sequence[Group], minutes: float) -> Run:
+    load = os.getloadavg()[0]
+    rows = [row for group in groups for row in measured(group, minutes * 60 / len(groups))]
+    return Run(os.cpu_count() or 1, load, rows + list(ELSEWHERE))
+
+
+def main() -> None:
+    names = [group.name for group in GROUPS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"all of {', '.join(names)} without any")
+    parser.add_argument(
+        "--minutes", type=float, default=MINUTES, help="for all together, about; three rounds each at least"
+    )
+    parser.add_argument("--keep", action="store_true", help="the next runs are compared with this one")
+    options = parser.parse_args()
+    if unknown := set(options.groups) - set(names):
+        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+    kept = load_run(KEPT)
+    found = run([group for group in GROUPS if not options.groups or group.name in options.groups], options.minutes)
+    text = table(found, kept)
+    save_run(found, Path("bench.json"))
+    Path("bench.md").write_text(text, encoding="utf-8")
+    print(text)
+    for what, moved in changes(found, kept).items():
+        print(f"{what}: {moved}")
+    if kept is None:
+        print("no run is kept to compare with: --keep on a quiet machine keeps this one")
+    if options.keep:
+        save_run(found, KEPT)
+
+
+if __name__ == "__main__":
+    main()
