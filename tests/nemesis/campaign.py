@@ -30,7 +30,7 @@ from tests.attack.clients import Client
 from tests.attack.foreign import CommittedReader, TransactionalProducer
 from tests.attack.node import BUGS
 from tests.nemesis.faults import CannotGoOnError, Faults
-from tests.nemesis.keys import second_opinion, write_calls
+from tests.nemesis.keys import fetch_porcupine, second_opinion, write_calls
 from tests.nemesis.load import (
     TO_ALL,
     AnyNode,
@@ -328,6 +328,8 @@ def main() -> int:
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant one")
     asked = parser.parse_args()
     print(f"NEMESIS_SEED={asked.seed}", flush=True)
+    if asked.porcupine:
+        fetch_porcupine()
     named = None if asked.faults is None else [each for each in asked.faults.split(",") if each]
     named = [ROLLING] if asked.rolling else named
     with (

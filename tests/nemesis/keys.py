@@ -137,6 +137,11 @@ def write_calls(path: Path, calls: Iterable[Call]) -> None:
             file.write(json.dumps(row) + "\n")
 
 
+def fetch_porcupine() -> None:
+    """What it is built of is fetched while there still is a network."""
+    subprocess.run(["go", "mod", "download"], cwd=PORCUPINE, check=True)
+
+
 def second_opinion(path: Path) -> list[str]:
     """What Porcupine finds wrong with a file of calls."""
     command = ["go", "run", ".", str(path)]

@@ -747,6 +747,18 @@ async def test_a_stop_answers_what_was_changed_and_lets_go_of_who_only_waits() -
 
 
 @play
+async def test_a_stop_answers_what_was_changed_behind_a_long_poll() -> None:
+    """Its client would not know whether it was, and send it again."""
+    scene = Scene()
+    scene.send("long a", "owe b", "c", "long d")
+    scene.session.drain()
+    assert scene.adapter.ended == ["c", "long d"]
+    scene.adapter.release("b")
+    await until(lambda: scene.transport.ended)
+    assert scene.sent == ["nothing", "ok b", "ok c"]
+
+
+@play
 async def test_a_stop_does_not_wait_for_a_client_that_says_nothing() -> None:
     scene = Scene()
     scene.send("a")

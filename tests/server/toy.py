@@ -6,7 +6,7 @@ from typing import Any
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.server.budget import Budget
-from braidlog.server.coroutines import Abandonable, Owed
+from braidlog.server.coroutines import Abandonable, Owed, Patient
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.session import Session, SessionOwner
 from braidlog.server.session_limits import SessionLimits
@@ -60,19 +60,25 @@ class ToyConnection:
         return len(self._buffer)
 
 
-KINDS: dict[str, Callable[..., asyncio.Future[str]]] = {"wait": asyncio.Future, "poll": Abandonable, "owe": Owed}
+KINDS: dict[str, Callable[..., asyncio.Future[Any]]] = {
+    "wait": asyncio.Future,
+    "poll": Abandonable,
+    "long": Patient,
+    "owe": Owed,
+}
 
 
 class ToyAdapter:
     """`wait x` is answered when the test says `adapter.release("x")`; `poll x` too, but may be ended while it waits, and so may
-    `owe x`, whose client a node that stops answers first. `soon x` is a coroutine that ends at once, `push x` one that pushes;
+    `owe x`, whose client a node that stops answers first, and `long x`, which answers "nothing" when its time is up.
+    `soon x` is a coroutine that ends at once, `push x` one that pushes;
     what is asked otherwise is answered by a plain function."""
 
     dialect = "toy"
 
     def __init__(self, *, ordered: bool = True) -> None:
         self.ordered = ordered
-        self.waiting: dict[str, asyncio.Future[str]] = {}
+        self.waiting: dict[str, asyncio.Future[Any]] = {}
         self.begun: list[str] = []
         self.ended: list[str] = []
 
@@ -103,7 +109,7 @@ class ToyAdapter:
         try:
             if kind := KINDS.get(verb):
                 self.waiting[rest] = kind(loop=asyncio.get_running_loop())
-                return await self.waiting[rest]
+                return await self.waiting[rest] or "nothing"
             if verb == "push":
                 await conversation.push(f"pushed {rest}\n".encode())
                 return None

@@ -108,6 +108,14 @@ class Running:
     def is_owed(self) -> bool:
         return isinstance(self._waiting, Owed)
 
+    def run_out(self) -> bool:
+        """Tell a long poll that its time is up: it answers with what there is. False if it is none."""
+        if not isinstance(self._waiting, Patient):
+            return False
+        if not self._waiting.done():
+            self._waiting.set_result(False)
+        return True
+
     def cancel(self) -> None:
         """End it here if it may be ended here, else at the next place where it may, else let it finish."""
         self._cancelled = True

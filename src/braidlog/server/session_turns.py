@@ -365,17 +365,18 @@ class SessionTurns(SessionOutput):
         self._beside.clear()
 
     def drain(self) -> None:
-        """The server stops: what is under way is answered. Who only waits is let go, with all that was asked after it."""
+        """The server stops: what is under way is answered, also behind a long poll, whose time is up then. Who only waits is let
+        go, with all that was asked after it."""
         self._is_drained = not self._closing
-        kept = 0
+        kept: list[Turn] = []
         for turn in self._turns:
-            if turn in self._under_way and turn.only_waits:
+            is_last = turn is self._turns[-1]
+            if turn.only_waits and (is_last or turn.running is None or not turn.running.run_out()):
                 break
-            kept += 1
-        while len(self._turns) > kept:
-            self._turns.pop()
+            kept.append(turn)
+        self._turns = deque(kept)
         for turn in list(self._under_way):
-            if turn.running is not None and turn.only_waits:
+            if turn.running is not None and turn.only_waits and turn not in kept:
                 turn.running.cancel()
                 self._under_way.discard(turn)
         if self.last_words is not None:

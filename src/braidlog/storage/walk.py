@@ -103,7 +103,13 @@ def steps(file: File, start: int, end: int, offset: int, *, window_bytes: int = 
             window, window_at, at = _read(file, position, end, window_bytes), position, 0
         base, size, last, count = _STEP(window, at) if len(window) - at >= HEADER_BYTES else _NOWHERE
         batch_end = position + size + _LENGTH_END
-        if base != offset or not _SIZE_MIN <= size <= BATCH_BYTES_MAX or not 0 <= count <= last + 1 or last < 0 or batch_end > end:
+        if (
+            base != offset
+            or not _SIZE_MIN <= size <= BATCH_BYTES_MAX
+            or not 0 <= count <= last + 1
+            or last < 0
+            or batch_end > end
+        ):
             header = next(walk(file, position, end, offset, check=False)).header
             last, batch_end = header.last_offset_delta, position + header.size_bytes
         next_offset = offset + last + 1
