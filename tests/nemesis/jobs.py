@@ -238,8 +238,11 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300, help="how long each has inputs")
     parser.add_argument("--every", type=float, default=20, help="so many seconds are between two kills")
     asked = parser.parse_args()
+    names = asked.jobs.split(",")
+    if unknown := set(names) - set(JOBS):
+        parser.error(f"no job is called {', '.join(sorted(unknown))}: there are {', '.join(JOBS)}")
     findings = []
-    for name in asked.jobs.split(","):
+    for name in names:
         with tempfile.TemporaryDirectory(prefix="braidlog-jobs-") as folder:
             findings += run(name, asked.seconds, asked.every, Path(folder))
     print(*(f"FOUND {finding}" for finding in findings), sep="\n")
