@@ -151,9 +151,7 @@ def member(name: str, *, replicated: bool, keys: Sequence[bytes] = (), had_keys:
         node.run(services.topics.publish(FEED_TOPIC, FEED_SETTINGS))
     services.metadata.change_alone([registered(number) for number in NODES])
     tails = TailFolder(node.disk, "/tails")
-    around = Around(
-        b"." * 16, services.routing, services.forwarding, tails, node.world, lambda work, _: node.spawn(work)
-    )
+    around = Around(b"." * 16, services.routing, tails, node.world, lambda work, _: node.spawn(work))
     return Member(node, node.kv.take_part(around))
 
 

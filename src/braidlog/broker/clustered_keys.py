@@ -11,9 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
 from braidlog.broker.feed import SETTINGS as FEED_SETTINGS
-from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.routing import Routing
-from braidlog.broker.salvage_calls import SalvageCalls
 from braidlog.broker.slot_feeds import SlotFeeds
 from braidlog.broker.slots import Send, Slots
 from braidlog.broker.topics import Topics
@@ -45,7 +43,6 @@ class Around(NamedTuple):
     node: bytes
     """By which its stamps are told from those of others."""
     routing: Routing
-    forwarding: Forwarding
     tails: TailFolder
     world: World
     spawn: Spawn
@@ -72,9 +69,8 @@ class ClusteredKeys:
         self._began = around.world.monotonic()
         self.slots = Slots(around.world, around.node, settings, around.tails, around.spawn)
         self.feeds = SlotFeeds(self.slots, settings, around.world, around.spawn)
-        self.salvage_calls = SalvageCalls(self.slots, around.routing, around.forwarding)
-        self.send: Send = self.salvage_calls.send
-        """How what was cut here travels to whoever leads."""
+        self.send: Send | None = None
+        """How what was cut here travels to whoever leads; None until the node has a port for that."""
         self.listeners = {LOG_TOPIC: self.slots.led_anew, FEED_TOPIC: self.feeds.led_anew}
 
     @property
@@ -113,7 +109,8 @@ class ClusteredKeys:
         if not self.is_begun:
             await self._begin_in_time()
             return
-        await self.slots.send_tails(self.send)
+        if self.send is not None:
+            await self.slots.send_tails(self.send)
         if self._routing.controller == self._routing.own_number:
             for name in (LOG_TOPIC, FEED_TOPIC):
                 await self._topics.add_replicas(name)

@@ -25,9 +25,7 @@ from braidlog.kv.keyspace import Keyspace
 from braidlog.kv.levels import Level
 from braidlog.kv.local import LocalStore, Snapshotting
 from braidlog.kv.operations import Columns, MemoryUsage, Operation, Results, SnapshotDone, Stats
-from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.slot_records import SlotRecord
 from braidlog.kv.store import Listener
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -119,12 +117,6 @@ class KeyValue:
     def _is_released(self) -> bool:
         """Whether its keys stay in their folder, to be moved (`braid kv move`), when slots are made."""
         return self._store is not None and self._store.is_released
-
-    async def replicate(self, slot: int, record: SlotRecord) -> Verdict:
-        """Take what another node has cut from the log of a slot."""
-        if self.slots is None:
-            raise BrokerError(Reason.UNAVAILABLE, "this node is alone: it has no slots")
-        return await self.slots.replicate(slot, record)
 
     @property
     def _in_slots(self) -> Slots | None:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.peers.calls import asked, asked_for_client, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
-from braidlog.broker import marker_routing, producer_names, salvage_calls, stream_snapshots, transaction_checks
+from braidlog.broker import marker_routing, producer_names, stream_snapshots, transaction_checks
 from braidlog.broker.clustered_keys import Around as Keys
 from braidlog.broker.clustered_keys import ClusteredKeys
 from braidlog.broker.services import Services, tails_of
@@ -216,12 +216,11 @@ class ClusterNode:
         rows[stream_snapshots.CALL] = asked_for_client(services.stream_snapshots.answer)
         rows[marker_routing.CALL] = asked(services.markers.answer)
         rows[transaction_checks.CALL] = asked(services.transaction_checks.answer)
-        rows[salvage_calls.CALL] = asked(keys.salvage_calls.answer)
         await self._store.run(services)
 
     def _take_part_in_keys(self, services: Services) -> ClusteredKeys:
         node = bytes.fromhex(self._folder.identity.folder_id)
-        around = Keys(node, services.routing, services.forwarding, tails_of(self._folder), self._world, self._spawn)
+        around = Keys(node, services.routing, tails_of(self._folder), self._world, self._spawn)
         return services.keyvalue.take_part(around)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
