@@ -11,7 +11,8 @@ from tests.console.waiting import until
 
 import braidlog
 from braidlog import console, kv
-from braidlog.model.metrics import COUNTER, GAUGE, HISTOGRAM, TABLE, markdown
+from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM
+from braidlog.model.metrics import TABLE, markdown
 from braidlog.testing.server import ServerProcess
 
 ROOT = Path(__file__).parents[2]
@@ -154,7 +155,7 @@ def test_names_say_their_unit_and_kind() -> None:
         "braidlog_partitions", "braidlog_scrub_partitions_left", "braidlog_cluster_nodes", "braidlog_cluster_leaders",
         "braidlog_cluster_under_replicated_partitions", "braidlog_cluster_below_min_partitions",
         "braidlog_cluster_leaderless_partitions", "braidlog_cluster_etcd_up", "braidlog_set_aside",
-        "braidlog_kv_slots_led",
+        "braidlog_kv_slots_led", "braidlog_kv_slots_below_strength",
     }  # fmt: skip
     for row in TABLE:
         assert row.kind in (COUNTER, GAUGE, HISTOGRAM)

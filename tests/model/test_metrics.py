@@ -2,7 +2,8 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from braidlog.model.metrics import HISTOGRAM, LOG_TABLE, Buckets, MetricRow
+from braidlog.model.metric_rows import HISTOGRAM, Buckets, MetricRow
+from braidlog.model.metrics import LOG_TABLE
 from braidlog.model.metrics_text import _lines, _text, log_lines_of
 from braidlog.model.report import LagReport, LogReport, PartitionReport
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from braidlog.model.metrics import HISTOGRAM, TABLE
+from braidlog.model.metric_rows import HISTOGRAM
+from braidlog.model.metrics import TABLE
 from braidlog.tools.alerts import ALERTS, RECORDINGS, markdown, rules
 
 ROOT = Path(__file__).parents[2]

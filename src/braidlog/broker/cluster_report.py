@@ -14,6 +14,7 @@ from braidlog.cluster.history import Happening, History
 from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.shards import STATE_TOPIC
+from braidlog.kv.slots import LOG_TOPIC
 from braidlog.model import report as r
 from braidlog.model.slices import Pace
 from braidlog.partition.hosting import Hosting
@@ -44,11 +45,11 @@ class _Counts:
         else:
             self.leads[each.leader] += 1
             self.coordinates[each.leader] += topic == STATE_TOPIC
-        is_whole = each.leader is not None and len(each.in_sync) == len(each.replicas)
         if each.leader == self.own:
-            self.of_own["under"] += not is_whole
+            self.of_own["under"] += not each.is_whole
+            self.of_own["slots"] += topic == LOG_TOPIC and not each.is_whole
             self.of_own["below_min"] += len(each.in_sync) < min_in_sync
-        if not is_whole:
+        if not each.is_whole:
             self.weak_count += 1
             if len(self.weak) < r.WEAK_MAX:
                 row = r.WeakPartition(topic, number, each.leader, each.replicas, each.in_sync, min_in_sync)
@@ -79,6 +80,7 @@ async def cluster_report(
         under_replicated=counts.of_own["under"],
         below_min=counts.of_own["below_min"],
         leaderless=counts.leaderless,
+        weak_slots=counts.of_own["slots"],
         weak=counts.weak,
         weak_left_out=counts.weak_count - len(counts.weak),
         leader_changes=dict(metadata.history.leader_changes),

@@ -6,6 +6,7 @@ Invariant: what is told of another node is what that node said of itself; of thi
 the configured one, else the one that it dialled.
 """
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from braidlog.cluster.membership import Member
@@ -90,6 +91,11 @@ class Routing:
     def has_slots(self) -> bool:
         """Whether keys are in slots, on all nodes; else one node keeps them."""
         return LOG_TOPIC in self._metadata.image.topics
+
+    def slots(self) -> Sequence[Assignment]:
+        """Who holds each slot of keys; none if one node keeps all keys."""
+        topic = self._metadata.image.topics.get(LOG_TOPIC)
+        return () if topic is None else topic.assignments
 
     def leader_of_slot(self, slot: int) -> int | None:
         known = self.assignment(LOG_TOPIC, slot)

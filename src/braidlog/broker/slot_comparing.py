@@ -39,7 +39,6 @@ class SlotComparing:
         self._trees: dict[int, tuple[ReplicatedSlot, int, SlotTree]] = {}
         self.compared = 0
         """Comparisons that came to an end: alike, or put right."""
-        self.differed = 0
         self.put_right = 0
         """Keys that were another, missing, or should not have been there."""
 
@@ -137,7 +136,9 @@ class SlotComparing:
             slots.go_on(slot.number)
 
     def _tell(self, number: int, comparison: Comparison, repaired: list[Repaired]) -> None:
-        self.differed += comparison.differed
+        slots = self._slots()
+        if slots is not None:
+            slots.differed += comparison.differed
         keys = [key for each in repaired for key in (*each.put, *each.removed)]
         self.put_right += len(keys)
         if comparison.differed:

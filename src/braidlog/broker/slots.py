@@ -56,6 +56,8 @@ class Slots:
         self._used_bytes = 0
         """By all slots here, led or not, when it was last counted."""
         self.checkpoints = 0
+        self.differed = 0
+        """Comparisons in which a replica here was not what its leader has."""
         self.left: list[Tail] = []
         """Kept tails that a person has to decide about."""
 

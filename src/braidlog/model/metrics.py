@@ -7,31 +7,12 @@ it: /metrics of the console and RustLog's metrics follow it, the guide's table a
 group has its lag series as soon as it has members or commits.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final
 
-from braidlog.model.report import ClusterReport, ListenerReport, LogReport, PartitionReport, Snapshot, WorkerReport
-
-Row = tuple[tuple[str, ...], float]
-"""The values of the labels, and the value."""
-
-
-class MetricRow(NamedTuple):
-    """One line of the table. `kind`: counter, gauge or histogram."""
-
-    name: str
-    kind: str
-    help: str
-    labels: tuple[str, ...]
-    rows: Callable[[Any], Iterable[Any]]
-    """Of a `LogReport` in `LOG_TABLE`, of a `Snapshot` elsewhere."""
-
-
-class Buckets(NamedTuple):
-    labels: tuple[str, ...]
-    counts: list[int]
-    total: float
+from braidlog.model.cluster_metrics import CLUSTER_TABLE, KEYS_TABLE
+from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM, Buckets, MetricRow, Row, counts_of, of_node
+from braidlog.model.report import ListenerReport, LogReport, PartitionReport, Snapshot, WorkerReport
 
 
 def _of_listeners(value: Callable[[ListenerReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
@@ -45,21 +26,6 @@ def _of_partitions(value: Callable[[PartitionReport], float]) -> Callable[[LogRe
     def rows(snapshot: LogReport) -> Iterator[Row]:
         online = (each for each in snapshot.partitions if not each.is_offline)
         return (((each.topic, str(each.partition)), value(each)) for each in online)
-
-    return rows
-
-
-def _of_node(value: Callable[[Snapshot], float]) -> Callable[[Snapshot], Iterator[Row]]:
-    def rows(snapshot: Snapshot) -> Iterator[Row]:
-        yield (), value(snapshot)
-
-    return rows
-
-
-def _of_keys(name: str) -> Callable[[Snapshot], Iterator[Row]]:
-    def rows(snapshot: Snapshot) -> Iterator[Row]:
-        if name in snapshot.keyvalue.counts:  # a store that is offline counts nothing
-            yield (), snapshot.keyvalue.counts[name]
 
     return rows
 
@@ -115,32 +81,6 @@ def _state_limits(snapshot: Snapshot) -> Iterator[Row]:
     return (((each.kind,), each.limit) for each in snapshot.state)
 
 
-def _of_cluster(value: Callable[[ClusterReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
-    return _of_node(lambda snapshot: value(snapshot.cluster))
-
-
-def _nodes(snapshot: Snapshot) -> Iterator[Row]:
-    states = Counter(each.state for each in snapshot.cluster.nodes)
-    return (((state,), states[state]) for state in ("alive", "draining", "fenced"))
-
-
-def _counts(named: Callable[[Snapshot], dict[str, int]]) -> Callable[[Snapshot], Iterator[Row]]:
-    return lambda snapshot: (((name,), count) for name, count in named(snapshot).items())
-
-
-def _forwarded(snapshot: Snapshot) -> Iterator[Row]:
-    return (((call, str(node)), count) for call, node, count in snapshot.cluster.forwarded)
-
-
-def _behind(snapshot: Snapshot) -> Iterator[Row]:
-    return (((str(each.node),), each.behind) for each in snapshot.cluster.nodes)
-
-
-def _etcd_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
-    yield Buckets((), snapshot.cluster.etcd.seconds, snapshot.cluster.etcd.seconds_total)
-
-
-COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 _LISTENER: Final = ("listener",)
 _PARTITION: Final = ("topic", "partition")
 _WORKER: Final = ("worker",)
@@ -151,14 +91,14 @@ LOG_TABLE: Final[tuple[MetricRow, ...]] = (
         GAUGE,
         "Partitions that cannot be opened.",
         (),
-        _of_node(lambda s: sum(each.is_offline for each in s.partitions)),
+        of_node(lambda s: sum(each.is_offline for each in s.partitions)),
     ),
     MetricRow(
         "braidlog_partitions_read_only",
         GAUGE,
         "Partitions that take no writes: damaged, or stopped after a fault of their disk.",
         (),
-        _of_node(lambda s: sum(bool(each.fault) and not each.is_offline for each in s.partitions)),
+        of_node(lambda s: sum(bool(each.fault) and not each.is_offline for each in s.partitions)),
     ),
     MetricRow(
         "braidlog_partition_start_offset",
@@ -192,9 +132,9 @@ LOG_TABLE: Final[tuple[MetricRow, ...]] = (
 """What can be told of partitions and groups alone."""
 
 TABLE: Final[tuple[MetricRow, ...]] = (
-    MetricRow("braidlog_up", GAUGE, "1 if the node answers its console.", (), _of_node(lambda _: 1)),
+    MetricRow("braidlog_up", GAUGE, "1 if the node answers its console.", (), of_node(lambda _: 1)),
     MetricRow(
-        "braidlog_uptime_seconds", GAUGE, "Seconds since the node started.", (), _of_node(lambda s: s.uptime_seconds)
+        "braidlog_uptime_seconds", GAUGE, "Seconds since the node started.", (), of_node(lambda s: s.uptime_seconds)
     ),
     # -- connections and requests
     MetricRow(
@@ -212,7 +152,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         GAUGE,
         "Connections that all listeners together may have.",
         (),
-        _of_node(lambda s: s.connections_max),
+        of_node(lambda s: s.connections_max),
     ),
     MetricRow(
         "braidlog_connections_accepted_total",
@@ -276,10 +216,10 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         GAUGE,
         "Bytes of unfinished frames, untaken answers, long polls, what waits for the worker, and what is kept for clients.",
         (),
-        _of_node(lambda s: s.budget_bytes),
+        of_node(lambda s: s.budget_bytes),
     ),
     MetricRow(
-        "braidlog_memory_limit_bytes", GAUGE, "What these may be together.", (), _of_node(lambda s: s.budget_bytes_max)
+        "braidlog_memory_limit_bytes", GAUGE, "What these may be together.", (), of_node(lambda s: s.budget_bytes_max)
     ),
     MetricRow(
         "braidlog_state_entries",
@@ -289,8 +229,8 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         _state,
     ),
     MetricRow("braidlog_state_entries_limit", GAUGE, "How many it may keep.", ("kind",), _state_limits),
-    MetricRow("braidlog_state_bytes", GAUGE, "What they take in memory, about.", (), _of_node(lambda s: s.state_bytes)),
-    MetricRow("braidlog_state_limit_bytes", GAUGE, "What they may take.", (), _of_node(lambda s: s.state_bytes_max)),
+    MetricRow("braidlog_state_bytes", GAUGE, "What they take in memory, about.", (), of_node(lambda s: s.state_bytes)),
+    MetricRow("braidlog_state_limit_bytes", GAUGE, "What they may take.", (), of_node(lambda s: s.state_bytes_max)),
     # -- the log
     MetricRow(
         "braidlog_partitions",
@@ -304,108 +244,34 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         COUNTER,
         "Records appended by producers.",
         (),
-        _of_node(lambda s: s.records_appended),
+        of_node(lambda s: s.records_appended),
     ),
     MetricRow(
-        "braidlog_appended_batches_total", COUNTER, "Batches of them.", (), _of_node(lambda s: s.batches_appended)
+        "braidlog_appended_batches_total", COUNTER, "Batches of them.", (), of_node(lambda s: s.batches_appended)
     ),
     MetricRow(
-        "braidlog_appended_bytes_total", COUNTER, "Bytes of the batches.", (), _of_node(lambda s: s.bytes_appended)
+        "braidlog_appended_bytes_total", COUNTER, "Bytes of the batches.", (), of_node(lambda s: s.bytes_appended)
     ),
     MetricRow(
         "braidlog_fetched_records_total",
         COUNTER,
         "Offsets handed out to readers.",
         (),
-        _of_node(lambda s: s.records_fetched),
+        of_node(lambda s: s.records_fetched),
     ),
     MetricRow(
         "braidlog_fetched_bytes_total",
         COUNTER,
         "Bytes of batches found for readers.",
         (),
-        _of_node(lambda s: s.bytes_fetched),
+        of_node(lambda s: s.bytes_fetched),
     ),
     MetricRow("braidlog_sync_seconds", HISTOGRAM, "What a sync to the disk took.", (), _sync_seconds),
-    MetricRow("braidlog_topics", GAUGE, "Topics.", (), _of_node(lambda s: s.topics)),
+    MetricRow("braidlog_topics", GAUGE, "Topics.", (), of_node(lambda s: s.topics)),
     *LOG_TABLE,
     MetricRow("braidlog_group_members", GAUGE, "Members of a group.", ("group",), _members),
-    # -- the cluster; a node that is alone is one of one node
-    MetricRow("braidlog_cluster_nodes", GAUGE, "Nodes of the cluster, as the metadata has them.", ("state",), _nodes),
-    MetricRow(
-        "braidlog_cluster_leaders",
-        GAUGE,
-        "Partitions that this node leads.",
-        (),
-        _of_cluster(lambda c: next((each.leads for each in c.nodes if each.node == c.own), 0)),
-    ),
-    MetricRow(
-        "braidlog_cluster_under_replicated_partitions",
-        GAUGE,
-        "Those of them of which a replica is not in sync.",
-        (),
-        _of_cluster(lambda c: c.under_replicated),
-    ),
-    MetricRow(
-        "braidlog_cluster_below_min_partitions",
-        GAUGE,
-        "Those of them that have fewer in sync than min.insync.replicas: acks=all is refused.",
-        (),
-        _of_cluster(lambda c: c.below_min),
-    ),
-    MetricRow(
-        "braidlog_cluster_leaderless_partitions",
-        GAUGE,
-        "Partitions of the whole cluster that nobody leads.",
-        (),
-        _of_cluster(lambda c: c.leaderless),
-    ),
-    MetricRow(
-        "braidlog_cluster_leader_changes_total",
-        COUNTER,
-        "Leaders that changed, by cause: the old one was fenced, drained or restarted, resigned, or moved; or one returned.",
-        ("cause",),
-        _counts(lambda s: s.cluster.leader_changes),
-    ),
-    MetricRow(
-        "braidlog_cluster_forwarded_total",
-        COUNTER,
-        "Requests that were handed to the node that serves them, by protocol; and producers' names that were asked for.",
-        ("call", "target"),
-        _forwarded,
-    ),
-    MetricRow(
-        "braidlog_cluster_follower_lag_records",
-        GAUGE,
-        "Records that a node lacks of the partitions that this one leads.",
-        ("follower",),
-        _behind,
-    ),
-    MetricRow(
-        "braidlog_cluster_etcd_up",
-        GAUGE,
-        "1 while etcd answers; of a node that is alone always.",
-        (),
-        _of_cluster(lambda c: int(c.etcd.is_up)),
-    ),
-    MetricRow("braidlog_cluster_etcd_seconds", HISTOGRAM, "What a request to etcd took.", (), _etcd_seconds),
-    MetricRow(
-        "braidlog_cluster_etcd_outages_total",
-        COUNTER,
-        "Times that etcd did not answer for three seconds.",
-        (),
-        _of_cluster(lambda c: c.etcd.outages),
-    ),
-    # -- keys and values
-    MetricRow("braidlog_kv_up", GAUGE, "1 if the store serves.", (), _of_node(lambda s: int(not s.keyvalue.fault))),
-    MetricRow("braidlog_kv_keys", GAUGE, "Keys in the store.", (), _of_keys("keys")),
-    MetricRow("braidlog_kv_operations_total", COUNTER, "Operations on keys.", (), _of_keys("operations")),
-    MetricRow("braidlog_kv_mutations_total", COUNTER, "Operations that changed something.", (), _of_keys("mutations")),
-    MetricRow("braidlog_kv_expired_total", COUNTER, "Keys whose time had come.", (), _of_keys("expired")),
-    MetricRow("braidlog_kv_evicted_total", COUNTER, "Keys that went for want of room.", (), _of_keys("evicted")),
-    MetricRow("braidlog_kv_memory_bytes", GAUGE, "What the keys take.", (), _of_node(lambda s: s.keyvalue.used_bytes)),
-    MetricRow("braidlog_kv_slots_led", GAUGE, "Slots of keys led here.", (), _of_node(lambda s: s.keyvalue.slots_led)),
-    MetricRow("braidlog_kv_wal_bytes", GAUGE, "The store's log on the disk.", (), _of_keys("wal_bytes")),
+    *CLUSTER_TABLE,
+    *KEYS_TABLE,
     # -- the worker processes
     MetricRow(
         "braidlog_worker_up",
@@ -440,53 +306,53 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         COUNTER,
         "Bytes of closed segments that were read again.",
         (),
-        _of_node(lambda s: s.scrub.read_bytes),
+        of_node(lambda s: s.scrub.read_bytes),
     ),
     MetricRow(
         "braidlog_scrub_damages_total",
         COUNTER,
         "Damaged places that this found.",
         (),
-        _of_node(lambda s: s.scrub.damages),
+        of_node(lambda s: s.scrub.damages),
     ),
-    MetricRow("braidlog_scrub_rounds_total", COUNTER, "Rounds that it ended.", (), _of_node(lambda s: s.scrub.rounds)),
+    MetricRow("braidlog_scrub_rounds_total", COUNTER, "Rounds that it ended.", (), of_node(lambda s: s.scrub.rounds)),
     MetricRow(
         "braidlog_scrub_partitions_left",
         GAUGE,
         "Partitions that the round under way has not come to; 0 between two rounds.",
         (),
-        _of_node(lambda s: s.scrub.partitions_left),
+        of_node(lambda s: s.scrub.partitions_left),
     ),
-    MetricRow("braidlog_set_aside", GAUGE, "Copies and topics set aside.", ("why",), _counts(lambda s: s.set_aside)),
+    MetricRow("braidlog_set_aside", GAUGE, "Copies and topics set aside.", ("why",), counts_of(lambda s: s.set_aside)),
     # -- the process
     MetricRow(
         "braidlog_process_cpu_seconds_total",
         COUNTER,
         "CPU time of the node.",
         (),
-        _of_node(lambda s: s.process.cpu_seconds),
+        of_node(lambda s: s.process.cpu_seconds),
     ),
     MetricRow(
         "braidlog_process_resident_bytes",
         GAUGE,
         "Memory of the node.",
         (),
-        _of_node(lambda s: s.process.resident_bytes),
+        of_node(lambda s: s.process.resident_bytes),
     ),
-    MetricRow("braidlog_process_open_files", GAUGE, "Files and sockets.", (), _of_node(lambda s: s.process.open_files)),
+    MetricRow("braidlog_process_open_files", GAUGE, "Files and sockets.", (), of_node(lambda s: s.process.open_files)),
     MetricRow(
         "braidlog_process_open_files_limit",
         GAUGE,
         "How many it may have.",
         (),
-        _of_node(lambda s: s.process.open_files_max),
+        of_node(lambda s: s.process.open_files_max),
     ),
     MetricRow(
         "braidlog_loop_lag_seconds",
         GAUGE,
         "How late the node's loop was at its last timer.",
         (),
-        _of_node(lambda s: s.process.loop_lag_seconds),
+        of_node(lambda s: s.process.loop_lag_seconds),
     ),
 )
 

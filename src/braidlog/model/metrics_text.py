@@ -8,7 +8,8 @@ from itertools import accumulate
 from typing import Any, Final
 
 from braidlog.model.measure import upper_bounds
-from braidlog.model.metrics import HISTOGRAM, LOG_TABLE, TABLE, MetricRow
+from braidlog.model.metric_rows import HISTOGRAM, MetricRow
+from braidlog.model.metrics import LOG_TABLE, TABLE
 from braidlog.model.report import LogReport, Snapshot
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"

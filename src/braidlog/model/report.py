@@ -137,6 +137,8 @@ class KeyValueReport(msgspec.Struct, frozen=True):
     limit_bytes: int = 0
     slots_led: int = 0
     """Of a cluster whose keys are in slots."""
+    differences: int = 0
+    """Comparisons in which a replica here was not what its leader has."""
 
 
 class ProcessReport(msgspec.Struct, frozen=True):
@@ -232,6 +234,8 @@ class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
     under_replicated: int
     below_min: int
     leaderless: int
+    weak_slots: int
+    """Of `under_replicated`, those that hold keys."""
     weak: list[WeakPartition]
     weak_left_out: int
     leader_changes: dict[str, int]

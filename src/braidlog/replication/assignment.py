@@ -43,6 +43,11 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unclean_epoch: int = 0
     """The latest leader epoch that may have lost committed records; 0 if there was none."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is led, and all of its replicas are in sync."""
+        return self.leader is not None and len(self.in_sync) == len(self.replicas)
+
     def changed(self, **fields: object) -> "Assignment":
         return msgspec.structs.replace(self, partition_epoch=self.partition_epoch + 1, **fields)
 

@@ -221,6 +221,7 @@ class Reporter:
             memory.used_bytes,
             memory.limit_bytes,
             slots_led=sum(each.is_leader for each in here),
+            differences=0 if slots is None else slots.differed,
         )
 
     def _process(self) -> r.ProcessReport:

@@ -177,6 +177,24 @@ ALERTS: Final = (
         of_cluster=True,
     ),
     Alert(
+        "BraidlogSlotsBelowStrength",
+        "cluster: slots of keys below strength",
+        "sum by (job) (braidlog_kv_slots_below_strength) > 0",
+        "10m",
+        "`braid cluster doctor` says which, and whether their nodes live: ALL is refused, and QUORUM with one more loss",
+        of_cluster=True,
+    ),
+    Alert(
+        "BraidlogSlotsDiffer",
+        "cluster: replicas of keys differed",
+        "sum by (job, instance) (increase(braidlog_kv_slot_differences_total[1h])) > 0",
+        "",
+        "they were put right, and the log names the keys: a defect, or a disk or memory that rots; check the machine, "
+        "and tell us if it is well",
+        CRITICAL,
+        of_cluster=True,
+    ),
+    Alert(
         "BraidlogLeadersMove",
         "cluster: leaders move a lot",
         "sum by (job, cause) (increase(braidlog_cluster_leader_changes_total[1h])) > 100",

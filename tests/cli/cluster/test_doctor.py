@@ -25,6 +25,12 @@ def changed(
     return msgspec.structs.replace(info, nodes=nodes, partitions=places)
 
 
+def with_slots(*, leader: int | None, in_sync: tuple[int, ...], alive: bool = True) -> ClusterInfo:
+    """Slot 7 of 128 is weak; not `alive`: one of its nodes is none of the cluster any more."""
+    weak = ClusterPartition("__kv_log", 7, leader, 4, (1, 2, 3 if alive else 4), in_sync, ())
+    return msgspec.structs.replace(WELL, slots=128, weak_slots=(weak,))
+
+
 def test_nothing_is_wrong() -> None:
     assert examine(WELL) == []
     assert status_of(WELL).under_replicated == 0
@@ -42,6 +48,13 @@ def test_nothing_is_wrong() -> None:
         (changed(node={"host": "127.0.0.1"}), "to dial 127.0.0.1", "advertised_host"),
         (changed(place={"replicas": (1,), "in_sync": (1,)}), "on one node only: t/0", "lost with their node"),
         (
+            with_slots(leader=None, in_sync=()),
+            "nobody serves the keys of slots 7",
+            "start the nodes that hold them: 1, 2, 3",
+        ),
+        (with_slots(leader=1, in_sync=(1, 2)), "replicas of keys are behind: slots 7", "catch up"),
+        (with_slots(leader=1, in_sync=(1,), alive=False), "no majority is in sync: slots 7", "at ONE only"),
+        (
             ClusterInfo("id", 1, NODES, tuple(msgspec.structs.replace(PLACES[0], partition=at) for at in range(4))),
             "node 1 leads 4 partitions",
             "return by themselves",
@@ -52,6 +65,12 @@ def test_what_is_wrong_is_said_with_what_to_do(info: ClusterInfo, what: str, adv
     (found,) = examine(info)
     assert what in found.what
     assert advice in found.advice
+
+
+def test_weak_slots_are_counted() -> None:
+    found = status_of(with_slots(leader=None, in_sync=()))
+    assert (found.slots, found.slots_below_strength, found.slots_leaderless) == (128, 1, 1)
+    assert status_of(WELL).slots == 0
 
 
 def test_many_partitions_are_counted_and_few_named() -> None:

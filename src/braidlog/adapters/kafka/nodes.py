@@ -1,4 +1,4 @@
-"""What happened among the nodes, and which of them are to lead nothing: our own two requests on Kafka's port.
+"""What happened among the nodes, which are to lead nothing, which slots of keys are weak: our own two requests on Kafka's port.
 
 Knows: how a happening is told. Refuses to know: its words (`cluster/history.py`), how leaders move.
 """
@@ -12,6 +12,7 @@ from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import Operation
 from braidlog.cluster.history import Cursor, Happening
+from braidlog.replication.assignment import Assignment
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import nodes as n
@@ -24,8 +25,11 @@ def cluster_events(request: Request, services: Services, _: Conversation) -> n.C
     message: n.ClusterEventsRequest = request.message
     history = services.metadata.history
     found = history.after(Cursor(message.after_seq, message.after_index), message.since_ms)
+    slots = services.routing.slots()
+    weak = [_weak_slot(number, each) for number, each in enumerate(slots) if not each.is_whole]
     draining = [number for number, node in services.metadata.image.cluster.nodes().items() if node.is_draining]
-    return n.ClusterEventsResponse(draining=draining, events=list(map(_event, islice(found, EVENTS_MAX))))
+    events = list(map(_event, islice(found, EVENTS_MAX)))
+    return n.ClusterEventsResponse(draining=draining, events=events, slots=len(slots), weak_slots=weak)
 
 
 def _event(each: Happening) -> n.ClusterEvent:
@@ -33,6 +37,11 @@ def _event(each: Happening) -> n.ClusterEvent:
     topic, partition = change[:2] if change else (getattr(each.event, "topic", None) or None, -1)
     node = -1 if each.node is None else each.node
     return n.ClusterEvent(*each.at, each.time_ms, type(each.event).__name__, node, topic, partition, each.words)
+
+
+def _weak_slot(number: int, each: Assignment) -> n.WeakSlot:
+    leader = -1 if each.leader is None else each.leader
+    return n.WeakSlot(number, leader, each.leader_epoch, list(each.replicas), list(each.in_sync))
 
 
 async def drain_node(request: Request, services: Services, _: Conversation) -> n.DrainNodeResponse:

@@ -33,9 +33,11 @@ def examine(info: ClusterInfo) -> list[Finding]:
     """Worst first."""
     return [
         *_leaderless(info),
+        *_leaderless_slots(info),
         *_dead(info),
         *_draining(info),
         *_under_replicated(info),
+        *_weak_slots(info),
         *_addresses(info),
         *_alone(info),
         *_uneven(info),
@@ -51,6 +53,13 @@ def _leaderless(info: ClusterInfo) -> list[Finding]:
     places = [f"{each.topic}/{each.partition}" for each in info.partitions if each.leader is None]
     advice = "start the nodes that hold them (braid cluster partitions --under-replicated): only those have what was acknowledged"
     return [Finding(f"without a leader: {_named(places)}", advice)] if places else []
+
+
+def _leaderless_slots(info: ClusterInfo) -> list[Finding]:
+    numbers = [str(each.partition) for each in info.weak_slots if each.leader is None]
+    holders = {node for each in info.weak_slots if each.leader is None for node in each.replicas}
+    advice = f"start the nodes that hold them: {', '.join(map(str, sorted(holders)))}"
+    return [Finding(f"nobody serves the keys of slots {_named(numbers)}", advice)] if numbers else []
 
 
 def _dead(info: ClusterInfo) -> list[Finding]:
@@ -84,6 +93,19 @@ def _under_replicated(info: ClusterInfo) -> list[Finding]:
     ]
     advice = "all their nodes live: wait for them to catch up, and look at their disks and network if they do not"
     return [Finding(f"replicas are behind: {_named(places)}", advice)] if places else []
+
+
+def _weak_slots(info: ClusterInfo) -> list[Finding]:
+    alive = {node.node for node in info.nodes if node.alive}
+    led = [each for each in info.weak_slots if each.leader is not None]
+    places = [str(each.partition) for each in led if set(each.replicas) <= alive]
+    few = [str(each.partition) for each in led if len(each.in_sync) * 2 <= len(each.replicas)]
+    advice = "all their nodes live: wait for them to catch up, and look at their disks and network if they do not"
+    found = [Finding(f"replicas of keys are behind: slots {_named(places)}", advice)] if places else []
+    if few:
+        advice = "keys are written and read at ONE only: start the nodes that are away, or wait for them to catch up"
+        found.insert(0, Finding(f"no majority is in sync: slots {_named(few)}", advice))
+    return found
 
 
 def _addresses(info: ClusterInfo) -> list[Finding]:

@@ -24,6 +24,10 @@ class StatusReport(msgspec.Struct, frozen=True):
     partitions: int
     under_replicated: int
     leaderless: int
+    slots: int = 0
+    """Of keys; 0: one node has all of them."""
+    slots_below_strength: int = 0
+    slots_leaderless: int = 0
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -49,6 +53,9 @@ def status_of(info: ClusterInfo) -> StatusReport:
         len(info.partitions),
         sum(each.is_under_replicated for each in info.partitions),
         sum(each.leader is None for each in info.partitions),
+        info.slots,
+        len(info.weak_slots),
+        sum(each.leader is None for each in info.weak_slots),
     )
 
 
@@ -73,23 +80,25 @@ def rows_of(info: ClusterInfo) -> list[NodeRow]:
 @OUTPUT
 @with_client
 def status(client: Client, output: str) -> None:
-    """How many nodes live, how many partitions lack a replica or a leader."""
+    """How many nodes live, how many partitions and slots of keys lack a replica or a leader."""
     found = status_of(client.admin.describe_cluster())
     if output == "json":
         print_json(found)
         return
     click.echo(f"cluster {found.cluster_id}: {found.nodes_alive} of {plural(found.nodes, 'node')} alive")
     click.echo(f"controller: node {found.controller}")
-    click.echo(f"{plural(found.partitions, 'partition')}: {_fitness(found)}")
-    if found.under_replicated:
+    click.echo(f"{plural(found.partitions, 'partition')}: {_fitness(found.under_replicated, found.leaderless)}")
+    if found.slots:
+        click.echo(f"{found.slots} slots of keys: {_fitness(found.slots_below_strength, found.slots_leaderless)}")
+    if found.under_replicated or found.slots_below_strength:
         hint("braid cluster partitions --under-replicated", "braid cluster doctor")
 
 
-def _fitness(found: StatusReport) -> str:
-    if not found.under_replicated:
+def _fitness(under_replicated: int, leaderless: int) -> str:
+    if not under_replicated:
         return "all have a leader, and all replicas are in sync"
-    words = f"{found.under_replicated} under-replicated"
-    return f"{words}, {found.leaderless} of them without a leader" if found.leaderless else words
+    words = f"{under_replicated} under-replicated"
+    return f"{words}, {leaderless} of them without a leader" if leaderless else words
 
 
 @click.command(epilog="Example: braid cluster nodes")

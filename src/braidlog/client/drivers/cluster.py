@@ -41,6 +41,10 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     controller: int
     nodes: tuple[ClusterNode, ...]
     partitions: tuple[ClusterPartition, ...]
+    slots: int = 0
+    """Of keys; 0 if one node has all of them, or the server does not tell."""
+    weak_slots: tuple[ClusterPartition, ...] = ()
+    """Those that lack a leader or an in-sync replica."""
 
 
 class PartitionOutcome(msgspec.Struct, frozen=True):

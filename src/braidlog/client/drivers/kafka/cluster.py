@@ -19,6 +19,7 @@ from braidlog.client.drivers.cluster import (
 from braidlog.client.drivers.kafka.routing import Router
 from braidlog.client.drivers.kafka.rules import name_of
 from braidlog.client.errors import UnsupportedError
+from braidlog.kv.slots import LOG_TOPIC
 from braidlog.wire.kafka.apis import OFFSETS_TOPIC_ID
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import nodes as n
@@ -38,10 +39,15 @@ class ClusterDriver(Router):
     async def describe_cluster(self) -> ClusterInfo:
         told: c.DescribeClusterResponse = await self.ask(c.DescribeClusterRequest(include_fenced_brokers=True))
         self.check_code(told.error_code, told.error_message)
-        answer, draining = await self.metadata(None), await self._draining()
+        answer, now = await self.metadata(None), await self._state_of_nodes()
         nodes = [
             ClusterNode(
-                each.broker_id, each.host, each.port, each.rack or "", not each.is_fenced, each.broker_id in draining
+                each.broker_id,
+                each.host,
+                each.port,
+                each.rack or "",
+                not each.is_fenced,
+                each.broker_id in now.draining,
             )
             for each in told.brokers
         ]
@@ -64,15 +70,17 @@ class ClusterDriver(Router):
             told.controller_id,
             tuple(sorted(nodes, key=lambda each: each.node)),
             tuple(sorted(partitions, key=lambda each: (each.topic, each.partition))),
+            now.slots,
+            tuple(map(_weak_slot, now.weak_slots)),
         )
 
-    async def _draining(self) -> list[int]:
+    async def _state_of_nodes(self) -> n.ClusterEventsResponse:
         """As far as the server tells: brokers of others do not, and not everybody may ask."""
         try:
             answer: n.ClusterEventsResponse = await self.ask(n.ClusterEventsRequest(after_seq=AFTER_ALL))
         except UnsupportedError:
-            return []
-        return answer.draining
+            return n.ClusterEventsResponse()
+        return answer
 
     async def elect_preferred(self, places: Sequence[Place] | None) -> list[PartitionOutcome]:
         if places is None:
@@ -171,3 +179,10 @@ def _wanted(place: Place, nodes: Sequence[int] | None) -> p.AlterPartitionReassi
 
 def _outcome(topic: str, number: int, code: int, words: str | None) -> PartitionOutcome:
     return PartitionOutcome(topic, number, name_of(code) if code else "", words or "")
+
+
+def _weak_slot(each: n.WeakSlot) -> ClusterPartition:
+    leader = None if each.leader < 0 else each.leader
+    return ClusterPartition(
+        LOG_TOPIC, each.slot, leader, each.leader_epoch, tuple(each.replicas), tuple(each.in_sync), ()
+    )

@@ -4,6 +4,8 @@ Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what s
 No foreign client knows these; they are told in ApiVersions to a client that calls itself `braidlog`.
 """
 
+from typing import Annotated
+
 from braidlog.wire.kafka.messages.parts import Outcome
 from braidlog.wire.kafka.rows import I32, I64, Bool, Message, Text
 
@@ -27,10 +29,22 @@ class ClusterEvent(Message, frozen=True):
     words: Text = ""
 
 
+class WeakSlot(Message, frozen=True):
+    slot: I32 = 0
+    leader: I32 = -1
+    leader_epoch: I32 = 0
+    replicas: list[I32] = []
+    in_sync: list[I32] = []
+
+
 class ClusterEventsResponse(Outcome, frozen=True):
     draining: list[I32] = []
     """The nodes that are to lead nothing, now."""
     events: list[ClusterEvent] = []
+    slots: Annotated[I32, "0+ tag 0"] = 0
+    """How many slots of keys there are; 0: one node has all keys."""
+    weak_slots: Annotated[list[WeakSlot], "0+ tag 1"] = []
+    """Those that lack a leader or an in-sync replica, now."""
 
 
 class DrainNodeRequest(Message, frozen=True):

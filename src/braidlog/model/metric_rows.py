@@ -1,0 +1,38 @@
+"""What a row of the table of metrics is, and where most rows look."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from braidlog.model.report import Snapshot
+
+COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
+Row = tuple[tuple[str, ...], float]
+"""The values of the labels, and the value."""
+
+
+class MetricRow(NamedTuple):
+    """One line of the table. `kind`: counter, gauge or histogram."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+    rows: Callable[[Any], Iterable[Any]]
+    """Of a `LogReport` in `LOG_TABLE`, of a `Snapshot` elsewhere."""
+
+
+class Buckets(NamedTuple):
+    labels: tuple[str, ...]
+    counts: list[int]
+    total: float
+
+
+def of_node(value: Callable[[Snapshot], float]) -> Callable[[Snapshot], Iterator[Row]]:
+    def rows(snapshot: Snapshot) -> Iterator[Row]:
+        yield (), value(snapshot)
+
+    return rows
+
+
+def counts_of(named: Callable[[Snapshot], dict[str, int]]) -> Callable[[Snapshot], Iterator[Row]]:
+    return lambda snapshot: (((name,), count) for name, count in named(snapshot).items())
