@@ -15,7 +15,7 @@ from braidlog.broker.key_exchange import KeyExchange
 from braidlog.broker.slot_comparing import HOLD_SECONDS_MAX
 from braidlog.kv import operations as o
 from braidlog.kv.comparing import Ask, LeafTold, Narrower, Reply, Unknown
-from braidlog.kv.hlc import DRIFT_MS_MAX, Stamp
+from braidlog.kv.hlc import DRIFT_MS_MAX, Stamp, unpack_stamp
 from braidlog.kv.merkle import LEAVES
 from braidlog.kv.slots import slot_of
 from braidlog.model.errors import BrokerError, Reason
@@ -223,3 +223,23 @@ def test_a_leader_compares_with_nobody_and_trees_are_made_in_slices(monkeypatch:
     assert peers.questions.asked == []
     assert peers.compare(3).result() == []
     assert len(peers.questions.asked) == 1
+
+
+def test_what_is_written_is_later_than_what_another_node_said_and_the_other_way_round() -> None:
+    peers = ComparedPeers()
+    slots, exchange = peers.slots[1], peers.exchanges[1]
+    ahead = Stamp(peers.world.now_ms() + 20_000, 7, bytes(16))
+    exchange.observe(ahead.pack())
+    peers.ask(1, o.Set(KEYS[0], b"after it"))
+    written = slots.here()[0].slot.stamp_of(KEYS[0])
+    assert written is not None
+    assert ahead < written < unpack_stamp(exchange.stamp()), (
+        "whoever is asked next for the same client writes later still"
+    )
+    too_far = Stamp(peers.world.now_ms() + DRIFT_MS_MAX + 60_000, 0, bytes(16))
+    with pytest.raises(BrokerError, match="ahead"):
+        exchange.observe(too_far.pack())
+    peers.ask(1, o.Set(KEYS[1], b"not dragged along"))
+    last = slots.here()[0].slot.stamp_of(KEYS[1])
+    assert last is not None
+    assert written < last < too_far

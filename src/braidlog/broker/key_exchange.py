@@ -30,13 +30,19 @@ class KeyExchange:
         self.comparing = SlotComparing(slots, world)
 
     def stamp(self) -> bytes:
-        """Of what this node sends now: later than everything it has heard."""
+        """Of what this node sends now: later than everything it has heard, and has written to slots."""
+        slots = self._slots()
+        if slots is not None:
+            self._clock.follow(slots.clock.stamp)
         self._clock.tick(self._world.now_ms())
         return self._clock.stamp.pack()
 
     def observe(self, stamp: bytes) -> None:
-        """`BrokerError`: its clock is too far ahead of ours."""
-        self._clock.observe(unpack_stamp(stamp), self._world.now_ms())
+        """What is written here from now on is later. `BrokerError`: its clock is too far ahead of ours."""
+        heard = self._clock.observe(unpack_stamp(stamp), self._world.now_ms())
+        slots = self._slots()
+        if slots is not None:
+            slots.clock.follow(heard)
 
     async def replicate(self, slot: int, record: SlotRecord) -> bool:
         """Take what another node has cut; return whether it is settled here: committed, or superseded."""

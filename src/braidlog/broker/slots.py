@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from braidlog.codec.batch import read_headers
 from braidlog.kv import operations as o
+from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
@@ -53,6 +54,8 @@ class Slots:
         self._steady = SteadyClock(world)
         self._held: dict[int, tuple[ClusterPartition, ReplicatedSlot]] = {}
         self._following: set[int] = set()
+        self.clock = HybridClock(node)
+        """What this node has heard, and written last in any slot: what is written next, in whatever slot, is later."""
         self._used_bytes = 0
         """By all slots here, led or not, when it was last counted."""
         self.checkpoints = 0
@@ -174,7 +177,12 @@ class Slots:
         before = keyspace.used_bytes
         if self._settings.memory_bytes_max:
             slot.slot.store.limit_to(max(self._settings.memory_bytes_max - self._used_bytes + before, 1))
+        own = slot.slot.clock
+        if self.clock.wall_ms >= now_ms:
+            own.follow(self.clock.stamp)
         performed = slot.perform(operation, level, now_ms)
+        if own.wall_ms >= now_ms:
+            self.clock.follow(own.stamp)
         self._used_bytes += keyspace.used_bytes - before
         return partition, performed
 
