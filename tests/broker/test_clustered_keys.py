@@ -135,6 +135,7 @@ class Member(NamedTuple):
     """One of three nodes in its metadata, that takes part in keeping keys; the slots are led by nobody."""
 
     node: KvNode
+    around: Around
     keys: ClusteredKeys
 
     @property
@@ -142,8 +143,10 @@ class Member(NamedTuple):
         return self.node.services.routing.has_slots
 
 
-def member(name: str, *, replicated: bool, keys: Sequence[bytes] = (), had_keys: bool = False) -> Member:
-    node = KvNode(name=name, kv=KeyValueSettings(replicated=replicated, feed=False))
+def member(
+    name: str, *, replicated: bool, keys: Sequence[bytes] = (), had_keys: bool = False, flush: Flush = Flush.ACK
+) -> Member:
+    node = KvNode(name=name, kv=KeyValueSettings(replicated=replicated, feed=False, flush=flush))
     for key in keys:
         node.do(o.Set(key, b"v"))
     services = node.services
@@ -152,7 +155,7 @@ def member(name: str, *, replicated: bool, keys: Sequence[bytes] = (), had_keys:
     services.metadata.change_alone([registered(number) for number in NODES])
     tails = TailFolder(node.disk, "/tails")
     around = Around(b"." * 16, services.routing, tails, node.world, lambda work, _: node.spawn(work))
-    return Member(node, node.kv.take_part(around))
+    return Member(node, around, node.kv.take_part(around))
 
 
 def test_the_node_that_would_keep_the_keys_makes_slots_with_the_first_operation() -> None:
@@ -163,6 +166,18 @@ def test_the_node_that_would_keep_the_keys_makes_slots_with_the_first_operation(
     assert [each.replicas for each in topic.assignments] == [placed(slot, NODES, 3) for slot in range(SLOTS)]
     assert (topic.min_in_sync, topic.settings.flush, topic.settings.compact) == (2, Flush.ACK, False)
     assert not lowest.node.kv.store.keyspace.data, "no key is in two places"
+
+
+def test_slots_are_flushed_as_their_keys_and_the_controller_says() -> None:
+    one = member("1", replicated=True, flush=Flush.INTERVAL)
+    one.node.run(one.keys.has_begun())
+    topic = one.node.services.metadata.image.topics[LOG_TOPIC]
+    assert (topic.settings.flush, topic.settings.delete) == (Flush.INTERVAL, False)
+    one.node.kv.settings = KeyValueSettings(replicated=True, feed=False)
+    one.node.run(one.node.kv.take_part(one.around).tend())
+    topic = one.node.services.metadata.image.topics[LOG_TOPIC]
+    assert (topic.settings.flush, topic.settings.delete) == (Flush.ACK, False)
+    assert topic.unflushed == NODES, "none has promised yet that what it wrote before is on its disk"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from braidlog.broker.feed import SETTINGS as FEED_SETTINGS
 from braidlog.broker.routing import Routing
 from braidlog.broker.slot_feeds import SlotFeeds
@@ -18,16 +20,15 @@ from braidlog.broker.topics import Topics
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, SLOTS
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
+from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.replicated_slot import TailFolder
 
 log = logging.getLogger("braidlog.kv")
-LOG_SETTINGS: Final = TopicSettings(
-    flush=Flush.ACK, delete=False, retention_ms=UNLIMITED, segment_bytes=4 * 1024 * 1024
-)
-"""A log is trimmed by its checkpoints, and by nothing else."""
+LOG_SETTINGS: Final = TopicSettings(delete=False, retention_ms=UNLIMITED, segment_bytes=4 * 1024 * 1024)
+"""A log is trimmed by its checkpoints, and by nothing else. When it is on the disk, `kv.flush` says."""
+_FLUSHING: Final = ("flush", "flush_interval_ms", "flush_window_bytes")
 ENOUGH_NODES: Final = 3
 WAIT_SECONDS: Final = 10.0
 """For so many nodes, before slots are made for fewer."""
@@ -63,6 +64,7 @@ class ClusteredKeys:
         self._topics = topics
         self._routing = around.routing
         self._world = around.world
+        self._flushing = {name: each for name, each in msgspec.to_builtins(settings).items() if name in _FLUSHING}
         self._is_empty = is_empty
         self._is_released = is_released
         self._turns = Turns(around.world)
@@ -91,7 +93,7 @@ class ClusteredKeys:
         """Make the slots, on the nodes that are there; what keys were kept elsewhere is to be moved by whoever calls."""
         async with self._turns.take(_TURN):
             if not self.is_begun:
-                await self._topics.create_internal(LOG_TOPIC, SLOTS, LOG_SETTINGS)
+                await self._topics.create_internal(LOG_TOPIC, SLOTS, LOG_SETTINGS.altered(self._flushing))
                 for _ in range(MADE_TIMES_MAX):
                     await self._topics.made_elsewhere(LOG_TOPIC)
                 log.info("keys are in %d slots from now on, on nodes %s", SLOTS, self._routing.numbers)
@@ -112,6 +114,9 @@ class ClusteredKeys:
         if self.send is not None:
             await self.slots.send_tails(self.send)
         if self._routing.controller == self._routing.own_number:
+            known = self._topics.hosting.topics.get(LOG_TOPIC)  # None: this node is about to open what the metadata has
+            if known is not None and known.settings.altered(self._flushing) != known.settings:
+                await self._topics.alter_internal(LOG_TOPIC, self._flushing)
             for name in (LOG_TOPIC, FEED_TOPIC):
                 await self._topics.add_replicas(name)
         if self._settings.feed and any(each.is_leader and each.slot.applied for each in self.slots.here().values()):
