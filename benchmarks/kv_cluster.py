@@ -31,6 +31,9 @@ from benchmarks.load import Line, Marks, cpu_seconds, percentile
 from benchmarks.measure import ratios, spread
 from benchmarks.peers import redis
 from benchmarks.peers.redis_cluster import RedisCluster, missing, slot_of
+from braidlog import connect
+from braidlog.client.blocking import Client
+from braidlog.kv.slots import slot_of as our_slot_of
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import ClientConnection, Request
@@ -40,6 +43,7 @@ _OK = b"\xca\xfe\x01\x01"
 _WAIT = redis.command(b"WAIT", b"1", b"0")
 _ASK_SECONDS_MAX = 2.0
 FAIL_OVER_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 300.0
 
 
 class Side(NamedTuple):
@@ -74,13 +78,44 @@ def asked(address: Address, message: m.Message, *, version: int = 1) -> m.Messag
 
 
 def ours_by_owner(nodes: Cluster) -> dict[Address, list[bytes]]:
-    """A node of version 2 tells where a key is: MOVED, or nothing of the kind if it is there."""
-    first = nodes.nodes[min(nodes.nodes)].address("mayfly")
-    found = defaultdict(list)
-    for number in range(KEYS):
-        said = asked(first, m.Get(key(number)), version=2)
-        found[(said.host, said.port) if isinstance(said, m.Moved) else first].append(key(number))
+    """A node of version 2 tells where the keys of a slot are: MOVED, or nothing of the kind if they are there."""
+    first = nodes.nodes[min(nodes.nodes)]
+    with connect(f"kafka://{nodes.addresses}") as client:
+        _wait(lambda: _is_whole(client), "slots are made, and have all their replicas")
+    found, owners = defaultdict(list), dict[int, Address]()
+    for each in map(key, range(KEYS)):
+        slot = our_slot_of(each)
+        if slot not in owners:
+            owners[slot] = _owner(first.address("mayfly"), each)
+        found[owners[slot]].append(each)
     return dict(found)
+
+
+def _is_whole(client: Client) -> bool:
+    found = client.admin.describe_cluster()
+    return bool(found.slots) and not found.weak_slots
+
+
+def _owner(first: Address, each: bytes) -> Address:
+    """When it has taken a SET of the key, so that whoever measures finds a leader with its replicas."""
+    owner = [first]
+
+    def is_set() -> bool:
+        said = asked(owner[0], m.Set(each, VALUE), version=2)
+        if isinstance(said, m.Moved):
+            owner[0] = said.host, said.port
+        return isinstance(said, m.Stored)
+
+    _wait(is_set, f"{each!r} is set")
+    return owner[0]
+
+
+def _wait(condition: Callable[[], bool], what: str) -> None:
+    until = time.monotonic() + START_SECONDS_MAX
+    while not condition():
+        if time.monotonic() > until:
+            sys.exit(f"not within {START_SECONDS_MAX:g} s: {what}")
+        time.sleep(0.05)  # noqa: TID251 - nothing is measured yet
 
 
 def theirs_by_owner(peer: RedisCluster) -> dict[Address, list[bytes]]:
@@ -92,7 +127,7 @@ def theirs_by_owner(peer: RedisCluster) -> dict[Address, list[bytes]]:
 
 @contextlib.contextmanager
 def both() -> Iterator[tuple[Side, Side, Cluster, RedisCluster]]:
-    with cluster("--set", "kv.feed=false") as nodes, RedisCluster() as peer:
+    with cluster("--set", "kv.feed=false", "--set", "kv.replicated=true") as nodes, RedisCluster() as peer:
         sets = redis_commands(b"SET", VALUE)
         ours = Side(
             "braidlog", ours_by_owner(nodes),
