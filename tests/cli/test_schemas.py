@@ -8,6 +8,8 @@ import msgspec
 import pytest
 from tests.cli.braid import SCHEMAS
 
+from braidlog.cli.backup.backups import BackupRow, PruneReport
+from braidlog.cli.backup.restore import RestoreReport
 from braidlog.cli.cluster.doctor import Finding
 from braidlog.cli.cluster.drain import DrainReport
 from braidlog.cli.cluster.inspect import NodeRow, StatusReport
@@ -27,11 +29,16 @@ from braidlog.client.drivers.quotas import Quota
 from braidlog.client.drivers.transactions import ListedTransaction, TransactionInfo
 from braidlog.client.drivers.users import UserCredential
 from braidlog.model.record_json import RecordInput, RecordJson
+from braidlog.tools.backup.restoring import BackupReport
 from braidlog.tools.clicks import Click
 from braidlog.tools.keyvalue.findings import StoreReport
 from braidlog.tools.keyvalue.repair import StoreRepairPlan, StoreRepairReport
 
 GENERATED: dict[str, Any] = {
+    "backup-create": BackupRow,
+    "backup-list": list[BackupRow],
+    "backup-prune": PruneReport,
+    "backup-verify": BackupReport,
     "bench": Measurement,
     "click": Click,
     "cluster-doctor": list[Finding],
@@ -56,6 +63,7 @@ GENERATED: dict[str, Any] = {
     "quota-list": list[Quota],
     "record": RecordJson,
     "record-input": RecordInput,
+    "restore": RestoreReport,
     "rule-list": list[AccessRule],
     "topic-describe": list[TopicDescription],
     "topic-list": list[TopicRow],

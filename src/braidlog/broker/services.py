@@ -19,6 +19,7 @@ from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
 from braidlog.broker.coordinator import Carrying, Making, Members, refuse_unknown
 from braidlog.broker.coordinators import Coordinators
+from braidlog.broker.cuts import KEY_VALUE_FOLDER, Cuts
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.marker_routing import RoutedMarkers
@@ -69,7 +70,6 @@ from braidlog.worker.here import Here
 from braidlog.worker.jobs import Worker
 
 T = TypeVar("T", bound=msgspec.Struct)
-KEY_VALUE_FOLDER = "kv"
 TAIL_FOLDER = "kv-tails"
 
 
@@ -114,6 +114,7 @@ class Services(msgspec.Struct, frozen=True):
     journal: Journal
     holdings: Holdings
     quota_changes: QuotaChanges
+    cuts: Cuts
 
     def only(self, kind: type[T]) -> T:
         """Those that a struct of services names, each under the name it has here."""
@@ -183,6 +184,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         reconciler.when_changed(listener)
     reconciler.when_made(coordinators.topic_made)
     placement = Placement(metadata, reconciler, hosting, world)
+    keyvalue = KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident)
     return Services(
         world=world,
         hosting=hosting,
@@ -215,12 +217,13 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         rules=Rules(metadata, authorize),
         owners=own.owners,
         users=Users(metadata, world, users),
-        keyvalue=KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident),
+        keyvalue=keyvalue,
         metadata=metadata,
         reconciler=reconciler,
         journal=journal,
         holdings=holdings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),
+        cuts=Cuts(folder, keyvalue, routing, world),
     )
 
 

@@ -148,6 +148,8 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "bench": ("braidlog.cli.node.bench:bench", "A quick measurement of a running node."),
         "wire": ("braidlog.cli.wire:wire", "Send bytes by hand, watch, decode and fuzz the protocols."),
         "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, mend it."),
+        "backup": ("braidlog.cli.backup:backup", "Back a node up while it runs; list, verify and prune back-ups."),
+        "restore": ("braidlog.cli.backup.restore:restore", "Make a data folder of a back-up."),
         "generate": ("braidlog.cli.generate:generate", "Print files for systemd, Kubernetes, Prometheus, Grafana."),
         "completion": ("braidlog.cli.completion:completion", "Print what makes a shell complete these commands."),
     },

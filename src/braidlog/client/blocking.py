@@ -119,6 +119,8 @@ class Admin(Facade[aio_admin.Admin]):
     remove_node = blocking(aio_admin.Admin.remove_node)
     cluster_events = blocking(aio_admin.Admin.cluster_events)
     drain_node = blocking(aio_admin.Admin.drain_node)
+    take_cut = blocking(aio_admin.Admin.take_cut)
+    drop_cut = blocking(aio_admin.Admin.drop_cut)
     reset_group = blocking(aio_admin.Admin.reset_group)
     lag = blocking(aio_admin.Admin.lag)
 

@@ -26,7 +26,7 @@ failed sync nothing is acknowledged again; a full disk stops new mutations, lose
 import contextlib
 import struct
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -298,6 +298,13 @@ class Wal:
             self._position += size
             self._written = written
             self._stalled = None
+
+    @contextlib.contextmanager
+    def held_still(self) -> Iterator[None]:
+        """Everything appended is with the kernel, and no file of the log is written to or made meanwhile, but for its mark."""
+        with self._write_lock:
+            self.write()
+            yield
 
     def _put_back(self, parts: list[bytes | bytearray], size: int, fault: StorageFault) -> None:
         """The disk refused. If it is merely full nothing is lost: the entries wait for room, and no new ones are taken.

@@ -12,7 +12,7 @@ import errno
 import fcntl
 import os
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 
@@ -293,6 +293,42 @@ class OsDisk:
                 os.close(descriptor)
                 raise
             return OsLock(descriptor)
+
+
+class Look(NamedTuple):
+    """What a file was when it was looked at."""
+
+    inode: int
+    size: int
+    modified_ns: int
+
+
+def look(path: str) -> Look | None:
+    """None: there is no such file."""
+    with _faults(path, "stat"):
+        try:
+            found = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        return Look(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def link(path: str, name: str) -> bool:
+    """Give the file a second name, under which it stays when the first one goes; False if there is no such file."""
+    with _faults(path, f"link to {name}"):
+        try:
+            os.link(path, name, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+
+def remove_tree(disk: Disk, folder: str) -> None:
+    """With all that is in it."""
+    for name in disk.names(folder):
+        path = join(folder, name)
+        remove_tree(disk, path) if disk.is_folder(path) else disk.remove(path)
+    disk.remove_folder(folder)
 
 
 def _holder(path: str) -> str:

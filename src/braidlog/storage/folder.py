@@ -18,6 +18,7 @@ it is taken apart. A name never becomes a path; folders are numbered.
              topics/00000003.gone         a deletion that was never finished: likewise
              topics/00000004.stray        a topic that the node's metadata does not know: set aside, never removed
              quarantine/                  damaged bytes that a repair took out, with a report beside them
+             cut/                         files that a back-up copies (storage/cut.py): removed when a node opens the folder
 """
 
 import contextlib

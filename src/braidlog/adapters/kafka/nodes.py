@@ -1,4 +1,4 @@
-"""What happened among the nodes, which are to lead nothing, which slots of keys are weak: our own two requests on Kafka's port.
+"""What happened among the nodes, which lead nothing, which slots are weak, what is backed up: our requests on Kafka's port.
 
 Knows: how a happening is told. Refuses to know: its words (`cluster/history.py`), how leaders move.
 """
@@ -50,7 +50,16 @@ async def drain_node(request: Request, services: Services, _: Conversation) -> n
     return n.DrainNodeResponse()
 
 
+async def backup_cut(request: Request, services: Services, _: Conversation) -> n.BackupCutResponse:
+    message: n.BackupCutRequest = request.message
+    if message.is_taken:
+        return n.BackupCutResponse(path=await services.cuts.take())
+    await services.cuts.drop()
+    return n.BackupCutResponse()
+
+
 ROUTES: dict[Key, Route] = {
+    Key.BACKUP_CUT: Route(backup_cut, Operation.CLUSTER, refusal=whole(n.BackupCutResponse), said=said_of_cluster),
     Key.CLUSTER_EVENTS: Route(
         cluster_events, Operation.CLUSTER, refusal=whole(n.ClusterEventsResponse), said=said_of_cluster
     ),

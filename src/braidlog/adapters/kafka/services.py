@@ -8,6 +8,7 @@ from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
 from braidlog.broker.coordinators import Coordinators
+from braidlog.broker.cuts import Cuts
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
@@ -55,3 +56,4 @@ class Services(msgspec.Struct, frozen=True):
     users: Users
     journal: Journal
     quota_changes: QuotaChanges
+    cuts: Cuts

@@ -433,6 +433,13 @@ class Driver(ABC):
         """A node is to lead nothing any more, or may lead again."""
         raise self.missing("cluster")
 
+    async def take_cut(self) -> str:
+        """Of the node that is asked: where the files are that a back-up copies."""
+        raise self.missing("cluster")
+
+    async def drop_cut(self) -> None:
+        raise self.missing("cluster")
+
     # -- life ------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -203,6 +203,14 @@ class Admin:
         """A node is to lead nothing any more, until it may again (`is_draining=False`) or starts anew. It goes on following."""
         await self._ask(lambda: self._driver.drain_node(node, is_draining=is_draining))
 
+    async def take_cut(self) -> str:
+        """Keep the node's data folder as it is now, for a back-up; the folder that lists it, on the node's own machine."""
+        return await self._ask(self._driver.take_cut)
+
+    async def drop_cut(self) -> None:
+        """The last cut was copied: what it kept may go."""
+        await self._ask(self._driver.drop_cut)
+
     async def reset_group(self, group: str, topic: str, offsets: Mapping[int, int]) -> None:
         """Commit for a group from outside, so that it goes on there. A server that knows members refuses while there are any."""
         if self._driver.capabilities.commits is Commits.MEMBERS:

@@ -131,6 +131,7 @@ class Key(IntEnum):
     CLUSTER_EVENTS = 0x6275, nodes, "0-0", 0
     DRAIN_NODE = 0x6276, nodes, "0-0", 0
     CALL = 0x6277, calls, "0-0", 0
+    BACKUP_CUT = 0x6278, nodes, "0-0", 0
 
 
 NAMING_PARTITIONS: Final = frozenset(

@@ -164,6 +164,15 @@ class ClusterDriver(Router):
         answer: n.DrainNodeResponse = await self._change(n.DrainNodeRequest(node, is_draining))
         self.check_code(answer.error_code, answer.error_message)
 
+    async def take_cut(self) -> str:
+        answer: n.BackupCutResponse = await self.ask(n.BackupCutRequest())
+        self.check_code(answer.error_code, answer.error_message)
+        return answer.path
+
+    async def drop_cut(self) -> None:
+        answer: n.BackupCutResponse = await self.ask(n.BackupCutRequest(is_taken=False))
+        self.check_code(answer.error_code, answer.error_message)
+
     async def _change(self, message: Message) -> Any:  # noqa: ANN401 - any answer
         return await self.ask_controller(message, self._timeout_ms)
 

@@ -1,4 +1,4 @@
-"""Nodes of a cluster: what happened among them, and which are to lead nothing. Messages of our own on Kafka's port.
+"""Nodes: what happened among them, which are to lead nothing, what a back-up copies. Messages of our own on Kafka's port.
 
 Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
 No foreign client knows these; they are told in ApiVersions to a client that calls itself `braidlog`.
@@ -54,3 +54,14 @@ class DrainNodeRequest(Message, frozen=True):
 
 class DrainNodeResponse(Outcome, frozen=True):
     pass
+
+
+class BackupCutRequest(Message, frozen=True):
+    """False: the last one was copied."""
+
+    is_taken: Bool = True
+
+
+class BackupCutResponse(Outcome, frozen=True):
+    path: Text = ""
+    """On the node's own machine."""

@@ -1,0 +1,129 @@
+"""Copy a cut into a folder of back-ups: only what is not there yet.
+
+Knows: how a file becomes pieces, and which files need not be read. Refuses to know: how the cut was taken.
+Invariant: what is read is as long as it was at the cut, or the back-up is not finished.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import msgspec
+
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.storage.cut import LISTING, CutFile
+from braidlog.storage.files import Disk, join, read_whole
+from braidlog.storage.folder import FOLDER_MAGIC, FolderIdentity
+from braidlog.storage.slots import unpack_slot
+from braidlog.tools.backup.manifest import PIECE_BYTES, BackupFile, Manifest, Piece
+from braidlog.tools.backup.store import BackupStore
+
+Progress = Callable[[int], None]
+
+
+def read_listing(disk: Disk, cut: str) -> list[CutFile]:
+    """The files of a cut; `StorageFault` if it cannot be read from here."""
+    try:
+        return msgspec.msgpack.decode(read_whole(disk, join(cut, LISTING)), type=list[CutFile])
+    except StorageFault as fault:
+        raise BrokerError(
+            Reason.FOLDER_NOT_FOUND,
+            f"the node's files are not readable here ({fault}): run this on the machine of the node, as the user it runs as",
+        ) from fault
+
+
+def create_backup(  # noqa: PLR0913 - what is copied, where to, how
+    disk: Disk,
+    store: BackupStore,
+    cut: str,
+    files: list[CutFile],
+    *,
+    version: str,
+    now_ms: int,
+    full: bool = False,
+    progress: Progress | None = None,
+) -> Manifest:
+    """A back-up of the cut, whose files are in the folder `cut`. `full`: every byte is read, and compared with what is there."""
+    identity = _identity(files)
+    with store.writing():
+        known = {} if full else _known(store, identity)
+        kept, added = [], 0
+        for file in files:
+            before = known.get(file.path)
+            if before is not None and _is_same(file, before) and all(map(store.has, before.pieces)):
+                kept.append(before)
+            else:
+                copied, new_bytes = _copy(disk, store, cut, file, full=full)
+                kept.append(copied)
+                added += new_bytes
+            if progress is not None:
+                progress(file.size)
+        manifest = Manifest(
+            backup=_fresh_id(store, now_ms),
+            folder_id=identity,
+            braidlog=version,
+            created_ms=now_ms,
+            added_bytes=added,
+            files=kept,
+        )
+        store.finish(manifest)
+        return manifest
+
+
+def _identity(files: list[CutFile]) -> str:
+    """Of the folder that was cut; one that does not say whose it is could not be opened once it is restored."""
+    for file in files:
+        if file.path in ("folder.a", "folder.b"):
+            try:
+                slot = unpack_slot(FOLDER_MAGIC, file.path, file.head)
+                return msgspec.json.decode(slot.payload, type=FolderIdentity).folder_id
+            except (ValueError, msgspec.MsgspecError):
+                continue
+    raise StorageFault("the data folder does not say whose it is: `braid log verify` tells more")
+
+
+def _known(store: BackupStore, identity: str) -> dict[str, BackupFile]:
+    """The files of the newest back-up of the same folder that can be read."""
+    for backup in reversed(store.ids()):
+        try:
+            manifest = store.load(backup)
+        except StorageFault:
+            continue  # `braid backup verify` tells of it; what it would have spared is read
+        if manifest.folder_id == identity:
+            return {file.path: file for file in manifest.files}
+    return {}
+
+
+def _is_same(file: CutFile, before: BackupFile) -> bool:
+    """Whether nobody has touched it since: a file that nobody appends to any more, of the same size and time."""
+    return file.is_final and before.is_final and (file.size, file.modified_ns) == (before.size, before.modified_ns)
+
+
+def _copy(disk: Disk, store: BackupStore, cut: str, file: CutFile, *, full: bool) -> tuple[BackupFile, int]:
+    pieces: list[Piece] = []
+    added = 0
+    if file.kept:
+        source = disk.open(join(cut, file.kept), writable=False)
+        try:
+            at = len(file.head)
+            while at < file.size:
+                data = source.read_at(min(PIECE_BYTES, file.size - at), at)
+                if not data:
+                    raise StorageFault(f"the file ends at {at}, and had {file.size} bytes: back up again", file.path)
+                piece, new_bytes = store.put(data, doubts=full)
+                pieces.append(piece)
+                added += new_bytes
+                at += len(data)
+        finally:
+            source.close()
+    return BackupFile(file.path, file.size, file.modified_ns, file.head, pieces, file.is_final), added
+
+
+def _fresh_id(store: BackupStore, now_ms: int) -> str:
+    """Ids are in the order in which back-ups were made, whatever the clock does."""
+    newest = max(store.ids(), default="")
+    while True:
+        moment = datetime.fromtimestamp(now_ms / 1000, tz=UTC)
+        found = f"{moment:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z"
+        if found > newest:
+            return found
+        now_ms = 1 + int(datetime.strptime(newest, "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC).timestamp() * 1000)

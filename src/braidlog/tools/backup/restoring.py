@@ -1,0 +1,126 @@
+"""Read a back-up again: is it whole, and make a data folder of it.
+
+Knows: in which order a folder comes to be. Refuses to know: what is in its files.
+Invariant: a restored folder is there entirely or not at all. As long as it is not, it has a file `restoring` and no description,
+and is refused by a node. The description comes when everything else is durable.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.storage.files import Disk, join, parent, write_whole
+from braidlog.tools.backup.manifest import BackupFile, Manifest, Piece
+from braidlog.tools.backup.store import BackupStore
+
+RESTORING: Final = "restoring"
+_DESCRIPTION = ("folder.a", "folder.b")
+_NEW = ".new"
+Progress = Callable[[int], None]
+
+
+class BackupFault(msgspec.Struct, frozen=True):
+    """A file of a back-up that cannot be restored."""
+
+    path: str
+    why: str
+
+
+class BackupReport(msgspec.Struct, frozen=True):
+    """What `braid backup verify -o json` prints."""
+
+    backup: str
+    files: int
+    size: int
+    faults: list[BackupFault]
+
+    @property
+    def sound(self) -> bool:
+        return not self.faults
+
+
+def verify_backup(store: BackupStore, manifest: Manifest, progress: Progress | None = None) -> BackupReport:
+    """Read every byte of it."""
+    faults = []
+    good: set[Piece] = set()
+    for file in manifest.files:
+        try:
+            for piece in file.pieces:
+                if piece not in good:
+                    store.read(piece)
+                    good.add(piece)
+        except StorageFault as fault:
+            faults.append(BackupFault(file.path, str(fault)))
+        if progress is not None:
+            progress(file.size)
+    return BackupReport(manifest.backup, len(manifest.files), manifest.size, faults)
+
+
+def restore_backup(
+    disk: Disk, store: BackupStore, manifest: Manifest, data: str, progress: Progress | None = None
+) -> None:
+    """Make a data folder of a back-up. `data` is not there yet, or empty."""
+    _check_empty(disk, data)
+    for folder in _missing(disk, data):
+        disk.make_folder(folder)
+        disk.sync_folder(parent(folder))
+    lock = disk.lock(join(data, "LOCK"))
+    try:
+        _check_empty(disk, data)
+        write_whole(disk, join(data, RESTORING), manifest.backup.encode())
+        disk.sync_folder(data)
+        folders: set[str] = set()
+        for file in manifest.files:
+            folders |= _write(disk, store, data, file)
+            if progress is not None:
+                progress(file.size)
+        for folder in sorted(folders, reverse=True):
+            disk.sync_folder(folder)
+        for name in _DESCRIPTION:
+            if disk.exists(join(data, name + _NEW)):
+                disk.rename(join(data, name + _NEW), join(data, name))
+        disk.sync_folder(data)
+        disk.remove(join(data, RESTORING))
+        disk.sync_folder(data)
+    finally:
+        lock.release()
+
+
+def _check_empty(disk: Disk, data: str) -> None:
+    if not disk.exists(data):
+        return
+    names = [name for name in disk.names(data) if name != "LOCK"]
+    if RESTORING in names and not {*_DESCRIPTION} & {*names}:
+        raise BrokerError(
+            Reason.FOLDER_IN_USE, f"a restore into {data} was interrupted: remove what is in it, and restore again"
+        )
+    if names:
+        raise BrokerError(
+            Reason.FOLDER_IN_USE, f"{data} is not empty ({', '.join(names[:3])}): restore into a folder of its own"
+        )
+
+
+def _missing(disk: Disk, path: str) -> Iterable[str]:
+    """The folders to make, from above."""
+    return () if disk.exists(path) else (*_missing(disk, parent(path)), path)
+
+
+def _write(disk: Disk, store: BackupStore, data: str, file: BackupFile) -> set[str]:
+    """The file, synced; the folders in which there is a new name."""
+    place = join(data, file.path + _NEW if file.path in _DESCRIPTION else file.path)
+    folders = {*_missing(disk, parent(place))}
+    for folder in sorted(folders):
+        disk.make_folder(folder)
+    made = disk.create(place)
+    try:
+        made.write_at(file.head, 0)
+        at = len(file.head)
+        for piece in file.pieces:
+            made.write_at(store.read(piece), at)
+            at += piece.size
+        made.sync()
+    finally:
+        made.close()
+    return {*folders, parent(place), *map(parent, folders)}
