@@ -5,6 +5,9 @@ Invariants: the store's log comes first. A record is appended only when its muta
 there; and the store keeps what the feed lacks. So after any crash the feed is behind the store or level with it, never ahead, and
 goes on after the number in its last record: no mutation is missing, none is told twice. While the disk is full the store takes no
 mutation; the feed tries again every `RETRY_SECONDS`, with the very batch that did not fit, and lets the store go on.
+
+Records are written to sections as their mutations are made, while keys and values are at hand; but collections, which are told
+whole or in part by what is known when a batch is made, wait as they are, and so does whatever comes behind them.
 """
 
 import logging
@@ -18,6 +21,7 @@ from braidlog.codec.visible import visible
 from braidlog.kv.feed import FeedRecord, FeedSection, MutationColumns, sequence_in, state_record
 from braidlog.kv.slots import FEED_TOPIC
 from braidlog.kv.store import Mutation, Store
+from braidlog.kv.values import HashValue, ListValue
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush, TopicSettings
@@ -28,8 +32,12 @@ from braidlog.partition.published import append_published, read_published
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)
 BATCH_RECORDS_MAX = 1_000
 BATCH_BYTES = 1024 * 1024
+ROUND_BATCHES_MAX = 8
+"""Batches that share two syncs, the store's and the feed's; until they have `BATCH_BYTES`, so that nobody else waits for long."""
 PENDING_MAX = 50_000
 """Mutations that wait for the feed. Beyond it, acknowledgements wait with them."""
+PENDING_BYTES_MAX = 64 * 1024 * 1024
+"""The same for the sections in which they wait."""
 WAIT_SECONDS = 60.0
 RETRY_SECONDS = 1.0
 log = logging.getLogger("braidlog.kv")
@@ -43,11 +51,17 @@ class Feed:
         self._world = world
         self._hosted: HostedPartition | None = None
         self._store: Store | None = None
+        self._sections: deque[FeedSection] = deque()
+        """What comes before anything in `_pending`; all are full but the last."""
+        self._section_bytes = 0
         self._pending: deque[Mutation | MutationColumns] = deque()
         self._pending_count = 0
+        """Of both."""
         self._latest: dict[bytes, int] = {}
-        self._begun: tuple[bytes, int] | None = None
-        """The batch under way, and the last mutation in it. It is empty once it is appended."""
+        self._begun: deque[tuple[bytes, int]] = deque()
+        """The batches of the round under way that are not appended yet, each with its last mutation."""
+        self._unsettled: int | None = None
+        """The last mutation that is appended, until it is durable."""
         self._end = 0
         self._full: StorageFault | None = None
         self._idle: Wakeup | None = None
@@ -99,29 +113,55 @@ class Feed:
         """A mutation was made (or, at the start, found in the log)."""
         if mutation.sequence <= self.sequence:
             return
-        self._latest[mutation.key] = mutation.sequence
-        self._add(mutation, 1)
+        if self._writes_at_once and not isinstance(mutation.value, ListValue | HashValue):
+            section = self._section()
+            size = len(section.data)
+            section.append(mutation, is_latest=True)
+            self._section_bytes += len(section.data) - size
+        else:
+            self._latest[mutation.key] = mutation.sequence
+            self._pending.append(mutation)
+        self._noted(1)
 
     def note_columns(self, told: MutationColumns) -> None:
         """Many were made, of keys that hold no collection: which of them is the latest of its key makes no difference."""
-        self._add(told, told.count)
+        count, rest = told.count, told if self._writes_at_once else None
+        if rest is None:
+            self._pending.append(told)
+        while rest is not None:
+            section = self._section()
+            size = len(section.data)
+            rest = section.append_columns(rest, count_max=BATCH_RECORDS_MAX, bytes_max=BATCH_BYTES)
+            self._section_bytes += len(section.data) - size
+        self._noted(count)
 
-    def _add(self, told: Mutation | MutationColumns, count: int) -> None:
-        self._pending.append(told)
+    @property
+    def _writes_at_once(self) -> bool:
+        return not self._pending and self._store is not None
+
+    def _section(self) -> FeedSection:
+        """The one that has room."""
+        if not self._sections or _is_full(self._sections[-1]):
+            assert self._store is not None
+            self._sections.append(FeedSection(self._store.clock.node.hex().encode()))
+        return self._sections[-1]
+
+    def _noted(self, count: int) -> None:
         self._pending_count += count
         if self._wakes_for_mutations and self._idle is not None:
             self._idle.wake()
 
     def _forget_pending(self) -> None:
+        self._sections.clear()
         self._pending.clear()
-        self._pending_count = 0
+        self._section_bytes = self._pending_count = 0
         self._latest.clear()
 
     # -- waiting ---------------------------------------------------------------------------------------------
 
     @property
     def is_behind(self) -> bool:
-        return self._pending_count > PENDING_MAX
+        return self._pending_count > PENDING_MAX or self._section_bytes > PENDING_BYTES_MAX
 
     @property
     def has_begun(self) -> bool:
@@ -167,7 +207,7 @@ class Feed:
             linger_ms = max(linger_ms, settings.flush_interval_ms)
         try:
             while True:
-                if not self._pending and self._begun is None and not self._lacks_state:
+                if not self._is_under_way and not self._lacks_state:
                     await self._rest(WAIT_SECONDS, until_mutation=True)
                 if linger_ms and not self._is_urgent:
                     await self._rest(linger_ms / 1000, until_mutation=False)
@@ -208,29 +248,46 @@ class Feed:
         finally:
             self._idle = None
 
+    @property
+    def _is_under_way(self) -> bool:
+        return self._pending_count > 0 or bool(self._begun) or self._unsettled is not None
+
     async def catch_up(self) -> None:
-        """Write everything that is pending now, one batch after another."""
+        """Write everything that is pending now, in rounds of some batches that share their syncs."""
         assert self._store is not None
         self._is_urgent = False
         if self._lacks_state:
             await self._tell_state(self._store)
-        while self._begun is not None or self._pending:
-            if self._begun is None:
-                self._begun = self._next_batch(self._store.clock.node.hex().encode())
-            batch, last = self._begun
-            if batch:
+        while self._is_under_way:
+            if not self._begun and self._unsettled is None:
+                self._begin(self._store.clock.node.hex().encode())
+            if self._begun:
                 # Up to what the log has now, not only to the last record: a part leans on a later mutation of its key.
                 await self._store.log.durable(self._store.sequence)
+            while self._begun:
+                batch, last = self._begun[0]
                 await self._append(batch)
-                self._begun = b"", last
+                self._begun.popleft()
+                self._unsettled = last
             await self._settle()
-            self._begun = None
-            self.sequence = last
+            assert self._unsettled is not None
+            self.sequence, self._unsettled = self._unsettled, None
             self._wake_waiting()
 
+    def _begin(self, node_hex: bytes) -> None:
+        """Make the batches of a round."""
+        size = 0
+        while self._pending_count and size < BATCH_BYTES and len(self._begun) < ROUND_BATCHES_MAX:
+            self._begun.append(self._next_batch(node_hex))
+            size += len(self._begun[-1][0])
+
     def _next_batch(self, node_hex: bytes) -> tuple[bytes, int]:
-        section = FeedSection(node_hex)
-        while self._pending and section.count < BATCH_RECORDS_MAX and len(section.data) < BATCH_BYTES:
+        if self._sections:
+            section = self._sections.popleft()
+            self._section_bytes -= len(section.data)
+        else:
+            section = FeedSection(node_hex)
+        while self._pending and not self._sections and not _is_full(section):
             told = self._pending.popleft()
             if isinstance(told, MutationColumns):
                 rest = section.append_columns(told, count_max=BATCH_RECORDS_MAX, bytes_max=BATCH_BYTES)
@@ -292,6 +349,10 @@ class Feed:
         finally:
             store.keyspace.give_back(image)
         self._wake_waiting()
+
+
+def _is_full(section: FeedSection) -> bool:
+    return section.count >= BATCH_RECORDS_MAX or len(section.data) >= BATCH_BYTES
 
 
 def keys_told(hosted: HostedPartition) -> Iterable[bytes]:
