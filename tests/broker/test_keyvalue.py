@@ -329,6 +329,45 @@ def test_columns_are_told_in_as_many_batches_as_they_need(monkeypatch: pytest.Mo
     check_feed(KvNode(node.disk.after_kill(), node.clock))
 
 
+def test_what_is_written_at_once_and_what_waits_for_its_batch_come_in_their_order(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Collections wait, and what comes behind them; batches share the syncs of their round."""
+    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 3)
+    node = KvNode()
+    node.do(o.Set(b"first", b"1"))
+    columns = o.Columns(True, bytes([o.Kind.SET] * 4), [b"a", b"b", b"c", b"d"], [b"1", b"2", b"3", b"4"])
+    push = o.Push(b"list", o.End.RIGHT, (b"x",))
+    with node.world.holding_syncs():
+        jobs = [node.spawn(node.kv.execute(o.Set(b"held", b"2")))]  # the feed waits for the sync of this one
+        node.world.settle()
+        jobs += [node.spawn(node.kv.execute(each)) for each in (o.Set(b"k", b"v"), push, o.Increment(b"n"), push)]
+        jobs += [node.spawn(node.kv.execute_columns(columns)), node.spawn(node.kv.execute(o.Delete(b"list")))]
+        jobs += [node.spawn(node.kv.execute_columns(columns))]
+        before = node.world.syncs
+    assert all(job.is_done for job in jobs)
+    node.world.settle()
+    check_feed(node)
+    told = [int(dict(record.headers)[f.SEQUENCE]) for record in node.feed()]
+    assert told == list(range(1, 16))
+    assert node.world.syncs - before <= 6, "five batches, two rounds, and what the mutations themselves wait for"
+    assert node.kv._feed is not None
+    assert not node.kv._feed._latest
+
+
+def test_large_values_that_wait_for_the_feed_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braidlog.broker.feed.PENDING_BYTES_MAX", 1_000)
+    node = KvNode(kv=KeyValueSettings(flush=Flush.OS))
+    node.do(o.Set(b"first", b"1"))
+    with node.world.holding_syncs():
+        asked = [node.spawn(node.kv.execute(o.Set(b"k%d" % n, bytes(600)))) for n in range(2)]
+        node.world.settle()
+        assert [job.is_done for job in asked] == [True, False]
+    node.world.settle()
+    assert asked[1].is_done
+    check_feed(node)
+
+
 def test_the_feed_waits_a_little_for_more_but_not_when_somebody_waits_for_it() -> None:
     node = Node(kv=KeyValueSettings(feed_linger_ms=50))
     kv = node.services.keyvalue
