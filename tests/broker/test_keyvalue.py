@@ -338,18 +338,19 @@ def test_what_is_written_at_once_and_what_waits_for_its_batch_come_in_their_orde
     node.do(o.Set(b"first", b"1"))
     columns = o.Columns(True, bytes([o.Kind.SET] * 4), [b"a", b"b", b"c", b"d"], [b"1", b"2", b"3", b"4"])
     push = o.Push(b"list", o.End.RIGHT, (b"x",))
+    queued: list[o.Operation[Any] | o.Columns] = [o.Set(b"k", b"v"), push, o.Increment(b"n"), push, columns]
+    queued += [o.Delete(b"list"), columns]
     with node.world.holding_syncs():
-        jobs = [node.spawn(node.kv.execute(o.Set(b"held", b"2")))]  # the feed waits for the sync of this one
+        jobs: list[Any] = [node.spawn(node.kv.execute(o.Set(b"held", b"2")))]  # the feed waits for the sync of this one
         node.world.settle()
-        jobs += [node.spawn(node.kv.execute(each)) for each in (o.Set(b"k", b"v"), push, o.Increment(b"n"), push)]
-        jobs += [node.spawn(node.kv.execute_columns(columns)), node.spawn(node.kv.execute(o.Delete(b"list")))]
-        jobs += [node.spawn(node.kv.execute_columns(columns))]
+        for each in queued:
+            work = node.kv.execute_columns(each) if isinstance(each, o.Columns) else node.kv.execute(each)
+            jobs.append(node.spawn(work))
         before = node.world.syncs
     assert all(job.is_done for job in jobs)
     node.world.settle()
     check_feed(node)
-    told = [int(dict(record.headers)[f.SEQUENCE]) for record in node.feed()]
-    assert told == list(range(1, 16))
+    assert [f.sequence_in(record.headers) for record in node.feed()] == list(range(1, 16))
     assert node.world.syncs - before <= 6, "five batches, two rounds, and what the mutations themselves wait for"
     assert node.kv._feed is not None
     assert not node.kv._feed._latest
@@ -365,6 +366,24 @@ def test_large_values_that_wait_for_the_feed_are_bounded_by_their_bytes(monkeypa
         assert [job.is_done for job in asked] == [True, False]
     node.world.settle()
     assert asked[1].is_done
+    check_feed(node)
+
+
+def test_a_change_waits_for_nothing_unless_the_disk_or_the_feed_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not KvNode(kv=KeyValueSettings(flush=Flush.ACK)).kv.changes_at_once
+    node = KvNode(kv=KeyValueSettings(flush=Flush.OS))
+    assert not node.kv.changes_at_once, "the feed has no topic yet"
+    node.do(o.Set(b"a", b"1"))
+    assert node.kv.changes_at_once
+    assert node.kv.change(o.Increment(b"n")) == 1
+    assert node.again().do(o.Get(b"n")) == b"1", "it is with the kernel"
+    monkeypatch.setattr("braidlog.broker.feed.PENDING_MAX", 0)
+    assert not node.kv.changes_at_once
+    node.kv.no_room = StorageFault("no room")
+    with pytest.raises(BrokerError):
+        node.kv.change(o.Increment(b"n"))
+    node.kv.change(o.Delete(b"n"))
+    node.world.advance(2_000)
     check_feed(node)
 
 

@@ -29,6 +29,7 @@ from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.settings import Flush
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 
@@ -193,6 +194,25 @@ class KeyValue:
     def read(self, operation: Operation[R]) -> R:
         """What an operation that changes nothing gives, on a node that is alone."""
         return (self._store or self.store).execute(operation, self._steady.now_ms())
+
+    @property
+    def changes_at_once(self) -> bool:
+        """Whether a change waits for nothing: neither for the disk, nor for the feed, nor for other nodes."""
+        feed = self._feed
+        if self.clustered is not None or self.settings.flush is Flush.ACK:
+            return False
+        return feed is None or (feed.has_begun and not feed.is_behind)
+
+    def change(self, operation: Operation[R]) -> R:
+        """As `execute`, while `changes_at_once`."""
+        if self.no_room is not None:
+            self._check_room(operation, self.no_room)
+        store = self._store or self.store
+        before = store.sequence
+        result = store.execute(operation, self._steady.now_ms())
+        if store.sequence != before:
+            store.wal.hand_over()
+        return result
 
     def _check_room(self, operation: Operation[Any], no_room: StorageFault) -> None:
         if type(operation) in _GROWING:

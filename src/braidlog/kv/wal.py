@@ -277,8 +277,12 @@ class Wal:
         if flush is Flush.ACK:
             await self._syncer.durable(self, sequence + 1)
         else:
-            self.write()
-            self._syncer.appended(self)
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """What was appended is with the kernel now, and on the disk in its time."""
+        self.write()
+        self._syncer.appended(self)
 
     def write(self) -> None:
         """Hand what is buffered to the kernel: it survives `kill -9` then."""

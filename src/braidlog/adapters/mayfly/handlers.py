@@ -93,11 +93,14 @@ _KINDS: Final = bytes.maketrans(bytes(BY_REQUEST[kind].number for kind in _BURST
 
 
 def execute(request: Request, services: Services, _: Conversation) -> Any:  # noqa: ANN401 - an answer, or a coroutine
-    """On a node that is alone a read does not wait."""
-    kind = type(request.message)
+    """On a node that is alone a read does not wait, nor does a change that is not synced first."""
+    kind, keyvalue = type(request.message), services.keyvalue
     translation = TRANSLATIONS[kind]
-    if kind in _READS and services.keyvalue.clustered is None:
-        return translation.answer(services.keyvalue.read(translation.ask(request.message)))
+    if keyvalue.clustered is None:
+        if kind in _READS:
+            return translation.answer(keyvalue.read(translation.ask(request.message)))
+        if keyvalue.changes_at_once:
+            return translation.answer(keyvalue.change(translation.ask(request.message)))
     return _execute(translation, request, services)
 
 
