@@ -258,6 +258,35 @@ def test_a_replica_that_was_away_too_long_begins_with_the_checkpoint() -> None:
     assert peers.ask(3, o.Get(KEY), Level.ONE).result() == b"5"
 
 
+def test_what_ends_where_the_next_leaders_log_begins_is_kept_before_it_goes() -> None:
+    """Its leader cannot tell any more whether they are the same records, and lets the replica go on from there."""
+    peers = KeyPeers()
+    peers.ask(1, o.Increment(KEY))
+    peers.tick()
+    peers.away = {1}
+    peers.elect(2)
+    for _ in range(3):
+        peers.ask(1, o.Increment(KEY, 10), Level.ONE)  # at 1, 2 and 3: it does not know yet
+    peers.assign(peers.assignment.changed(in_sync=(2, 3)))
+    for _ in range(3):
+        peers.ask(2, o.Increment(KEY, 100))
+    assert checkpoint(peers, 2).result()
+    ended, begins = peers[1].partition.end_offset, peers[2].partition.start_offset
+    assert ended == begins
+    peers.away = set()
+    peers.assign()
+    for _ in range(4):
+        peers.tick()
+    assert peers[1].partition.start_offset == begins
+    (tail,) = kept_tails(peers[1].disk, "/tails")
+    assert [record.origin for record in tail.records] == [Origin(1, 1), Origin(1, 2), Origin(1, 3)]
+    for record in tail.records:
+        job = peers.world.spawn(peers.slots[2].replicate(tail.slot, record))
+        peers.carry()
+        assert job.result() is Verdict.TAKEN
+    assert peers.ask(2, o.Get(KEY)).result() == b"331"
+
+
 def test_a_checkpoint_ends_with_its_leaders_epoch() -> None:
     """What another leader writes meanwhile is in no checkpoint of this one."""
     peers = KeyPeers()

@@ -24,7 +24,7 @@ from braidlog.kv.slot_records import Origin, SlotRecord
 from braidlog.partition.replicated_slot import ReplicatedSlot
 
 SEARCHED_MAX = 300
-_take = Slot.take
+_take, _keep_tail = Slot.take, ReplicatedSlot._keep_tail
 
 
 def _taken_unobserved(self: Slot, record: SlotRecord) -> None:
@@ -42,8 +42,13 @@ def _unobserved(self: Slot, stamp: Stamp) -> None:
     """Whatever the log holds."""
 
 
-def _thrown_away(self: ReplicatedSlot, end: int) -> None:
+def _thrown_away(self: ReplicatedSlot, start: int, end: int) -> None:
     """As a log of acks=1."""
+
+
+def _kept_before_a_cut(self: ReplicatedSlot, start: int, end: int) -> None:
+    if end == self._partition.log.end_offset:
+        _keep_tail(self, start, end)
 
 
 def _new_origin(here: Origin, record: SlotRecord) -> Origin:
@@ -72,6 +77,7 @@ SLOT_BUGS: dict[int, RuleBug] = {
     ),
     65: _bug("stamps of the log not observed", (Slot, "observe", _unobserved)),
     76: _bug("key changed before it is in the checkpoint", (Checkpoint, "before", _not_written_first)),
+    77: _bug("ONE tail dropped where the leader's log begins", (ReplicatedSlot, "_keep_tail", _kept_before_a_cut)),
 }
 BY_A_THIRD = RuleBug(
     "salvage twice, by way of a third",

@@ -140,8 +140,8 @@ class ReplicatedPartition:
         if log.damages:
             self.replica = self.replica.now(is_damaged=True)
         self._port = port
-        self.before_cut: Callable[[int], None] | None = None
-        """Called where the log is to be cut, with the offset from which on it goes. A `StorageFault` stops the cut."""
+        self.before_cut: Callable[[int, int], None] | None = None
+        """Called before records go that may not be committed, with the offsets between which they are. A `StorageFault` keeps them."""
         self._told_common_end = 0
 
     @property
@@ -312,14 +312,16 @@ class ReplicatedPartition:
             case Write(batch):
                 self._write(batch)
             case Truncate(end):
-                self._about_to_cut(end)
+                self._about_to_lose(end, self.log.end_offset)
                 self.log.truncate(end)
             case CopyAnew():
                 self.log.restart_at(0, now_ms=self._port.wall_ms(), sets_aside=True)
             case RestartAt(offset):
-                self._about_to_cut(self.log.watermark)
+                self._about_to_lose(self.log.watermark, self.log.end_offset)
                 self.log.restart_at(offset, now_ms=self._port.wall_ms())
             case Trim(start):
+                # A log that ended where its leader's begins now was not compared with it: nobody has what is below any more.
+                self._about_to_lose(self.log.watermark, start)
                 self.log.advance_start(start)
             case Sync(end, cuts):
                 self._port.sync(end, cuts)
@@ -328,9 +330,9 @@ class ReplicatedPartition:
             case CheckFile(offset):
                 self._port.beside(lambda: self._checked(offset))
 
-    def _about_to_cut(self, end: int) -> None:
-        if self.before_cut is not None and end < self.log.end_offset:
-            self.before_cut(end)
+    def _about_to_lose(self, start: int, end: int) -> None:
+        if self.before_cut is not None and start < end:
+            self.before_cut(start, end)
 
     def _write(self, batch: Batch) -> None:
         match batch.records:

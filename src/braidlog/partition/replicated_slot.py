@@ -237,14 +237,14 @@ class ReplicatedSlot:
         """Beside the loop, before the log is removed from this node."""
         keep_uncommitted(self._partition.log, self.number, self._tails)
 
-    def _keep_tail(self, end: int) -> None:
-        """Beside the loop: of the log, from `end` on."""
-        self.kept += keep_from(self._partition.log, self.number, self._tails, end)
+    def _keep_tail(self, start: int, end: int) -> None:
+        """Beside the loop: of the log, from `start` on and below `end`."""
+        self.kept += keep_between(self._partition.log, self.number, self._tails, start, end)
 
 
-def keep_from(log: PartitionLog, number: int, tails: TailFolder, end: int) -> bool:
-    """Keep what a slot's log holds from `end` on and may count elsewhere; return whether there is anything."""
-    kept = salvage.worth_keeping(records_in(log, max(end, log.start_offset), log.end_offset))
+def keep_between(log: PartitionLog, number: int, tails: TailFolder, start: int, end: int) -> bool:
+    """Keep what a slot's log holds there and may count elsewhere; return whether there is anything."""
+    kept = salvage.worth_keeping(records_in(log, max(start, log.start_offset), end))
     if kept:
         keep_tail(tails.disk, tails.path, number, kept)
     return bool(kept)
@@ -253,7 +253,7 @@ def keep_from(log: PartitionLog, number: int, tails: TailFolder, end: int) -> bo
 def keep_uncommitted(log: PartitionLog, number: int, tails: TailFolder) -> bool:
     """Before a log is removed from a node that holds it no more, also if it moved away while the node was down: what may not be
     committed is kept. What is committed all the same, a leader knows by its origin."""
-    return keep_from(log, number, tails, log.replicate())
+    return keep_between(log, number, tails, log.replicate(), log.end_offset)
 
 
 def records_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord]]:
