@@ -41,7 +41,7 @@ from braidlog.testing.linearizability import check_calls
 
 COUNTERS = [b"counter %d" % at for at in range(12)]
 CALLS = 25
-NOTHING_DONE = {Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE}
+NOTHING_DONE = {Reason.NOT_LEADER, Reason.NOT_COORDINATOR, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE}
 
 
 @pytest.fixture(scope="module")
@@ -181,21 +181,30 @@ def test_slots_are_flushed_as_their_keys_and_the_controller_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "replicated", "keys", "had_keys"),
-    [("2", True, [], False), ("1", False, [], False), ("1", True, [b"k"], False), ("1", True, [], True)],
-    ids=["another node may have keys", "nobody wants them", "there are keys", "there is a feed of keys that were"],
+    ("replicated", "keys", "had_keys"),
+    [(False, [], False), (True, [b"k"], False), (True, [], True)],
+    ids=["nobody wants them", "there are keys", "there is a feed of keys that were"],
 )
-def test_slots_are_not_made_where_keys_may_be(
-    name: str,
-    replicated: bool,
-    keys: Sequence[bytes],
-    had_keys: bool,
-) -> None:
-    one = member(name, replicated=replicated, keys=keys, had_keys=had_keys)
+def test_slots_are_not_made_where_keys_may_be(replicated: bool, keys: Sequence[bytes], had_keys: bool) -> None:
+    one = member("1", replicated=replicated, keys=keys, had_keys=had_keys)
     one.node.run(one.keys.tend())
     one.node.do(o.Set(b"other", b"v"))
     assert not one.has_slots
     assert one.node.do(o.Get(b"other")) == b"v"
+
+
+@pytest.mark.parametrize("replicated", [True, False])
+def test_a_node_that_does_not_keep_the_keys_serves_none_before_it_knows_of_slots(replicated: bool) -> None:
+    """Who asks it may know of slots already: what it took into its own store would be acknowledged, and in no slot."""
+    other = member("2", replicated=replicated)
+    other.node.run(other.keys.tend())
+    assert not other.has_slots
+    burst = o.Columns(True, bytes([o.Kind.SET]), [b"k"], [b"v"])
+    for work in (other.node.kv.execute(o.Increment(b"k")), other.node.kv.execute_columns(burst)):
+        with pytest.raises(BrokerError) as refused:
+            other.node.run(work)
+        assert refused.value.reason is Reason.NOT_COORDINATOR
+    assert not other.node.kv.store.keyspace.data
 
 
 def test_slots_are_made_without_keys_that_were_released() -> None:

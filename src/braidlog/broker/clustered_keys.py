@@ -2,8 +2,8 @@
 
 Knows: when slots are made and their replicas moved, what is done with them now and then. Refuses to know: operations.
 Invariant: keys are in slots from the moment that the metadata has their topic, on all nodes. It is made only by the node that
-keeps the keys until then, while it has none, or was told that those it has are moved by hand (`braid kv move`): so no key is
-ever served from two places.
+keeps the keys until then, while it has none, or was told that those it has are moved by hand (`braid kv move`); every other node
+refuses to serve any until it knows of slots: so no key is ever served from two places.
 """
 
 import logging
@@ -80,11 +80,14 @@ class ClusteredKeys:
         return self._routing.has_slots
 
     async def has_begun(self) -> bool:
-        """Whether keys are in slots. If they are to be, and none is anywhere yet, they are from now on."""
+        """Whether keys are in slots. If they are to be, and none is anywhere yet, they are from now on. NOT_COORDINATOR: another
+        node keeps them, or has made slots of which this one has not heard yet."""
         if self.is_begun:
             return True
+        if not self._routing.is_coordinator:
+            raise self._routing.not_coordinator()
         is_new = self._is_empty() and self._topics.hosting.find(FEED_TOPIC) is None
-        if not self._settings.replicated or not self._routing.is_coordinator or not (is_new or self._is_released()):
+        if not self._settings.replicated or not (is_new or self._is_released()):
             return False
         await self.begin()
         return True
@@ -123,6 +126,8 @@ class ClusteredKeys:
             await self._make_feed()
 
     async def _begin_in_time(self) -> None:
+        if not self._routing.is_coordinator:
+            return
         nodes = sum(map(self._routing.is_live, self._routing.numbers))
         if nodes >= ENOUGH_NODES or self._world.monotonic() - self._began > WAIT_SECONDS:
             await self.has_begun()

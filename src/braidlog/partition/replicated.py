@@ -141,7 +141,7 @@ class ReplicatedPartition:
             self.replica = self.replica.now(is_damaged=True)
         self._port = port
         self.before_cut: Callable[[int, int], None] | None = None
-        """Called before records go that may not be committed, with the offsets between which they are. A `StorageFault` keeps them."""
+        """Called before records go that may not be committed: from one offset up to another. A `StorageFault` keeps them."""
         self._told_common_end = 0
 
     @property
