@@ -286,7 +286,9 @@ class SlotNode(SimulatedNode):
         self._send_tails()
 
     def _send_tails(self) -> None:
-        """The next of each: they are taken in their order."""
+        """The next of each: they are taken in their order. An answer may come before a node that has started knows who leads."""
+        if self.metadata is None:
+            return
         for tail in self.tails():
             at = self._sent.get(tail.path, 0)
             if at == len(tail.records):
@@ -294,7 +296,6 @@ class SlotNode(SimulatedNode):
                 del self._sent[tail.path]  # another may have its name
                 continue
             name = self.universe.names[tail.slot]
-            assert self.metadata is not None
             leader = assignments(self.metadata.image)[name].leader
             if leader is not None:
                 self.universe.network.send(self.number, leader, Salvage(name, tail.path, at, tail.records[at]))
