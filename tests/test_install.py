@@ -83,7 +83,8 @@ def test_make_dev_installs_what_running_needs_and_leaves_nothing_behind(tmp_path
     assert not (site / "pytest").exists()
     told = {"BRAIDLOG_PURE": "1", "PYTHONPATH": str(site), "PYTHON": sys.executable}
     told |= {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    told |= {f"BRAID_LISTENERS__{name.upper()}__PORT": "0" for name in dialects()} | {"BRAID_ADMIN__PORT": "0"}
+    told |= {f"BRAID_LISTENERS__{name.upper()}__PORT": "0" for name in dialects()}
+    told |= {"BRAID_ADMIN__PORT": "0", "BRAID_REGISTRY__PORT": "0"}
     with subprocess.Popen(
         ["make", "dev"],
         cwd=clone,

@@ -22,6 +22,7 @@ from braidlog.cli.kv.move import MoveReport
 from braidlog.cli.node.bench import Measurement
 from braidlog.cli.node.doctor import Examination
 from braidlog.cli.node.health import Readiness
+from braidlog.cli.schema.subjects import SchemaText, SubjectRow
 from braidlog.cli.topic.inspect import TopicDescription, TopicRow
 from braidlog.client.drivers.cluster import ClusterEvent, ClusterPartition, PartitionOutcome
 from braidlog.client.drivers.contract import AccessRule
@@ -65,6 +66,8 @@ GENERATED: dict[str, Any] = {
     "record-input": RecordInput,
     "restore": RestoreReport,
     "rule-list": list[AccessRule],
+    "schema-get": SchemaText,
+    "schema-list": list[SubjectRow],
     "topic-describe": list[TopicDescription],
     "topic-list": list[TopicRow],
     "txn-describe": TransactionInfo,

@@ -32,7 +32,11 @@ def test_every_block_of_the_readme_runs(tmp_path: Path, spark_home: Path) -> Non
 def test_make_dev_runs_a_node(tmp_path: Path) -> None:
     """Until somebody presses Ctrl-C."""
     doors = ("CURSUS", "MLOG", "RUSTLOG", "FLUX", "KAFKA", "MAYFLY")
-    free = {**{f"BRAID_LISTENERS__{name}__PORT": "0" for name in doors}, "BRAID_ADMIN__PORT": "0"}
+    free = {
+        **{f"BRAID_LISTENERS__{name}__PORT": "0" for name in doors},
+        "BRAID_ADMIN__PORT": "0",
+        "BRAID_REGISTRY__PORT": "0",
+    }
     said = ""
     with subprocess.Popen(
         ["make", "dev"],

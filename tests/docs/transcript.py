@@ -28,12 +28,13 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from braidlog.client.schemes import SCHEMES
-from braidlog.server.config import AdminConfig, ListenersConfig
+from braidlog.server.config import AdminConfig, ListenersConfig, RegistryConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ROOT / "docs" / "guides"
 BLOCK = re.compile(r"^```(\w+)( run)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 DEFAULTS = {**{name: scheme.port for name, scheme in SCHEMES.items()}, "console": AdminConfig().port}
+DEFAULTS["schemas"] = RegistryConfig().port
 SECONDS_MAX = 600
 """For what hangs, not for what is slow: a busy machine takes minutes to start a Spark."""
 ANY = "…"
@@ -98,6 +99,7 @@ class Desk:
             "PYTHONUNBUFFERED": "1",
             **{f"BRAID_LISTENERS__{name.upper()}__PORT": "0" for name in ListenersConfig.__struct_fields__},
             "BRAID_ADMIN__PORT": "0",
+            "BRAID_REGISTRY__PORT": "0",
         }
 
     def __enter__(self) -> Self:
@@ -190,6 +192,7 @@ class Desk:
                 self._ports[found[1]] = int(found[2])
         self._environment["BRAID_SERVER"] = f"kafka://127.0.0.1:{self._ports['kafka']}"
         self._environment["BRAID_ADMIN_URL"] = f"http://127.0.0.1:{self._ports['console']}"
+        self._environment["BRAID_REGISTRY_URL"] = f"http://127.0.0.1:{self._ports['schemas']}"
         self._environment["BRAID_KV_URL"] = f"mayfly://127.0.0.1:{self._ports['mayfly']}"
         shown = [self._there(line) for line in printed]
         assert not step.shown or matches(step.shown, shown), "\n".join(shown)

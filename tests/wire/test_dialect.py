@@ -118,7 +118,11 @@ def test_the_seventh_is_listed_by_settings_client_tools_and_scripts(seventh: Pat
 
 def test_the_seventh_is_served(seventh: Path) -> None:
     ports = [f"listeners.{name}.port=0" for name in ("echo", *dialects())]
-    changes = [word for each in (*ports, "admin.port=0", "listeners.echo.shout=true") for word in ("--set", each)]
+    changes = [
+        word
+        for each in (*ports, "admin.port=0", "registry.port=0", "listeners.echo.shout=true")
+        for word in ("--set", each)
+    ]
     command = [sys.executable, "-u", "-c", BRAID, str(seventh), "dev", "--data-dir", str(seventh / "data"), *changes]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -30,6 +30,7 @@ from braidlog.broker.quotas import Quotas
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
+from braidlog.broker.schema_log import SchemaLog
 from braidlog.broker.stream_snapshots import StreamSnapshots
 from braidlog.broker.topics import Topics
 from braidlog.broker.transaction_checks import TransactionChecks
@@ -115,6 +116,7 @@ class Services(msgspec.Struct, frozen=True):
     holdings: Holdings
     quota_changes: QuotaChanges
     cuts: Cuts
+    schema_log: SchemaLog
 
     def only(self, kind: type[T]) -> T:
         """Those that a struct of services names, each under the name it has here."""
@@ -224,6 +226,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         holdings=holdings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),
         cuts=Cuts(folder, keyvalue, routing, world),
+        schema_log=SchemaLog(hosting, topics, append, fetch, forwarding, world),
     )
 
 

@@ -138,6 +138,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "acl": ("braidlog.cli.acl:acl", "The same as `rule`: allow, deny, list and remove."),
         "user": ("braidlog.cli.user:user", "Users with passwords: create, list and delete them."),
         "quota": ("braidlog.cli.quota:quota", "How much a user, a program or an address may take: set, list, remove."),
+        "schema": ("braidlog.cli.schema:schema", "Schemas of records: list, get, register, check, delete."),
         "txn": ("braidlog.cli.txn:txn", "Transactions: list, describe and abort them."),
         "kv": ("braidlog.cli.kv:kv", "Use a key-value store: get, set, count, lists, hashes, watch."),
         "pipeline": ("braidlog.cli.pipeline:pipeline", "Make tables, topics and keys of a topic, on Spark."),

@@ -16,5 +16,6 @@ Knows: HTTP, and the node as a client does. Refuses to know: the inside of a ser
 | `spark_queries.py` | the last report of each Spark query |
 | `rendering.py` | templates, and how figures look |
 | `pages.py` `forms.py` `feeds.py` | pages; what they send; what they are sent as it happens |
+| `registry.py` `registry_access.py` `registry_routes.py` | the schema registry: its log, who may ask, its addresses |
 | `app.py` | the table of addresses |
 """

@@ -1,4 +1,4 @@
-"""`python -m braidlog.console CHANNEL PORT`: the process, with two sockets that its node has made. Not for people to start.
+"""`python -m braidlog.console CHANNEL PORT [REGISTRY]`: the process, with sockets that its node made. Not for people.
 
 Knows: which sockets, and when to end. Refuses to know: anything that is served. Invariant: when the node is gone, by whatever
 death, its end of the channel reads an end of file, and this process ends within moments.
@@ -24,7 +24,7 @@ NICENESS: Final = 5
 """People wait more patiently than producers: where cores are few, the node comes first."""
 
 
-async def serve(channel: socket.socket, port: socket.socket) -> None:
+async def serve(channel: socket.socket, *ports: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=channel, limit=LINE_BYTES_MAX)
     node = await Node.meet(reader, writer)
     if node is None:
@@ -32,7 +32,7 @@ async def serve(channel: socket.socket, port: socket.socket) -> None:
         return
     _log(node.welcome.log_format, node.welcome.log_level)
     config = uvicorn.Config(
-        make_app(node, port.getsockname()[1]),
+        make_app(node, *(port.getsockname()[1] for port in ports)),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -45,7 +45,7 @@ async def serve(channel: socket.socket, port: socket.socket) -> None:
         h11_max_incomplete_event_size=64 * 1024,
     )
     server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[port]))
+    serving = asyncio.create_task(server.serve(sockets=list(ports)))
     listening = asyncio.create_task(node.run())
     await asyncio.wait({serving, listening}, return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
@@ -61,9 +61,9 @@ def _log(kind: str, level: str) -> None:
 
 
 def main() -> None:
-    channel, port = (socket.socket(fileno=int(number)) for number in sys.argv[1:3])
+    channel, *ports = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     os.nice(NICENESS)
-    asyncio.run(serve(channel, port))
+    asyncio.run(serve(channel, *ports))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from braidlog.client.errors import ClientError
 from braidlog.console.assets import Assets
@@ -24,10 +24,14 @@ from braidlog.console.guard import Guard, Keys
 from braidlog.console.health import Check, Doctor, Health
 from braidlog.console.node import ANSWER_SECONDS_MAX, Node, NodeError
 from braidlog.console.pages import Pages, topic_rows
+from braidlog.console.registry import Registry
+from braidlog.console.registry_access import Access, RegistryGate
+from braidlog.console.registry_routes import RegistryRoutes
 from braidlog.console.rendering import Renderer
 from braidlog.console.spark_queries import SparkQueries
 from braidlog.model import metrics_text
 from braidlog.model.clock import SystemClock
+from braidlog.registry.errors import RegistryError
 
 PACKED_BYTES_MIN: Final = 1024
 _DIGITS_MAX: Final = 9
@@ -35,17 +39,30 @@ _DIGITS_MAX: Final = 9
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(node: Node, port: int) -> ASGIApp:
+def make_app(node: Node, port: int, registry_port: int = 0) -> ASGIApp:
+    """What is served on the admin port, and on that of the schema registry."""
+    registry = Registry(node)
+    admin = _make_admin(node, registry, port)
+    keys = Keys(node.welcome.token_hash, node.welcome.secret)
+    schemas = RegistryGate(RegistryRoutes(registry), Access(node, keys), node.welcome.hosts)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        is_registry = scope["type"] == "http" and scope["server"][1] == registry_port
+        await (schemas if is_registry else admin)(scope, receive, send)
+
+    return app
+
+
+def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
     clock, welcome = SystemClock(), node.welcome
     guard = Guard(Keys(welcome.token_hash, welcome.secret), welcome.hosts, port, clock)
     assets, doctor, spark_queries = Assets(), Doctor(node), SparkQueries()
     renderer = Renderer(guard, assets, welcome)
     clients = Clients(welcome.topics_url, welcome.keys_url)
-    pages = Pages(node, clients, doctor, spark_queries, renderer)
+    pages = Pages(node, clients, registry, doctor, spark_queries, renderer)
     feeds, forms = Feeds(node, clients, pages), Forms(clients, guard, renderer)
     machines = _Machines(node, doctor, spark_queries, clock)
-    routes = [
-        # -- for machines
+    machine_routes = [
         Route("/healthz", machines.healthz),
         Route("/health", machines.healthz),  # as Cursus's broker calls it
         Route("/readyz", machines.readyz),
@@ -53,7 +70,8 @@ def make_app(node: Node, port: int) -> ASGIApp:
         Route("/api/topics", machines.topics),
         Route("/api/spark/progress", machines.progress, methods=["POST"]),
         Route("/api/spark/queries", machines.queries),
-        # -- pages
+    ]
+    page_routes = [
         Route("/", _page(pages.overview)),
         Route("/topics", _page(pages.topics)),
         Route("/topics", forms.create_topic, methods=["POST"]),
@@ -67,6 +85,7 @@ def make_app(node: Node, port: int) -> ASGIApp:
         Route("/connections/{number:int}", _page(pages.connection)),
         Route("/cluster", _page(pages.cluster)),
         Route("/cluster/{topic}/{partition:int}", _page(pages.partition_story)),
+        Route("/schemas", _page(pages.schemas)),
         Route("/spark", _page(pages.spark)),
         Route("/settings", _page(pages.settings)),
         Route("/search", _page(pages.search)),
@@ -87,7 +106,7 @@ def make_app(node: Node, port: int) -> ASGIApp:
         yield
         await clients.close()
 
-    guard.app = Starlette(routes=routes, lifespan=life)
+    guard.app = Starlette(routes=machine_routes + (page_routes if welcome.has_pages else []), lifespan=life)
     return guard
 
 
@@ -139,7 +158,7 @@ def _page(handler: Handler) -> Handler:
     async def page(request: Request) -> Response:
         try:
             response = await handler(request)
-        except (NodeError, ClientError, TooManyReaders) as error:
+        except (NodeError, ClientError, RegistryError, TooManyReaders) as error:
             return PlainTextResponse(f"{error}\n", 503)
         if "gzip" in request.headers.get("accept-encoding", "") and len(response.body) >= PACKED_BYTES_MIN:
             response.body = gzip.compress(bytes(response.body), 5)

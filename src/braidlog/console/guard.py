@@ -166,14 +166,7 @@ class Guard:
         return self._keys.is_required and kind.lower() == "bearer" and await self._keys.proves(token.strip())
 
     def _is_our_host(self, host: str) -> bool:
-        name = urlsplit(f"//{host}").hostname or ""
-        if name in self._hosts:
-            return True
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return True  # an address cannot be made to point elsewhere
+        return is_our_host(host, self._hosts)
 
     def _forged(self, scope: Scope, headers: Headers, session: Session | None, *, has_token: bool) -> str:
         """Why a request that would change something is not one of our own pages'; "" if it is."""
@@ -226,6 +219,17 @@ class Guard:
 
     def put_cookie(self, response: Response, cookie: str) -> None:
         response.set_cookie(self.cookie, cookie, max_age=SESSION_SECONDS, path="/", httponly=True, samesite="strict")
+
+
+def is_our_host(host: str, names: frozenset[str]) -> bool:
+    name = urlsplit(f"//{host}").hostname or ""
+    if name in names:
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True  # an address cannot be made to point elsewhere
 
 
 def is_ours(next_page: str) -> bool:

@@ -17,8 +17,10 @@ from braidlog.model.report import (
     Connections,
     EventReport,
     Keys,
+    Permission,
     Question,
     Reply,
+    SchemaPage,
     SettingReport,
     Snapshot,
     WatchedPiece,
@@ -28,6 +30,8 @@ from braidlog.model.report import (
 T = TypeVar("T")
 
 ANSWER_SECONDS_MAX: Final = 5.0
+SCHEMA_SECONDS_MAX: Final = 30.0
+"""Of what waits for replicas, for a leader that is elected, for a password that was wrong."""
 FRESH_SECONDS: Final = 1.0
 KEPT_SNAPSHOTS: Final = 12
 RATE_SECONDS: Final = 5.0
@@ -39,7 +43,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 class NodeError(Exception):
-    """The node does not answer, or says no."""
+    """The node does not answer, or says no; `reason` as the node names it, "" if it did not say."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class SlowNodeError(NodeError):
@@ -94,20 +102,20 @@ class Node:
         if future is None or future.done():
             return
         if reply.error is not None:
-            future.set_exception(NodeError(reply.error))
+            future.set_exception(NodeError(reply.error, reply.reason))
         else:
             future.set_result(reply.answer)
 
-    async def _ask(self, kind: Any, **question: Any) -> Any:  # noqa: ANN401 - any answer's type
+    async def _ask(self, kind: Any, *, seconds: float = ANSWER_SECONDS_MAX, **question: Any) -> Any:  # noqa: ANN401
         number = next(self._ids)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[number] = future
         self._writer.write(_encode(Question(number, **question)) + b"\n")
         try:
-            async with asyncio.timeout(ANSWER_SECONDS_MAX):
+            async with asyncio.timeout(seconds):
                 return msgspec.convert(await future, kind)
         except TimeoutError as error:
-            raise SlowNodeError(f"the node did not answer in {ANSWER_SECONDS_MAX:g} s") from error
+            raise SlowNodeError(f"the node did not answer in {seconds:g} s") from error
         finally:
             self._asked.pop(number, None)
 
@@ -164,6 +172,38 @@ class Node:
 
     async def keys(self, prefix: bytes, position: int) -> Keys:
         found: Keys = await self._ask(Keys, ask="keys", prefix=prefix, position=position)
+        return found
+
+    async def schemas(self, topic_id: str, offset: int) -> SchemaPage:
+        found: SchemaPage = await self._ask(
+            SchemaPage, ask="schemas", topic=topic_id, position=offset, seconds=SCHEMA_SECONDS_MAX
+        )
+        return found
+
+    async def append_schemas(self, topic_id: str, offset: int, entries: list[tuple[bytes, bytes | None]]) -> SchemaPage:
+        found: SchemaPage = await self._ask(
+            SchemaPage,
+            ask="append_schemas",
+            topic=topic_id,
+            position=offset,
+            entries=entries,
+            seconds=SCHEMA_SECONDS_MAX,
+        )
+        return found
+
+    async def may(
+        self, principal: str, password: str, address: str, wishes: list[tuple[str, str | None]]
+    ) -> Permission:
+        """Whether somebody is who it says, and what it may do."""
+        found: Permission = await self._ask(
+            Permission,
+            ask="may",
+            principal=principal,
+            password=password,
+            address=address,
+            wishes=wishes,
+            seconds=SCHEMA_SECONDS_MAX,
+        )
         return found
 
     async def watch(self, connection: int) -> AsyncIterator[WatchedPiece]:

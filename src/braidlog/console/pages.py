@@ -15,11 +15,14 @@ from braidlog.client.errors import ClientError
 from braidlog.console.clients import Clients
 from braidlog.console.health import Doctor
 from braidlog.console.node import Node, NodeError, rate
+from braidlog.console.registry import Registry
 from braidlog.console.rendering import Renderer
 from braidlog.console.spark_queries import SparkQueries
 from braidlog.model.report import EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
+from braidlog.registry.state import State, Version
 
 FOUND_MAX: Final = 12
+SUBJECTS_MAX: Final = 1000
 VALUES_MAX: Final = 200
 TIMED_MAX: Final = 64
 """Partitions whose lag in seconds is looked up for one page."""
@@ -32,6 +35,7 @@ PAGES: Final = (
     ("/keys", "Keys"),
     ("/connections", "Connections"),
     ("/cluster", "Cluster"),
+    ("/schemas", "Schemas"),
     ("/spark", "Spark"),
     ("/settings", "Settings"),
 )
@@ -77,14 +81,26 @@ class LagRow(NamedTuple):
     seconds: float | None
 
 
+def _by_subject(state: State) -> list[list[Version]]:
+    found = (state.versions(subject, deleted=False) for subject in sorted(state.subjects))
+    return [each for each in found if each]
+
+
 class Pages:
     """One for this process."""
 
     def __init__(
-        self, node: Node, clients: Clients, doctor: Doctor, spark_queries: SparkQueries, renderer: Renderer
+        self,
+        node: Node,
+        clients: Clients,
+        registry: Registry,
+        doctor: Doctor,
+        spark_queries: SparkQueries,
+        renderer: Renderer,
     ) -> None:
         self._node = node
         self._clients = clients
+        self._registry = registry
         self._doctor = doctor
         self._spark_queries = spark_queries
         self._renderer = renderer
@@ -114,6 +130,12 @@ class Pages:
 
     async def groups(self, request: Request) -> Response:
         return self._renderer.page(request, "groups.html", rows=group_rows(await self._node.snapshot()))
+
+    async def schemas(self, request: Request) -> Response:
+        """Subjects, with the last version of each."""
+        state = await self._registry.fresh()
+        rows = [(each[-1], len(each), state.level(each[-1].subject)) for each in _by_subject(state)]
+        return self._renderer.page(request, "schemas.html", rows=rows[:SUBJECTS_MAX], left_out=len(rows[SUBJECTS_MAX:]))
 
     async def group(self, request: Request) -> Response:
         name = request.path_params["group"]

@@ -16,6 +16,9 @@ from braidlog.model.measure import BUCKETS
 
 ADMIN_PORT: Final = 9644
 """Of the console, unless `admin.port` says otherwise."""
+REGISTRY_PORT: Final = 8081
+"""Of the schema registry, unless `registry.port` says otherwise."""
+LOCAL_REGISTRY_URL: Final = f"http://127.0.0.1:{REGISTRY_PORT}"
 LOCAL_ADMIN_URL: Final = f"http://127.0.0.1:{ADMIN_PORT}"
 LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 PARTITIONS_MAX: Final = 10_000
@@ -28,7 +31,9 @@ WATCHED_BYTES_MAX: Final = 256 * 1024
 
 WEAK_MAX: Final = 200
 
-Ask = Literal["snapshot", "settings", "connections", "keys", "events", "watch", "unwatch"]
+Ask = Literal[
+    "snapshot", "settings", "connections", "keys", "events", "watch", "unwatch", "schemas", "append_schemas", "may"
+]
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -41,12 +46,38 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     topic: str = ""
     """For `events`: of this partition of it only."""
     partition: int = -1
+    entries: list[tuple[bytes, bytes | None]] = []
+    """For `append_schemas`, at `position` of the topic with the id `topic`; `schemas` are read from there."""
+    principal: str = ""
+    """For `may`: who asks, "" for nobody, with a token or a password, from an address, to do what with which topics."""
+    password: str = ""
+    address: str = ""
+    wishes: list[tuple[str, str | None]] = []
+
+
+class SchemaPage(msgspec.Struct, frozen=True):
+    """Records of the schemas' log. `begin` is not where it was asked for if the topic is another one by now."""
+
+    topic_id: str
+    begin: int
+    next_offset: int
+    end: int
+    entries: list[tuple[bytes, bytes | None]]
+
+
+class Permission(msgspec.Struct, frozen=True):
+    """`is_known`: the proof holds, or none is needed. `allowed`: each wish in turn."""
+
+    is_known: bool
+    allowed: list[bool]
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     id: int
     answer: Any = None
     error: str | None = None
+    reason: str = ""
+    """Of an error: the name of its `Reason`."""
     event: Any = None
 
 
@@ -70,6 +101,8 @@ class Welcome(msgspec.Struct, frozen=True):
     log_level: str
     listeners: dict[str, str] = {}
     """Dialect → URL, for commands that a person may copy."""
+    has_pages: bool = True
+    """Without them there is what machines ask for: health, metrics, schemas."""
 
 
 class ListenerReport(msgspec.Struct, frozen=True):

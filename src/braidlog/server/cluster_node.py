@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.peers.calls import asked, asked_for_client, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
-from braidlog.broker import marker_routing, producer_names, stream_snapshots, transaction_checks
+from braidlog.broker import marker_routing, producer_names, schema_log, stream_snapshots, transaction_checks
 from braidlog.broker.clustered_keys import Around as Keys
 from braidlog.broker.clustered_keys import ClusteredKeys
 from braidlog.broker.services import Services, tails_of
@@ -216,6 +216,7 @@ class ClusterNode:
         rows[stream_snapshots.CALL] = asked_for_client(services.stream_snapshots.answer)
         rows[marker_routing.CALL] = asked(services.markers.answer)
         rows[transaction_checks.CALL] = asked(services.transaction_checks.answer)
+        rows[schema_log.CALL] = asked(services.schema_log.answer)
         await self._store.run(services)
 
     def _take_part_in_keys(self, services: Services) -> ClusteredKeys:

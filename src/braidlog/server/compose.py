@@ -31,7 +31,7 @@ from braidlog.server.certificates import reload_certificate, tls_context
 from braidlog.server.cluster_node import Around, ClusterNode, open_cluster_node
 from braidlog.server.config import ListenerConfig, LoadedConfig, ServerConfig, check_exposure
 from braidlog.server.connection_limits import ConnectionLimits
-from braidlog.server.console import ConsoleProcess, bind
+from braidlog.server.console import ConsoleProcess, bind, bind_registry
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
 from braidlog.server.doors import make_adapters, of_consoles, open_private_doors
@@ -43,6 +43,7 @@ from braidlog.server.ports import close_all, listen
 from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
+from braidlog.server.schema_questions import SchemaQuestions
 from braidlog.server.session import Session
 from braidlog.server.upkeep import IdlePartitions, keep_up, keep_up_partitions
 from braidlog.server.wirelog import WatchedSession, open_wire_log
@@ -303,7 +304,7 @@ class Server:
 
     async def start_console(self, loaded: LoadedConfig) -> None:
         """Bind the admin port and start the console beside this process, if the settings want one. After `start`."""
-        admin = self.config.admin
+        admin, registry = self.config.admin, self.config.registry
         if not admin.enabled:
             return
         assert self.services is not None
@@ -313,6 +314,7 @@ class Server:
         assert self._upkeep is not None
         assert self._scrubber is not None
         bound = await bind(admin.host, admin.port)
+        also = bind_registry(registry.host, registry.port) if registry.enabled else None
         measured = [self._world.seconds, self._flusher.seconds]
         reporter = Reporter(
             loaded,
@@ -350,8 +352,12 @@ class Server:
             log_format=self.config.log.format,
             log_level=self.config.log.level,
             listeners={name: each.url for name, each in self.listeners.items()},
+            has_pages=admin.pages,
         )
-        self._console = ConsoleProcess(bound, reporter, welcome, self._clock.now_ns, doors=close_doors)
+        assert self._gatekeeper is not None
+        schemas = SchemaQuestions(self.services, self._gatekeeper)
+        now_ns = self._clock.now_ns
+        self._console = ConsoleProcess(bound, reporter, schemas, welcome, now_ns, registry=also, doors=close_doors)
         self._tasks.spawn(self._console.run(), "console")
         self._tasks.every(0, reporter.measure_loop, "loop-lag")
 
@@ -359,6 +365,11 @@ class Server:
     def admin_port(self) -> int | None:
         """Where the console listens; None without one."""
         return None if self._console is None else self._console.port
+
+    @property
+    def registry_port(self) -> int | None:
+        """Where schemas are asked for; None if nowhere."""
+        return None if self._console is None else self._console.registry_port
 
     @property
     def ports(self) -> dict[str, int]:

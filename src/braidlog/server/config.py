@@ -23,7 +23,7 @@ from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
 from braidlog.coordinator.holdings import StateLimits
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.report import ADMIN_PORT
+from braidlog.model.report import ADMIN_PORT, REGISTRY_PORT
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.partition.intake import DecompressionLimits
 from braidlog.partition.scrubbing import ScrubSettings
@@ -47,6 +47,7 @@ OF_CLIENTS = frozenset(
         "FEED_URL",
         "ADMIN_URL",
         "ADMIN_TOKEN",
+        "REGISTRY_URL",
     )
 )
 """Read by commands that talk to a node; a node that runs in the same environment leaves them alone."""
@@ -287,6 +288,8 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: int = ADMIN_PORT
     token: str = ""
     hosts: list[str] = []
+    pages: bool = True
+    """Off: what machines ask for alone, health and metrics, and the schema registry on its own port."""
     disk_free_bytes_min: int = 128 * 1024 * 1024
     """With less room than this on its disk, a node says on /readyz that it is not ready."""
 
@@ -294,6 +297,21 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         _check_bounds(self, {"port": (0, 65535), "disk_free_bytes_min": (0, 2**62)})
         if self.token and _SHA256.fullmatch(self.token) is None:
             raise ValueError("token is given as the SHA-256 of it: 64 hexadecimal digits")
+
+
+class RegistryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The schema registry over HTTP, served by the admin process: there is none where `admin.enabled` is off.
+
+    Whoever the node knows (`auth.tokens`, `auth.users`) shows the same name and secret by HTTP's basic authentication, and may do
+    with a subject what it may do with its topic. If the port is taken the node says so and does without.
+    """
+
+    enabled: bool = True
+    host: str = "127.0.0.1"
+    port: int = REGISTRY_PORT
+
+    def __post_init__(self) -> None:
+        _check_bounds(self, {"port": (0, 65535)})
 
 
 class LogConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -328,6 +346,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wire_log: WireLogConfig = WireLogConfig()
     kv: KeyValueSettings = KeyValueSettings()
     admin: AdminConfig = AdminConfig()
+    registry: RegistryConfig = RegistryConfig()
     log: LogConfig = LogConfig()
 
     def __post_init__(self) -> None:
@@ -437,7 +456,14 @@ def check_exposure(config: ServerConfig) -> None:
                 f"listener {name} would be open to everyone on {listener.host}: set auth.tokens, or its tls.client_ca, "
                 "or say auth.allow_open = true (--allow-open) if that is what you want",
             )
-    admin = config.admin
+    admin, registry = config.admin, config.registry
+    is_known = config.auth.tokens or config.auth.users or config.auth.allow_open
+    if admin.enabled and registry.enabled and registry.host not in LOOPBACK and not is_known:
+        raise BrokerError(
+            Reason.INVALID_SETTING,
+            f"the schema registry would be open to everyone on {registry.host}: set auth.tokens, "
+            "or say auth.allow_open = true (--allow-open) if that is what you want",
+        )
     if admin.enabled and admin.host not in LOOPBACK and not (admin.token or config.auth.allow_open):
         raise BrokerError(
             Reason.INVALID_SETTING,

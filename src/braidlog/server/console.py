@@ -6,7 +6,7 @@ other end of a socketpair that nobody else has: when this process ends, however 
 child goes. The admin port is bound here, so that it is known at the start and stays the same when the child is started again.
 
     node                                      console (python -m braidlog.console)
-      listening socket  ──── inherited ────▶    HTTP
+      listening sockets ──── inherited ────▶    HTTP: the admin port, and that of the schema registry
       socketpair        ◀── questions ─────▶    snapshots, watched connections
       private doors     ◀── Kafka, Mayfly ──    an ordinary client, with a token made at the start
 """
@@ -26,6 +26,8 @@ from braidlog.model.report import LINE_BYTES_MAX, Question, Reply, WatchedPiece,
 from braidlog.server.connection_tap import ConnectionTap
 from braidlog.server.ports import close, listen
 from braidlog.server.reporting import Reporter
+from braidlog.server.schema_questions import SchemaQuestions
+from braidlog.tasks import Tasks
 
 log = logging.getLogger("braidlog.admin")
 
@@ -36,6 +38,8 @@ GOODBYE_SECONDS_MAX: Final = 5.0
 BIND_SECONDS_MAX: Final = 5.0
 BIND_AGAIN_SECONDS: Final = 0.1
 WATCHES_MAX: Final = 16
+WAITING_MAX: Final = 256
+"""Questions that are waited for at a time."""
 UNSENT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Watched pieces that the console has not taken; beyond, they are dropped."""
 
@@ -60,11 +64,30 @@ async def bind(host: str, port: int) -> socket.socket:
             return bound
 
 
+def bind_registry(host: str, port: int) -> socket.socket | None:
+    """The schema registry's port; None if somebody else has it: a node serves its other ports all the same.
+
+    After the admin port: by then the console of a node that was killed just now has neither.
+    """
+    try:
+        bound, *others = listen(host, port, "the schema registry")
+    except BrokerError as error:
+        log.warning("there is no schema registry: %s (registry.port, registry.enabled)", error)
+        return None
+    close(others)
+    return bound
+
+
 class Channel:
     """One life of the child: its questions and their answers."""
 
-    def __init__(self, reporter: Reporter, writer: asyncio.StreamWriter, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self, reporter: Reporter, schemas: SchemaQuestions, writer: asyncio.StreamWriter, now_ns: Callable[[], int]
+    ) -> None:
         self._reporter = reporter
+        self._schemas = schemas
+        self._tasks = Tasks()
+        self._waiting = 0
         self._writer = writer
         self._now_ns = now_ns
         self._watches: dict[int, ConnectionTap] = {}
@@ -81,6 +104,9 @@ class Channel:
         if question.ask == "watch":
             self._watch(question)
             return
+        if question.ask in self._schemas.answers:
+            self._answer_later(question)
+            return
         try:
             if question.ask == "snapshot":
                 found: object = await self._reporter.snapshot()
@@ -88,7 +114,27 @@ class Channel:
                 found = self._answers[question.ask](question)
             self._send(Reply(question.id, found))
         except (BrokerError, StorageFault) as error:
-            self._send(Reply(question.id, error=str(error)))
+            self._refuse(question, error)
+
+    def _answer_later(self, question: Question) -> None:
+        """What waits for replicas and passwords holds up nobody else's question."""
+        if self._waiting >= WAITING_MAX:
+            self._send(Reply(question.id, error=f"{WAITING_MAX} questions are waited for; ask again"))
+            return
+        self._waiting += 1
+        self._tasks.spawn(self._answer_slowly(question), question.ask)
+
+    async def _answer_slowly(self, question: Question) -> None:
+        try:
+            self._send(Reply(question.id, await self._schemas.answers[question.ask](question)))
+        except (BrokerError, StorageFault) as error:
+            self._refuse(question, error)
+        finally:
+            self._waiting -= 1
+
+    def _refuse(self, question: Question, error: BrokerError | StorageFault) -> None:
+        reason = error.reason.name if isinstance(error, BrokerError) else ""
+        self._send(Reply(question.id, error=str(error), reason=reason))
 
     def _send(self, reply: Reply) -> None:
         self._writer.write(_encode(reply) + b"\n")
@@ -122,7 +168,8 @@ class Channel:
             watch.end()
         return watch is not None
 
-    def close(self) -> None:
+    async def close(self) -> None:
+        await self._tasks.stop()
         for watch in self._watches.values():
             watch.end()
         self._watches.clear()
@@ -136,13 +183,17 @@ class ConsoleProcess:
         self,
         bound: socket.socket,
         reporter: Reporter,
+        schemas: SchemaQuestions,
         welcome: Welcome,
         now_ns: Callable[[], int],
         *,
+        registry: socket.socket | None,
         doors: Callable[[], Awaitable[None]],
     ) -> None:
         self._bound = bound
+        self._registry = registry
         self._reporter = reporter
+        self._schemas = schemas
         self._welcome = welcome
         self._now_ns = now_ns
         self._close_doors = doors
@@ -153,6 +204,11 @@ class ConsoleProcess:
     @property
     def port(self) -> int:
         return int(self._bound.getsockname()[1])
+
+    @property
+    def registry_port(self) -> int | None:
+        """Where schemas are asked for; None if its port was taken, or is not wanted."""
+        return None if self._registry is None else int(self._registry.getsockname()[1])
 
     @property
     def pid(self) -> int | None:
@@ -174,12 +230,13 @@ class ConsoleProcess:
     async def _one_life(self) -> int | None:
         ours, theirs = socket.socketpair()
         try:
-            command = (sys.executable, "-m", MODULE, str(theirs.fileno()), str(self._bound.fileno()))
+            passed = [each.fileno() for each in (theirs, self._bound, self._registry) if each is not None]
+            command = (sys.executable, "-m", MODULE, *map(str, passed))
             self._process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.DEVNULL,  # ours has one line for who started us
-                pass_fds=(theirs.fileno(), self._bound.fileno()),
+                pass_fds=passed,
                 start_new_session=True,  # Ctrl-C in a terminal is for the node, which ends this one when it has ended itself
             )
         except OSError as error:
@@ -197,7 +254,7 @@ class ConsoleProcess:
 
     async def _converse(self, ours: socket.socket) -> None:
         reader, writer = await asyncio.open_connection(sock=ours, limit=LINE_BYTES_MAX)
-        channel = Channel(self._reporter, writer, self._now_ns)
+        channel = Channel(self._reporter, self._schemas, writer, self._now_ns)
         try:
             writer.write(_encode(self._welcome) + b"\n")
             with contextlib.suppress(ConnectionError):
@@ -205,7 +262,7 @@ class ConsoleProcess:
                     await channel.answer(line)
                     await writer.drain()
         finally:
-            channel.close()
+            await channel.close()
 
     async def _end_child(self) -> int | None:
         """Its socket is closed, so it goes by itself; one that hangs is ended."""
@@ -224,4 +281,6 @@ class ConsoleProcess:
         """Before the node's own ports close: the port, then the doors. The child goes when `run` is cancelled."""
         self._is_stopping = True
         self._bound.close()
+        if self._registry is not None:
+            self._registry.close()
         await self._close_doors()

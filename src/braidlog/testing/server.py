@@ -20,7 +20,7 @@ from braidlog.wire.dialect import dialects
 
 READY_SECONDS_MAX = 60
 STOP_SECONDS_MAX = 60
-_MORE_PORTS = ("admin.port", "cluster.peers.gossip_port", "cluster.peers.replica_port")
+_MORE_PORTS = ("admin.port", "registry.port", "cluster.peers.gossip_port", "cluster.peers.replica_port")
 
 
 class ServerProcess:
@@ -55,6 +55,7 @@ class ServerProcess:
         """Setting → (a socket that is bound and never listens, its port)."""
         self.ports: dict[str, int] = {}
         self.admin_port: int | None = None
+        self.registry_port: int | None = None
 
     def start(self) -> Self:
         command = [sys.executable, "-m", self.module, "serve", "--data-dir", self.data_dir]
@@ -86,6 +87,7 @@ class ServerProcess:
         ready: dict[str, Any] = json.loads(line)
         self.ports = ready["ports"]
         self.admin_port = ready["admin"]
+        self.registry_port = ready["registry"]
         return self
 
     @property
@@ -93,6 +95,12 @@ class ServerProcess:
         """Of the console, without a slash at its end."""
         assert self.admin_port is not None, "started without admin=True"
         return f"http://127.0.0.1:{self.admin_port}"
+
+    @property
+    def registry_url(self) -> str:
+        """Of the schema registry, without a slash at its end."""
+        assert self.registry_port is not None, "started without admin=True"
+        return f"http://127.0.0.1:{self.registry_port}"
 
     @property
     def pid(self) -> int:

@@ -41,7 +41,7 @@ from braidlog.wire.dialect import dialects
 def test_an_interrupt_of_dev_leaves_no_work_undone(tmp_path: Path) -> None:
     """While a client waits for records."""
     ports = [f"listeners.{name}.port=0" for name in dialects()]
-    settings = [word for setting in (*ports, "admin.port=0") for word in ("--set", setting)]
+    settings = [word for setting in (*ports, "admin.port=0", "registry.port=0") for word in ("--set", setting)]
     braid = Braid()
     braid.environment |= DEBUGGED
     braid.program = COLLECTED

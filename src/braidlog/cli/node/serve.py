@@ -88,7 +88,10 @@ def serve(  # noqa: PLR0913 - one parameter an option
     wire = {"path": wire_log, "format": wire_format, "hex": wire_hex or None, "pcapng": wire_pcapng}
     more |= {f"wire_log.{name}": value for name, value in wire.items() if value is not None}
     if free_ports:
-        more |= {f"listeners.{name}.port": 0 for name in ListenersConfig.__struct_fields__} | {"admin.port": 0}
+        more |= {f"listeners.{name}.port": 0 for name in ListenersConfig.__struct_fields__} | {
+            "admin.port": 0,
+            "registry.port": 0,
+        }
     loaded = load_settings(config, data_dir, changes, more)
     _log(loaded, TEXT)
     _run(_serve(loaded))
@@ -160,20 +163,22 @@ async def _serve(loaded: LoadedConfig, *, friendly: bool = False) -> None:
 
 def _announce(server: Server, *, friendly: bool) -> None:
     if not friendly:
-        click.echo(json.dumps({"ready": True, "pid": os.getpid(), "ports": server.ports, "admin": server.admin_port}))
+        line = {"ready": True, "pid": os.getpid(), "ports": server.ports, "admin": server.admin_port}
+        click.echo(json.dumps({**line, "registry": server.registry_port}))
         sys.stdout.flush()
         return
     click.echo(f"braidlog is ready; its data is in {server.config.data_dir}")
     for dialect, port in sorted(server.ports.items()):
         click.echo(f"  {dialect + '://':12}127.0.0.1:{port}")
     if server.admin_port is not None:
-        click.echo(f"  {'console':12}{_console_url(server)}")
+        click.echo(f"  {'console':12}{_url(server.config.admin.host, server.admin_port)}")
+    if server.registry_port is not None:
+        click.echo(f"  {'schemas':12}{_url(server.config.registry.host, server.registry_port)}")
     click.echo("Stop it with Ctrl-C.")
 
 
-def _console_url(server: Server) -> str:
-    host = server.config.admin.host
-    return f"http://{f'[{host}]' if ':' in host else host}:{server.admin_port}/"
+def _url(host: str, port: int) -> str:
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
 
 
 @click.group(

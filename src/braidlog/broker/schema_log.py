@@ -1,0 +1,150 @@
+"""The log of the schema registry: one partition of a compacted topic, written only by who has read all of it.
+
+Knows: the topic, who leads it, where it ends. Refuses to know: what its records say (the registry does, in a process beside).
+Invariants: a record is appended at the offset that its writer has read up to, or not at all, so of two nodes that decide on the
+same state one is told to look again; nothing is acknowledged before all replicas in sync have it. A topic that was deleted and
+made again is another one: who read the old one begins anew.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from braidlog.broker.forwarding import Call, Forwarding
+from braidlog.broker.topics import Topics
+from braidlog.codec.records import encode_batch
+from braidlog.coordinator.holdings import NODE
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason
+from braidlog.model.world import World
+from braidlog.partition.append import Acks, Append
+from braidlog.partition.fetch import Fetch
+from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.hosting import Hosting
+
+CALL: Final = "schema-log"
+TOPIC: Final = "_schemas"
+SETTINGS: Final = {"compact": True, "delete": False, "flush": "ack"}
+PAGE_BYTES_MAX: Final = 1024 * 1024
+ACKS_MS: Final = 5_000
+KNOWN_SECONDS_MAX: Final = 5.0
+LOOK_SECONDS: Final = 0.02
+
+Entry = tuple[bytes, bytes | None]
+"""Key and value; no value takes away what the key had."""
+
+
+class Place(NamedTuple):
+    """How far somebody has read: the topic's id, "" of one that is not there, and the next offset."""
+
+    topic_id: str = ""
+    offset: int = 0
+
+
+class Page(msgspec.Struct, frozen=True, array_like=True):
+    """Records from `begin` on, which is not where it was asked for if the topic is another one, or its start has moved."""
+
+    topic_id: str
+    begin: int
+    next_offset: int
+    end: int
+    entries: list[Entry]
+
+
+class _Asked(msgspec.Struct, frozen=True, array_like=True):
+    """Without entries a page is asked for, else they are to be appended."""
+
+    place: Place
+    entries: list[Entry] = []
+
+
+class SchemaLog:
+    """The use case, on any node: the leader is asked."""
+
+    def __init__(
+        self, hosting: Hosting, topics: Topics, append: Append, fetch: Fetch, forwarding: Forwarding, world: World
+    ) -> None:
+        self._hosting = hosting
+        self._topics = topics
+        self._append = append
+        self._fetch = fetch
+        self._forwarding = forwarding
+        self._world = world
+        forwarding.names.add(CALL)
+
+    async def read(self, place: Place) -> Page:
+        """What comes after a place, at most about `PAGE_BYTES_MAX` of it; committed records only."""
+        if TOPIC not in self._hosting.topics:
+            return Page("", 0, 0, 0, [])
+        return await self._ask(_Asked(place), changes=False)
+
+    async def append(self, place: Place, entries: list[Entry]) -> Page:
+        """Append at this very place; VERSION_CONFLICT if the log ends elsewhere: read on, and decide again."""
+        if TOPIC not in self._hosting.topics:
+            await self._make()
+        return await self._ask(_Asked(place, entries), changes=True)
+
+    async def _make(self) -> None:
+        """The topic is there, and this node knows of it."""
+        try:
+            await self._topics.create(TOPIC, 1, settings=SETTINGS)
+        except BrokerError as error:
+            if error.reason is not Reason.TOPIC_EXISTS:
+                raise
+        until = self._world.monotonic() + KNOWN_SECONDS_MAX
+        while TOPIC not in self._hosting.topics and self._world.monotonic() < until:
+            await self._world.wakeup(owed=True).wait(LOOK_SECONDS)  # another node has made it, just now
+
+    async def answer(self, body: bytes) -> bytes:
+        """What another node asks of this one."""
+        try:
+            asked = msgspec.msgpack.decode(body, type=_Asked)
+        except msgspec.MsgspecError as error:
+            raise BrokerError(Reason.INVALID_RECORD, f"another node asks for no schemas: {error}") from None
+        return msgspec.msgpack.encode(await self._here(asked))
+
+    async def _ask(self, asked: _Asked, *, changes: bool) -> Page:
+        try:
+            return await self._here(asked)
+        except NotLeaderError as error:
+            refusal = error.with_traceback(None)
+        call = Call(CALL, NODE, msgspec.msgpack.encode(asked), changes=changes)
+        answer = await self._forwarding.forward(call, refusal, lambda: self._here(asked))
+        return msgspec.msgpack.decode(answer, type=Page) if isinstance(answer, bytes) else answer
+
+    async def _here(self, asked: _Asked) -> Page:
+        return await (self._append_here(asked.place, asked.entries) if asked.entries else self._read_here(asked.place))
+
+    def _leading(self) -> tuple[HostedPartition, str]:
+        hosted = self._hosting.partition(TOPIC, 0)
+        hosted.require_leader()
+        return hosted, self._hosting.meta(TOPIC).topic_id
+
+    async def _read_here(self, place: Place) -> Page:
+        hosted, topic_id = self._leading()
+        is_there = place.topic_id == topic_id and hosted.start_offset <= place.offset <= hosted.high_watermark
+        begin = place.offset if is_there else hosted.start_offset
+        found = await self._fetch.records(TOPIC, 0, begin, bytes_max=PAGE_BYTES_MAX, leader_only=True)
+        # Keys of Confluent's are never absent; a record of somebody else's without one says nothing here.
+        entries = [(bytes(each.key or b""), each.value) for each in found.records]
+        return Page(topic_id, begin, found.next_offset, found.high_watermark, entries)
+
+    async def _append_here(self, place: Place, entries: list[Entry]) -> Page:
+        self._leading()
+        await self._append.ready(TOPIC, 0)
+        # From here to the write nothing is waited for: the end stays where it is seen.
+        hosted, topic_id = self._leading()
+        settings = self._hosting.meta(TOPIC).settings
+        if settings.delete or not settings.compact:
+            raise BrokerError(
+                Reason.INVALID_SETTING,
+                f"topic {TOPIC!r} would forget schemas: set its cleanup.policy to compact",
+            )
+        # Who has read nothing because there was nothing has read all of a topic that was made for it.
+        offset = place.offset if place.topic_id in (topic_id, "") else -1
+        if hosted.end_offset != offset:
+            raise BrokerError(Reason.VERSION_CONFLICT, "somebody else has written schemas: look again")
+        keys, values = [key for key, _ in entries], [value for _, value in entries]
+        batch = encode_batch(values, keys=keys, base_timestamp=self._world.now_ms())
+        written = self._append.write(TOPIC, 0, batch, acks=Acks.ALL)
+        appended = await self._append.acknowledge(written, acks=Acks.ALL, timeout_ms=ACKS_MS)
+        return Page(topic_id, appended.base_offset, appended.next_offset, appended.next_offset, [])

@@ -1,0 +1,189 @@
+"""`braid schema list`, `get`, `register`, `check`, `delete`.
+
+Knows: how subjects look and are typed, what a file's name says of its type. Refuses to know: what fits what: a registry says so.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from braidlog.cli import NO, end, say
+from braidlog.cli.terminal.arguments import confirm
+from braidlog.cli.terminal.connection import read_token
+from braidlog.cli.terminal.output import OUTPUT, hint, print_json, print_rows
+from braidlog.model.report import LOCAL_REGISTRY_URL
+from braidlog.registry.asking import RegistryClient
+from braidlog.registry.schemas import Reference
+
+TYPES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
+
+
+class SubjectRow(msgspec.Struct, frozen=True):
+    """The last version of a subject. `id` is what records carry."""
+
+    subject: str
+    version: int
+    id: int
+    type: str
+
+
+class SchemaText(msgspec.Struct, frozen=True):
+    """One version; `references`: what it uses of others."""
+
+    subject: str
+    version: int
+    id: int
+    type: str
+    references: list[Reference]
+    schema: str
+
+
+def with_registry(command: Callable[..., None]) -> Callable[..., None]:
+    """Give the command a client of the registry that the options name."""
+
+    @click.option(
+        "--url",
+        envvar="BRAID_REGISTRY_URL",
+        show_envvar=True,
+        default=LOCAL_REGISTRY_URL,
+        show_default=True,
+        help="The schema registry.",
+    )
+    @click.option("--principal", envvar="BRAID_PRINCIPAL", show_envvar=True, default="", help="Who asks.")
+    @click.option(
+        "--token-file",
+        envvar="BRAID_TOKEN_FILE",
+        show_envvar=True,
+        type=click.Path(exists=True),
+        help="Holds the token or password; without --principal, the admin token.",
+    )
+    @wraps(command)
+    def run(url: str, principal: str, token_file: str | None, **arguments: Any) -> None:  # noqa: ANN401 - click's own
+        try:
+            client = RegistryClient(url, principal, read_token(token_file) or "")
+        except ValueError as error:
+            raise click.UsageError(f"--url: {error}") from None
+        command(client, **arguments)
+
+    return run
+
+
+def _file_options(command: Callable[..., None]) -> Callable[..., None]:
+    for add in (
+        click.option(
+            "--reference",
+            "references",
+            multiple=True,
+            metavar="NAME=SUBJECT:VERSION",
+            help="What the schema calls NAME is this version; may be repeated.",
+        ),
+        click.option(
+            "--type",
+            "kind",
+            type=click.Choice(sorted(TYPES.values()), case_sensitive=False),
+            help="By default as the file's name ends: .avsc, .json, .proto.",
+        ),
+        click.argument("file", type=click.Path(exists=True, dir_okay=False)),
+        click.argument("subject"),
+    ):
+        command = add(command)
+    return command
+
+
+def _wanted(file: str, kind: str | None, references: tuple[str, ...]) -> dict[str, Any]:
+    found = kind.upper() if kind else TYPES.get(Path(file).suffix)
+    if found is None:
+        raise click.UsageError(f"{file} ends with none of {', '.join(TYPES)}: pass --type")
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except ValueError:
+        raise click.UsageError(f"{file} is no text of UTF-8") from None
+    return {"schema": text, "schemaType": found, "references": [_reference(each) for each in references]}
+
+
+def _reference(words: str) -> dict[str, Any]:
+    name, _, place = words.rpartition("=")
+    subject, _, version = place.rpartition(":")
+    if not (name and subject and version.isdecimal()):
+        raise click.UsageError(f"--reference is NAME=SUBJECT:VERSION, not {words!r}")
+    return {"name": name, "subject": subject, "version": int(version)}
+
+
+@click.command("list", epilog="Example: braid schema list -o json")
+@click.option("--prefix", default="", help="Only subjects that begin so.")
+@OUTPUT
+@with_registry
+def list_(client: RegistryClient, prefix: str, output: str) -> None:
+    """Every subject, with its last version."""
+    found = client.ask("GET", "schemas", latestOnly="true", subjectPrefix=prefix)
+    rows = [
+        SubjectRow(each["subject"], each["version"], each["id"], each.get("schemaType", TYPES[".avsc"]))
+        for each in found
+    ]
+    empty = "There are no schemas.", "braid schema register orders-value order.avsc"
+    print_rows(rows, output, ["SUBJECT", "VERSION", "ID", "TYPE"], empty)
+
+
+@click.command(epilog="Example: braid schema get orders-value --version 3 > order.avsc")
+@click.argument("subject")
+@click.option("--version", default="latest", show_default=True, help="A number, or `latest`.")
+@OUTPUT
+@with_registry
+def get(client: RegistryClient, subject: str, version: str, output: str) -> None:
+    """Print a schema of SUBJECT as it was registered."""
+    told = client.ask("GET", "subjects", subject, "versions", version)
+    if output != "json":
+        click.echo(told["schema"])
+        return
+    number, schema = client.version(subject, str(told["version"]))
+    print_json(SchemaText(subject, told["version"], number, schema.type, list(schema.references), schema.text))
+
+
+@click.command(epilog="Example: braid schema register orders-value order.avsc")
+@_file_options
+@with_registry
+def register(client: RegistryClient, subject: str, file: str, kind: str | None, references: tuple[str, ...]) -> None:
+    """Make the schema in FILE the next version of SUBJECT. One that is there already stays as it is."""
+    wanted = _wanted(file, kind, references)
+    number = client.ask("POST", "subjects", subject, "versions", body=wanted)["id"]
+    click.echo(f"{subject} has it under id {number}")
+    hint(f"braid schema get {subject}")
+
+
+@click.command(epilog="Example: braid schema check orders-value order.avsc")
+@_file_options
+@with_registry
+def check(client: RegistryClient, subject: str, file: str, kind: str | None, references: tuple[str, ...]) -> None:
+    """Ask whether the schema in FILE would be taken as the next version of SUBJECT. Nothing is changed.
+
+    Exits with 1 if not, and says what does not fit.
+    """
+    wanted = _wanted(file, kind, references)
+    told = client.ask("POST", "compatibility", "subjects", subject, "versions", body=wanted, verbose="true")
+    if not told["is_compatible"]:
+        for each in told.get("messages", []):
+            say(each)
+        end(NO, f"{file} does not fit {subject}")
+    click.echo(f"{file} fits {subject}")
+
+
+@click.command(epilog="Example: braid schema delete orders-value --version 3")
+@click.argument("subject")
+@click.option("--version", help="Only this one; else all of them.")
+@click.option(
+    "--permanent", is_flag=True, help="For good: of what was deleted before. Its records cannot be read any more."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@with_registry
+def delete(client: RegistryClient, subject: str, version: str | None, *, permanent: bool, yes: bool) -> None:
+    """Delete a version of SUBJECT, or all: nothing new is written with it, and what was written is still read."""
+    what = f"version {version} of {subject}" if version else subject
+    if permanent:
+        confirm(f"Delete {what} for good?", yes=yes)
+    path = ["subjects", subject, *(["versions", version] if version else [])]
+    client.ask("DELETE", *path, permanent=str(permanent).lower())
+    click.echo(f"deleted {what}{' for good' if permanent else ''}")

@@ -1,0 +1,17 @@
+"""A schema registry without its server: types of schemas, what fits what, what the log of schemas says.
+
+Knows: Avro, JSON Schema, Protobuf; Confluent's published rules, codes and records. Refuses to know: HTTP, the log itself, who may
+do what. Pure: no clock, no network, no disk, but for `asking.py`, the client.
+
+| file | what |
+|---|---|
+| `avro.py` `avro_matching.py` | Avro: types, and what reads what |
+| `json_matching.py` | JSON Schema |
+| `proto.py` `proto_text.py` `proto_bytes.py` `proto_matching.py` | Protobuf: a tree, as text, as bytes; what reads what |
+| `schemas.py` | all three behind one face, and references |
+| `compatibility.py` | levels |
+| `state.py` | the fold over the topic `_schemas` |
+| `changes.py` | what may be changed, as entries to append |
+| `errors.py` | codes |
+| `asking.py` | the client |
+"""

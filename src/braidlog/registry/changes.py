@@ -1,0 +1,262 @@
+"""What may be changed in a registry, and which entries say so. Nothing is changed here.
+
+Knows: the rules of registering, deleting, levels and modes, with Confluent's codes and words. Refuses to know: HTTP, the log.
+Each function takes a state and gives what to append and what to answer; with nothing to append, all is as wanted already.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from braidlog.registry.compatibility import Level, misfits
+from braidlog.registry.errors import Code, RegistryError
+from braidlog.registry.schemas import Reference, Schema, parse
+from braidlog.registry.state import Entry, State, Version, gone_entry, max_id_entry, schema_entry, subject_entry
+
+MODES: Final = ("READWRITE", "READONLY", "IMPORT")
+VERSION_MAX: Final = 2**31 - 1
+LATEST: Final = "latest"
+SUBJECT_CHARACTERS_MAX: Final = 255
+
+
+class Change(NamedTuple):
+    entries: list[Entry]
+    answer: Any
+
+
+class Wanted(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A schema as a client sends it."""
+
+    schema: str = ""
+    schemaType: str | None = None  # noqa: N815 - as it is written
+    references: list[Reference] | None = None
+    id: int = -1
+    version: int = -1
+    metadata: Any = None
+    ruleSet: Any = None  # noqa: N815
+
+    def plain(self) -> Schema:
+        if self.metadata or self.ruleSet:
+            raise RegistryError(Code.INVALID_SCHEMA, "metadata and ruleSet are not supported here: leave them out")
+        return Schema(self.schema, (self.schemaType or "AVRO").upper(), tuple(self.references or ()))
+
+
+def check_subject(subject: str) -> str:
+    bad = not subject or len(subject) > SUBJECT_CHARACTERS_MAX or any(ord(each) < 32 for each in subject)
+    if bad or subject in ("__GLOBAL", "__EMPTY"):
+        raise RegistryError(Code.INVALID_SUBJECT, f"The specified subject {subject[:60]!r} is not a valid.")
+    if subject.startswith(":.") and not subject.startswith(":.:"):
+        raise RegistryError(Code.INVALID_SUBJECT, "contexts are not supported: leave out the part between colons")
+    return subject.removeprefix(":.:")
+
+
+# -- looking ---------------------------------------------------------------------------------------------------------
+
+
+def no_subject(subject: str) -> RegistryError:
+    return RegistryError(Code.SUBJECT_NOT_FOUND, f"Subject '{subject}' not found.")
+
+
+def versions_of(state: State, subject: str, *, deleted: bool) -> list[Version]:
+    found = state.versions(subject, deleted=deleted)
+    if not found:
+        raise no_subject(subject)
+    return found
+
+
+def version_of(state: State, subject: str, wanted: str, *, deleted: bool = False) -> Version:
+    number = _number(wanted)
+    found = versions_of(state, subject, deleted=deleted)
+    for each in found if number is not None else found[-1:]:
+        if number in (None, each.version):
+            return each
+    raise RegistryError(Code.VERSION_NOT_FOUND, f"Version {wanted} not found.")
+
+
+def _number(wanted: str) -> int | None:
+    """None: the latest."""
+    if wanted in (LATEST, "-1"):
+        return None
+    if wanted.isascii() and wanted.isdecimal() and len(wanted) < 11 and 1 <= int(wanted) <= VERSION_MAX:
+        return int(wanted)
+    raise RegistryError(
+        Code.INVALID_VERSION,
+        f"The specified version '{wanted[:40]}' is not a valid version id. Allowed values are between [1, 2^31-1] and "
+        'the string "latest"',
+    )
+
+
+def lookup(state: State, subject: str, wanted: Wanted, *, deleted: bool) -> Version:
+    found = _same(state, versions_of(state, subject, deleted=deleted), _read(state, wanted))
+    if found is None:
+        raise RegistryError(Code.SCHEMA_NOT_FOUND, "Schema not found")
+    return found
+
+
+def _read(state: State, wanted: Wanted) -> Schema:
+    """With the text that is kept."""
+    plain = wanted.plain()
+    parsed = parse(plain, state.find)
+    return msgspec.structs.replace(plain, text=parsed.text)
+
+
+def _same(state: State, versions: list[Version], schema: Schema) -> Version | None:
+    """The newest version that is this schema."""
+    identity = state.parsed(schema).identity
+    for each in reversed(versions):
+        if (each.schema.type, each.schema.references) == (schema.type, schema.references) and (
+            each.schema.text == schema.text or state.parsed(each.schema).identity == identity
+        ):
+            return each
+    return None
+
+
+def compatible(state: State, subject: str, wanted: Wanted, version: str | None) -> list[str]:
+    """Why a schema does not fit what is there: one version, or (None) those that the level speaks of."""
+    schema, level = _read(state, wanted), state.level(subject)
+    found = state.versions(subject, deleted=False) if version is None else [version_of(state, subject, version)]
+    return misfits(state.parsed(schema), [state.parsed(each.schema) for each in found], level)
+
+
+# -- changing --------------------------------------------------------------------------------------------------------
+
+
+def _check_writable(state: State, subject: str | None) -> None:
+    if state.mode(subject) == "READONLY":
+        what = "The registry" if subject is None else f"Subject {subject}"
+        raise RegistryError(Code.NOT_PERMITTED, f"{what} is in read-only mode")
+
+
+def register(state: State, subject: str, wanted: Wanted) -> Change:
+    _check_writable(state, subject)
+    imports = state.mode(subject) == "IMPORT"
+    if (wanted.id >= 0) != imports:
+        words = "is in import mode: name an id" if imports else "is not in import mode"
+        raise RegistryError(Code.NOT_PERMITTED, f"Subject {subject} {words}")
+    schema = _read(state, wanted)
+    live, every = state.versions(subject, deleted=False), state.versions(subject, deleted=True)
+    there = _same(state, live, schema)
+    if there is not None and wanted.id in (-1, there.id):
+        return Change([], {"id": there.id})
+    if not imports:
+        level = state.level(subject)
+        wrong = misfits(state.parsed(schema), [state.parsed(each.schema) for each in live], level)
+        if wrong:
+            details = "; ".join(wrong[:20])
+            raise RegistryError(
+                Code.INCOMPATIBLE,
+                f'Schema being registered is incompatible with an earlier schema for subject "{subject}", '
+                f"details: [{details}] (compatibility: {level})",
+            )
+    number = _id(state, every, schema, wanted)
+    version = wanted.version if imports and wanted.version > 0 else max((each.version for each in every), default=0) + 1
+    return Change([schema_entry(Version(subject, version, number, schema))], {"id": number})
+
+
+def _id(state: State, versions: list[Version], schema: Schema, wanted: Wanted) -> int:
+    """One schema has one id wherever it is registered."""
+    if wanted.id >= 0:
+        if wanted.id in state.schemas and state.schemas[wanted.id] != schema:
+            raise RegistryError(Code.NOT_PERMITTED, f"Overwrite new schema with id {wanted.id} is not permitted.")
+        return wanted.id
+    there = _same(state, versions, schema)
+    known = state.id_of(schema) if there is None else there.id
+    return state.max_id + 1 if known is None else known
+
+
+def delete_subject(state: State, subject: str, *, permanent: bool) -> Change:
+    _check_writable(state, subject)
+    every, live = versions_of(state, subject, deleted=True), state.versions(subject, deleted=False)
+    numbers = [each.version for each in (every if permanent else live)]
+    if permanent and live:
+        raise RegistryError(
+            Code.SUBJECT_NOT_SOFT_DELETED, f"Subject '{subject}' was not deleted first before being permanently deleted"
+        )
+    if not permanent and not live:
+        raise RegistryError(
+            Code.SUBJECT_SOFT_DELETED,
+            f"Subject '{subject}' was soft deleted. Set permanent=true to delete permanently",
+        )
+    for each in every if permanent else live:
+        _check_unreferenced(state, each, permanent=permanent)
+    if not permanent:
+        value = {"subject": subject, "version": live[-1].version}
+        return Change([subject_entry("DELETE_SUBJECT", subject, value)], numbers)
+    entries = [max_id_entry(state.max_id), *map(gone_entry, every)]
+    entries += [subject_entry(kind, subject, None) for kind in ("DELETE_SUBJECT", "CONFIG", "MODE")]
+    return Change(entries, numbers)
+
+
+def delete_version(state: State, subject: str, wanted: str, *, permanent: bool) -> Change:
+    _check_writable(state, subject)
+    found = version_of(state, subject, wanted, deleted=True)
+    if wanted in (LATEST, "-1") and not permanent:
+        found = version_of(state, subject, wanted)
+    what = f"Subject '{subject}' Version {found.version}"
+    if permanent and not found.deleted:
+        raise RegistryError(
+            Code.VERSION_NOT_SOFT_DELETED, f"{what} was not deleted first before being permanently deleted"
+        )
+    if not permanent and found.deleted:
+        raise RegistryError(
+            Code.VERSION_SOFT_DELETED, f"{what} was soft deleted. Set permanent=true to delete permanently"
+        )
+    _check_unreferenced(state, found, permanent=permanent)
+    if permanent:
+        return Change([max_id_entry(state.max_id), gone_entry(found)], found.version)
+    return Change([schema_entry(msgspec.structs.replace(found, deleted=True))], found.version)
+
+
+def _check_unreferenced(state: State, each: Version, *, permanent: bool) -> None:
+    others = [one for one in state.referring(each, deleted=permanent) if one.subject != each.subject]
+    if others:
+        who = f"{{magic=1,keytype=SCHEMA,subject={each.subject},version={each.version}}}"
+        raise RegistryError(Code.REFERENCE_EXISTS, f"One or more references exist to the schema {who}.")
+
+
+def set_level(state: State, subject: str | None, wanted: object) -> Change:
+    _check_writable(state, subject)
+    level = wanted.upper() if isinstance(wanted, str) else ""
+    if level not in Level.__members__:
+        raise RegistryError(
+            Code.INVALID_COMPATIBILITY,
+            "Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, "
+            "forward_transitive, and full_transitive",
+        )
+    value = {"subject": subject, "compatibilityLevel": level}
+    return Change([subject_entry("CONFIG", subject, value)], {"compatibility": level})
+
+
+def delete_level(state: State, subject: str | None) -> Change:
+    _check_writable(state, subject)
+    if subject is not None and subject not in state.levels:
+        raise no_level(subject)
+    answer = {"compatibilityLevel": state.level(subject)}
+    return Change([subject_entry("CONFIG", subject, None)] if subject in state.levels else [], answer)
+
+
+def no_level(subject: str) -> RegistryError:
+    return RegistryError(
+        Code.COMPATIBILITY_NOT_SET, f"Subject '{subject}' does not have subject-level compatibility configured"
+    )
+
+
+def set_mode(state: State, subject: str | None, wanted: object, *, force: bool) -> Change:
+    mode = wanted.upper() if isinstance(wanted, str) else ""
+    if mode not in MODES:
+        raise RegistryError(Code.INVALID_MODE, f"Invalid mode. Valid values are {', '.join(MODES)}")
+    there = any(True for _ in state.every(deleted=True)) if subject is None else subject in state.subjects
+    if mode == "IMPORT" and there and not force and state.mode(subject) != "IMPORT":
+        raise RegistryError(Code.NOT_PERMITTED, "Cannot import since found existing subjects")
+    return Change([subject_entry("MODE", subject, {"subject": subject, "mode": mode})], {"mode": mode})
+
+
+def delete_mode(state: State, subject: str | None) -> Change:
+    if subject is not None and subject not in state.modes:
+        raise no_mode(subject)
+    answer = {"mode": state.mode(subject)}
+    return Change([subject_entry("MODE", subject, None)] if subject in state.modes else [], answer)
+
+
+def no_mode(subject: str) -> RegistryError:
+    return RegistryError(Code.MODE_NOT_SET, f"Subject '{subject}' does not have subject-level mode configured")

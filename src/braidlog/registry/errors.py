@@ -1,0 +1,45 @@
+"""What a registry says no with: Confluent's published codes, whose first three digits are those of HTTP."""
+
+from enum import IntEnum
+
+
+class Code(IntEnum):
+    UNAUTHORIZED = 401
+    FORBIDDEN = 403
+    INCOMPATIBLE = 409
+    UNSUPPORTED_CONTENT = 415
+    SUBJECT_NOT_FOUND = 40401
+    VERSION_NOT_FOUND = 40402
+    SCHEMA_NOT_FOUND = 40403
+    SUBJECT_SOFT_DELETED = 40404
+    SUBJECT_NOT_SOFT_DELETED = 40405
+    VERSION_SOFT_DELETED = 40406
+    VERSION_NOT_SOFT_DELETED = 40407
+    COMPATIBILITY_NOT_SET = 40408
+    MODE_NOT_SET = 40409
+    INVALID_SCHEMA = 42201
+    INVALID_VERSION = 42202
+    INVALID_COMPATIBILITY = 42203
+    INVALID_MODE = 42204
+    NOT_PERMITTED = 42205
+    REFERENCE_EXISTS = 42206
+    INVALID_SUBJECT = 42208
+    STORE_FAILED = 50001
+    TIMED_OUT = 50002
+    NOT_FORWARDED = 50003
+
+    @property
+    def status(self) -> int:
+        return self.value if self.value < 1000 else self.value // 100
+
+
+class RegistryError(Exception):
+    """A refusal, as its client reads it."""
+
+    def __init__(self, code: Code, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def invalid(message: str) -> RegistryError:
+    return RegistryError(Code.INVALID_SCHEMA, f"Invalid schema: {message}")

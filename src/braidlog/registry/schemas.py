@@ -1,0 +1,181 @@
+"""Schemas of all types behind one face: read a text, compare two, give one in another format.
+
+Knows: which type is read by whom, how references are found. Refuses to know: subjects, versions, where schemas are kept.
+Invariant: `text` is what is kept and given out; two schemas of a subject are the same when `identity` is.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from braidlog.registry import avro, avro_matching, json_matching, proto, proto_bytes, proto_matching, proto_text
+from braidlog.registry.errors import Code, RegistryError, invalid
+
+AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
+TYPES: Final = (JSON, PROTOBUF, AVRO)
+TEXT_BYTES_MAX: Final = 1024 * 1024
+REFERENCES_MAX: Final = 100
+"""Of one schema, with those of its references."""
+SERIALIZED: Final = "serialized"
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """`name` is how the schema calls the other one: a type's name, an address, a path of an import."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class Schema(msgspec.Struct, frozen=True):
+    """As it is kept."""
+
+    text: str
+    type: str = AVRO
+    references: tuple[Reference, ...] = ()
+
+
+Find = Callable[[Reference], Schema]
+"""The schema that a reference names; raises if there is none."""
+
+
+class Parsed(Protocol):
+    """What every type's schema can do."""
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def identity(self) -> object: ...
+
+    def misfits(self, writer: Any) -> list[str]:  # noqa: ANN401 - one of the same type
+        """Why data of another schema cannot be read with this one."""
+        ...
+
+    def formatted(self, wanted: str) -> str: ...
+
+
+class AvroSchema:
+    def __init__(self, text: str, references: Mapping[str, Schema]) -> None:
+        known: dict[str, avro.Type] = {}
+        for each in references.values():
+            known.update(avro.parse(each.text, known).names)
+        read = avro.parse(text, known)
+        self.root = read.root
+        self.text = read.canonical
+        self.identity = self.text
+
+    def misfits(self, writer: "AvroSchema") -> list[str]:
+        return avro_matching.misfits(self.root, writer.root)
+
+    def formatted(self, wanted: str) -> str:  # noqa: ARG002 - there is one
+        return self.text
+
+
+class JsonSchema:
+    def __init__(self, text: str, references: Mapping[str, Schema]) -> None:
+        self.document = _json(text)
+        faults = json_matching.faults(self.document)
+        if faults:
+            raise invalid("; ".join(faults[:5]))
+        self.text = json.dumps(self.document, separators=(",", ":"), ensure_ascii=False)
+        self.identity = self.text
+        self._references = {name: _json(each.text) for name, each in references.items()}
+
+    def misfits(self, writer: "JsonSchema") -> list[str]:
+        others = {**writer._references, **self._references}  # noqa: SLF001 - one of ours
+        return json_matching.misfits(self.document, writer.document, others.get)
+
+    def formatted(self, wanted: str) -> str:  # noqa: ARG002 - there is one
+        return self.text
+
+
+def _json(text: str) -> Any:  # noqa: ANN401 - JSON
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        raise invalid("this is no JSON") from None
+
+
+class ProtobufSchema:
+    def __init__(self, text: str, references: Mapping[str, Schema]) -> None:
+        self._imported: proto.Symbols = {}
+        for each in references.values():
+            self._imported |= proto.symbols_of(_proto(each.text)[0])
+        self.file, is_text = _proto(text)
+        unknown = [
+            path for _, path in self.file.imports if not path.startswith(proto.KNOWN_FILES) and path not in references
+        ]
+        if unknown:
+            raise invalid(f"import {unknown[0]!r}: refer to the schema that has it")
+        proto.resolve(self.file, self._imported)
+        self.text = text if is_text else proto_text.write(self.file)
+        self.identity = proto_bytes.write(self.file, "", self._imported)
+
+    def misfits(self, writer: "ProtobufSchema") -> list[str]:
+        return proto_matching.misfits(self.file, writer.file)
+
+    def formatted(self, wanted: str) -> str:
+        if wanted != SERIALIZED:
+            return self.text
+        return base64.b64encode(proto_bytes.write(self.file, "default", self._imported)).decode()
+
+
+def _proto(text: str) -> tuple[proto.File, bool]:
+    """A file as text, or its descriptor in base64 (Confluent's clients for languages without a compiler send that)."""
+    try:
+        return proto_text.read(text), True
+    except RegistryError as error:
+        try:
+            data = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise error from None
+        return proto_bytes.read(data), False
+
+
+_CLASSES: Final[Mapping[str, Callable[[str, Mapping[str, Schema]], Parsed]]] = {
+    AVRO: AvroSchema,
+    JSON: JsonSchema,
+    PROTOBUF: ProtobufSchema,
+}
+
+
+def parse(schema: Schema, find: Find) -> Parsed:
+    """Raises INVALID_SCHEMA, with what is wrong."""
+    if schema.type not in _CLASSES:
+        raise invalid(f"type {schema.type[:40]!r}: there are {', '.join(sorted(_CLASSES))}")
+    if not schema.text.strip():
+        raise invalid("an empty schema")
+    if len(schema.text.encode()) > TEXT_BYTES_MAX:
+        raise invalid(f"longer than {TEXT_BYTES_MAX} bytes")
+    return _CLASSES[schema.type](schema.text, referenced(schema, find))
+
+
+def referenced(schema: Schema, find: Find) -> dict[str, Schema]:
+    """All that a schema refers to, by name, the innermost first."""
+    found: dict[str, Schema] = {}
+
+    def walk(one: Schema, under_way: tuple[str, ...]) -> None:
+        for each in one.references:
+            if each.name in under_way:
+                raise invalid(f"reference {each.name!r} comes back to itself")
+            if each.name in found:
+                continue
+            try:
+                other = find(each)
+            except RegistryError as error:
+                where = f"subject {each.subject!r}, version {each.version}"
+                raise RegistryError(Code.INVALID_SCHEMA, f"No schema reference found for {where}: {error}") from None
+            if other.type != schema.type:
+                raise invalid(f"reference {each.name!r} is of type {other.type}")
+            walk(other, (*under_way, each.name))
+            found[each.name] = other
+            if len(found) > REFERENCES_MAX:
+                raise invalid(f"more than {REFERENCES_MAX} references")
+
+    walk(schema, ())
+    return found

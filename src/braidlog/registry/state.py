@@ -1,0 +1,215 @@
+"""What the log of schemas says together: subjects, versions, ids, levels, modes. A fold over keys and values.
+
+Knows: the JSON of Confluent's `_schemas` topic, so that its tools read ours and we read theirs. Refuses to know: who asks, what
+may be changed (`changes.py`). Invariants: an id never stands for two schemas, also after what had it was deleted for good and
+compacted away: that is why the highest id is kept beside (under the key that others skip). What is not understood is skipped.
+
+    {"keytype":"SCHEMA","subject":"a-value","version":1,"magic":1}   {"subject":…,"version":1,"id":1,"schema":"…","deleted":false}
+    {"keytype":"CONFIG","subject":null,"magic":0}                    {"compatibilityLevel":"FULL"}
+    {"keytype":"MODE","subject":"a-value","magic":0}                 {"mode":"READONLY"}
+    {"keytype":"DELETE_SUBJECT","subject":"a-value","magic":0}       {"subject":…,"version":3}     up to this version
+    {"keytype":"CLEAR_SUBJECT","subject":"a-value","magic":0}        {"subject":…}                 deleted for good
+    {"keytype":"NOOP","magic":0}                                     {"maxId":17}
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.registry.compatibility import Level
+from braidlog.registry.errors import Code, RegistryError
+from braidlog.registry.schemas import AVRO, Parsed, Reference, Schema, parse
+
+PARSED_MAX: Final = 1000
+Entry = tuple[bytes, bytes | None]
+
+
+class Version(msgspec.Struct, frozen=True):
+    subject: str
+    version: int
+    id: int
+    schema: Schema
+    deleted: bool = False
+
+
+class _Key(msgspec.Struct):
+    keytype: str
+    subject: str | None = None
+    version: int | None = None
+
+
+class _SchemaValue(msgspec.Struct, omit_defaults=True, rename={"type": "schemaType", "text": "schema"}):
+    subject: str
+    version: int
+    id: int
+    text: str
+    type: str = AVRO
+    references: list[Reference] = []
+    deleted: bool = False
+
+
+class _Value(msgspec.Struct):
+    """Of every other key, as far as it is read here."""
+
+    compatibilityLevel: str = ""  # noqa: N815 - as it is written
+    mode: str = ""
+    version: int = 0
+    maxId: int = 0  # noqa: N815
+
+
+_keys: Final = msgspec.json.Decoder(_Key)
+_schema_values: Final = msgspec.json.Decoder(_SchemaValue)
+_values: Final = msgspec.json.Decoder(_Value)
+
+
+def _key(keytype: str, subject: str | None, **more: int) -> bytes:
+    magic = 1 if keytype == "SCHEMA" else 0
+    return json.dumps({"keytype": keytype, "subject": subject, **more, "magic": magic}, separators=(",", ":")).encode()
+
+
+def schema_entry(each: Version) -> Entry:
+    value = msgspec.to_builtins(
+        _SchemaValue(each.subject, each.version, each.id, each.schema.text, each.schema.type, [*each.schema.references])
+    )
+    return _key("SCHEMA", each.subject, version=each.version), msgspec.json.encode({**value, "deleted": each.deleted})
+
+
+def gone_entry(each: Version) -> Entry:
+    return _key("SCHEMA", each.subject, version=each.version), None
+
+
+def subject_entry(keytype: str, subject: str | None, value: dict[str, Any] | None) -> Entry:
+    return _key(keytype, subject), None if value is None else msgspec.json.encode(value)
+
+
+def max_id_entry(max_id: int) -> Entry:
+    return b'{"keytype":"NOOP","magic":0}', msgspec.json.encode({"maxId": max_id})
+
+
+class State:
+    """Everything up to some offset."""
+
+    def __init__(self) -> None:
+        self.subjects: dict[str, dict[int, Version]] = {}
+        self.schemas: dict[int, Schema] = {}
+        self._ids: dict[Schema, int] = {}
+        self.levels: dict[str | None, str] = {}
+        self.modes: dict[str | None, str] = {}
+        self.max_id = 0
+        self._parsed: dict[Schema, Parsed] = {}
+
+    # -- the fold ------------------------------------------------------------------------------------------------
+
+    def apply(self, entries: Iterable[Entry]) -> None:
+        for key, value in entries:
+            try:
+                self._apply(_keys.decode(key), value)
+            except msgspec.MsgspecError:
+                continue
+
+    def _apply(self, key: _Key, value: bytes | None) -> None:
+        if key.keytype == "SCHEMA":
+            self._apply_schema(key, value)
+            return
+        known = _Value() if value is None else _values.decode(value)
+        match key.keytype:
+            case "CONFIG":
+                _set(self.levels, key.subject, known.compatibilityLevel)
+            case "MODE":
+                _set(self.modes, key.subject, known.mode)
+            case "DELETE_SUBJECT" if value is not None:
+                for each in self.versions(key.subject or "", deleted=False):
+                    if each.version <= known.version:
+                        self._put(msgspec.structs.replace(each, deleted=True))
+            case "CLEAR_SUBJECT" if value is not None:
+                for each in self.versions(key.subject or "", deleted=True):
+                    self._forget(each)
+            case "NOOP":
+                self.max_id = max(self.max_id, known.maxId)
+
+    def _apply_schema(self, key: _Key, value: bytes | None) -> None:
+        before = self.subjects.get(key.subject or "", {}).get(key.version or 0)
+        if value is None:
+            if before is not None:
+                self._forget(before)
+            return
+        told = _schema_values.decode(value)
+        schema = Schema(told.text, told.type, tuple(told.references))
+        if before is not None and before.id != told.id:
+            self._forget(before)
+        self._put(Version(told.subject, told.version, told.id, schema, told.deleted))
+
+    def _put(self, each: Version) -> None:
+        self.subjects.setdefault(each.subject, {})[each.version] = each
+        self.schemas.setdefault(each.id, each.schema)
+        self._ids.setdefault(each.schema, each.id)
+        self.max_id = max(self.max_id, each.id)
+
+    def _forget(self, gone: Version) -> None:
+        versions = self.subjects[gone.subject]
+        del versions[gone.version]
+        if not versions:
+            del self.subjects[gone.subject]
+        if not any(True for _ in self.with_id(gone.id, deleted=True)):
+            self.schemas.pop(gone.id, None)
+            self._ids.pop(gone.schema, None)
+
+    # -- questions -----------------------------------------------------------------------------------------------
+
+    def versions(self, subject: str, *, deleted: bool) -> list[Version]:
+        """In order; with `deleted`, those too that are deleted and not gone."""
+        found = self.subjects.get(subject, {})
+        return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
+
+    def every(self, *, deleted: bool) -> Iterator[Version]:
+        for subject in sorted(self.subjects):
+            yield from self.versions(subject, deleted=deleted)
+
+    def with_id(self, number: int, *, deleted: bool) -> Iterator[Version]:
+        return (each for each in self.every(deleted=deleted) if each.id == number)
+
+    def id_of(self, schema: Schema) -> int | None:
+        return self._ids.get(schema)
+
+    def find(self, reference: Reference) -> Schema:
+        """What a reference names; a deleted version too, which those that refer to it still need."""
+        versions = self.versions(reference.subject, deleted=True)
+        if reference.version == -1 and versions:
+            return versions[-1].schema
+        for each in versions:
+            if each.version == reference.version:
+                return each.schema
+        raise RegistryError(Code.VERSION_NOT_FOUND, f"Version {reference.version} not found.")
+
+    def referring(self, to: Version, *, deleted: bool = False) -> list[Version]:
+        return [
+            each
+            for each in self.every(deleted=deleted)
+            for reference in each.schema.references
+            if (reference.subject, reference.version) == (to.subject, to.version)
+        ]
+
+    def parsed(self, schema: Schema) -> Parsed:
+        """Read once, as long as there is room to remember it."""
+        found = self._parsed.get(schema)
+        if found is None:
+            if len(self._parsed) >= PARSED_MAX:
+                self._parsed.clear()
+            found = self._parsed[schema] = parse(schema, self.find)
+        return found
+
+    def level(self, subject: str | None) -> Level:
+        found = self.levels.get(subject) or self.levels.get(None, "")
+        return Level(found) if found in Level.__members__ else Level.BACKWARD
+
+    def mode(self, subject: str | None) -> str:
+        return self.modes.get(subject) or self.modes.get(None) or "READWRITE"
+
+
+def _set(table: dict[str | None, str], subject: str | None, value: str) -> None:
+    if value:
+        table[subject] = value
+    else:
+        table.pop(subject, None)

@@ -1,0 +1,58 @@
+"""What the schema registry beside the node asks of it: records of its log, and who may do what.
+
+Knows: the log of schemas, tokens, passwords, rules. Refuses to know: HTTP, subjects, schemas. A subject is asked about as a
+topic: the rules of a node's topics are those of its schemas (ADR 91).
+"""
+
+from collections.abc import Awaitable, Callable
+
+from braidlog.broker.access.authorize import ANONYMOUS, Operation
+from braidlog.broker.schema_log import Page, Place
+from braidlog.broker.services import Services
+from braidlog.model.report import Permission, Question, SchemaPage
+from braidlog.server.gatekeeper import Gatekeeper
+
+
+class SchemaQuestions:
+    """One for a node. Its answers are waited for: by replicas, by passwords that take a while."""
+
+    def __init__(self, services: Services, gatekeeper: Gatekeeper) -> None:
+        self._log = services.schema_log
+        self._authorize = services.authorize
+        self._users = services.users
+        self._gatekeeper = gatekeeper
+        self.answers: dict[str, Callable[[Question], Awaitable[object]]] = {
+            "schemas": self._read,
+            "append_schemas": self._append,
+            "may": self._may,
+        }
+
+    async def _read(self, question: Question) -> SchemaPage:
+        return _shown(await self._log.read(Place(question.topic, question.position)))
+
+    async def _append(self, question: Question) -> SchemaPage:
+        return _shown(await self._log.append(Place(question.topic, question.position), question.entries))
+
+    async def _may(self, question: Question) -> Permission:
+        # Where there are no tokens and no users nobody can prove a name: a name alone is nobody's.
+        who = question.principal if self._authorize.required and question.principal else ANONYMOUS
+        if self._authorize.required and (who == ANONYMOUS or not await self._proves(question)):
+            return Permission(is_known=False, allowed=[])
+        wishes = [(Operation(operation), name) for operation, name in question.wishes]
+        allowed = [self._authorize.is_allowed(who, operation, name) for operation, name in wishes]
+        return Permission(is_known=True, allowed=allowed)
+
+    async def _proves(self, question: Question) -> bool:
+        """A token of the configuration, or the password of a user; who is wrong hears it late."""
+        secret = question.password.encode()
+        if self._gatekeeper.holds(question.principal, secret):
+            return True
+
+        async def holds() -> bool:
+            return await self._users.check_password(question.principal, secret)
+
+        return await self._gatekeeper.judge(question.address, holds)
+
+
+def _shown(page: Page) -> SchemaPage:
+    return SchemaPage(page.topic_id, page.begin, page.next_offset, page.end, page.entries)

@@ -1,0 +1,314 @@
+"""The schema registry over HTTP: Confluent's client and serializers, unmodified; codes; who may; what a restart finds."""
+
+import asyncio
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient, SchemaRegistryError
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as F
+from tests.console.asking import Answer, ask
+
+import braidlog
+from braidlog.broker.schema_log import TOPIC
+from braidlog.testing.server import ServerProcess
+
+JSON_TYPE = "application/vnd.schemaregistry.v1+json"
+USER = '{"type":"record","name":"User","fields":[{"name":"name","type":"string"}]}'
+USER_2 = (
+    '{"type":"record","name":"User","fields":[{"name":"name","type":"string"},{"name":"age","type":"int","default":7}]}'
+)
+
+
+@pytest.fixture(scope="module")
+def client(node: ServerProcess) -> Iterator[SchemaRegistryClient]:
+    with SchemaRegistryClient({"url": node.registry_url}) as made:
+        yield made
+
+
+def send(node: ServerProcess, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    data = None if body is None else json.dumps(body).encode()
+    named = {"content_type": JSON_TYPE, **headers} if data is not None else headers
+    return ask(f"{node.registry_url}{path}", method, body=data, **named)
+
+
+def value_of(topic: str) -> SerializationContext:
+    return SerializationContext(topic, MessageField.VALUE)
+
+
+def refused(code: int, call: Callable[..., Any], *args: Any) -> None:
+    with pytest.raises(SchemaRegistryError) as caught:
+        call(*args)
+    assert caught.value.error_code == code
+    assert caught.value.http_status_code == (code if code < 1000 else code // 100)
+
+
+def test_confluents_client_registers_finds_and_deletes(client: SchemaRegistryClient) -> None:
+    first = client.register_schema("users/eu-value", Schema(USER, "AVRO"))
+    assert client.register_schema("users/eu-value", Schema(USER_2, "AVRO")) == first + 1
+    client.clear_caches()
+    assert client.get_schema(first).schema_str == USER
+    assert client.get_versions("users/eu-value") == [1, 2]
+    assert client.get_version("users/eu-value", 1).schema_id == first
+    assert client.get_latest_version("users/eu-value").version == 2
+    assert client.lookup_schema("users/eu-value", Schema(USER_2, "AVRO")).version == 2
+    assert client.get_subjects(subject_prefix="users/") == ["users/eu-value"]
+    assert client.get_subjects_by_schema_id(first) == ["users/eu-value"]
+    assert [each.version for each in client.get_schema_versions(first)] == [1]
+    assert set(client.get_schema_types()) == {"AVRO", "JSON", "PROTOBUF"}
+    assert client.get_contexts() == ["."]
+    bad = Schema('{"type":"record","name":"User","fields":[{"name":"x","type":"int"}]}', "AVRO")
+    assert not client.test_compatibility("users/eu-value", bad)
+    assert client.test_compatibility_all_versions("users/eu-value", Schema(USER_2, "AVRO"))
+    refused(409, client.register_schema, "users/eu-value", bad)
+    refused(42201, client.register_schema, "users/eu-value", Schema('{"type":"nope"}', "AVRO"))
+    refused(40403, client.lookup_schema, "users/eu-value", bad)
+    refused(40401, client.get_versions, "nobody")
+    refused(40402, client.get_version, "users/eu-value", 9)
+    refused(40403, client.get_schema, 4711)
+    assert client.delete_version("users/eu-value", 1) == 1
+    assert client.get_versions("users/eu-value") == [2]
+    assert client.get_versions("users/eu-value", deleted=True) == [1, 2]
+    assert client.delete_subject("users/eu-value") == [2]
+    client.clear_caches()
+    assert client.get_schema(first).schema_str == USER, "who has its records still reads them"
+    assert client.delete_subject("users/eu-value", permanent=True) == [1, 2]
+    client.clear_caches()
+    refused(40403, client.get_schema, first)
+
+
+def test_levels_and_modes_by_confluents_client(client: SchemaRegistryClient) -> None:
+    assert client.get_compatibility() == "BACKWARD"
+    refused(40408, client.get_compatibility, "levels-value")
+    assert client.set_compatibility("levels-value", "FULL_TRANSITIVE") == {"compatibility": "FULL_TRANSITIVE"}
+    assert client.get_compatibility("levels-value") == "FULL_TRANSITIVE"
+    refused(42203, client.set_compatibility, "levels-value", "SIDEWAYS")
+    client.delete_config("levels-value")
+    refused(40408, client.get_compatibility, "levels-value")
+    assert client.get_global_mode() == "READWRITE"
+    assert client.update_mode("levels-value", "READONLY") == "READONLY"
+    refused(42205, client.register_schema, "levels-value", Schema('"int"', "AVRO"))
+    assert client.delete_mode("levels-value") == "READONLY"
+    refused(40409, client.get_mode, "levels-value")
+    refused(42204, client.update_mode, "levels-value", "SIDEWAYS")
+
+
+def test_avro_json_and_protobuf_through_confluents_serializers(client: SchemaRegistryClient) -> None:
+    avro = AvroSerializer(client, USER_2)
+    data = avro({"name": "ada", "age": 36}, value_of("avro"))
+    assert data is not None
+    assert AvroDeserializer(client)(data, value_of("avro")) == {"name": "ada", "age": 36}
+    shape = '{"title":"User","type":"object","properties":{"name":{"type":"string"}},"required":["name"]}'
+    data = JSONSerializer(shape, client)({"name": "ada"}, value_of("json"))
+    assert data is not None
+    assert JSONDeserializer(None, schema_registry_client=client)(data, value_of("json")) == {"name": "ada"}
+    kind = order_class()
+    order = kind(id=7, price={"cents": 250})
+    data = ProtobufSerializer(kind, client, {"use.deprecated.format": False})(order, value_of("proto"))
+    assert data is not None
+    # The file that it imports was registered first, and is referred to.
+    assert client.get_latest_version("proto-value").schema.references == [SchemaReference(MONEY, MONEY, 1)]
+    assert "message Order" in client.get_latest_version("proto-value").schema.schema_str
+    assert ProtobufDeserializer(kind, {"use.deprecated.format": False}, client)(data, value_of("proto")) == order
+
+
+MONEY = "registry_test/money.proto"
+
+
+def order_class() -> Any:
+    """A message whose file imports another, made by Google's library as a compiler's output makes it."""
+    optional, number, whole = F.LABEL_OPTIONAL, F.TYPE_INT64, F.TYPE_MESSAGE
+    pool = descriptor_pool.DescriptorPool()
+    money = descriptor_pb2.FileDescriptorProto(name=MONEY, package="money", syntax="proto3")
+    money.message_type.add(name="Money").field.add(name="cents", number=1, type=number, label=optional)
+    order = descriptor_pb2.FileDescriptorProto(name="registry_test/order.proto", dependency=[MONEY], syntax="proto3")
+    fields = order.message_type.add(name="Order").field
+    fields.add(name="id", number=1, type=number, label=optional)
+    fields.add(name="price", number=2, type=whole, type_name=".money.Money", label=optional)
+    pool.Add(money)
+    pool.Add(order)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("Order"))
+
+
+def test_references_by_confluents_client(client: SchemaRegistryClient) -> None:
+    client.register_schema("color", Schema('{"type":"enum","name":"Color","symbols":["RED"]}', "AVRO"))
+    car = Schema(
+        '{"type":"record","name":"Car","fields":[{"name":"color","type":"Color"}]}',
+        "AVRO",
+        [SchemaReference("Color", "color", 1)],
+    )
+    number = client.register_schema("cars-value", car)
+    client.clear_caches()
+    assert client.get_schema(number).references == [SchemaReference("Color", "color", 1)]
+    assert client.get_referenced_by("color", 1) == [number]
+    refused(42206, client.delete_subject, "color")
+    refused(42201, client.register_schema, "cars-value", Schema(car.schema_str, "AVRO"))
+
+
+def test_many_at_once_get_each_an_id_of_its_own(node: ServerProcess) -> None:
+    def register(number: int) -> int:
+        text = json.dumps({"type": "fixed", "name": "F", "size": number})
+        return int(send(node, "POST", f"/subjects/many{number % 5}-{number}/versions", {"schema": text}).json()["id"])
+
+    with ThreadPoolExecutor(8) as pool:
+        ids = list(pool.map(register, range(40)))
+        assert len(set(ids)) == 40
+        assert list(pool.map(register, range(40))) == ids
+
+
+def test_answers_are_confluents_to_the_letter(node: ServerProcess) -> None:
+    made = send(node, "POST", "/subjects/exact-value/versions", {"schema": USER, "schemaType": "AVRO"})
+    number = made.json()["id"]
+    assert (made.status, made.headers["content-type"], made.json()) == (200, JSON_TYPE, {"id": number})
+    told = {"subject": "exact-value", "version": 1, "id": number, "schema": USER}
+    assert send(node, "GET", "/subjects/exact-value/versions/latest").json() == told
+    assert send(node, "GET", "/subjects/exact-value/versions/-1").json() == told
+    assert send(node, "POST", "/subjects/exact-value", {"schema": USER}).json() == told
+    assert send(node, "GET", "/subjects/exact-value/versions/1/schema").text == USER
+    assert send(node, "GET", f"/schemas/ids/{number}").json() == {"schema": USER}
+    assert send(node, "GET", f"/schemas/ids/{number}/schema").text == USER
+    assert told in send(node, "GET", "/schemas?subjectPrefix=exact").json()
+    assert send(node, "GET", "/subjects?subjectPrefix=exact&limit=0").json() == []
+    assert send(node, "GET", "/config/exact-value?defaultToGlobal=true").json() == {"compatibilityLevel": "BACKWARD"}
+    verbose = send(
+        node,
+        "POST",
+        "/compatibility/subjects/exact-value/versions/latest?verbose=true",
+        {"schema": '{"type":"record","name":"User","fields":[{"name":"x","type":"int"}]}'},
+    ).json()
+    assert not verbose["is_compatible"]
+    assert "READER_FIELD_MISSING_DEFAULT_VALUE" in verbose["messages"][0]
+    for method, path, body, code in [
+        ("GET", "/subjects/nobody/versions", None, 40401),
+        ("GET", "/subjects/exact-value/versions/2", None, 40402),
+        ("GET", "/subjects/exact-value/versions/0", None, 42202),
+        ("GET", "/subjects/exact-value/versions/x", None, 42202),
+        ("GET", "/schemas/ids/99999", None, 40403),
+        ("POST", "/subjects/exact-value/versions", {"schema": ""}, 42201),
+        ("POST", "/subjects/exact-value/versions", {"schema": USER, "schemaType": "XML"}, 42201),
+        ("POST", "/subjects/exact-value/versions", {"schema": USER, "metadata": {"a": 1}}, 42201),
+        ("POST", "/subjects/%00/versions", {"schema": USER}, 42208),
+        ("PUT", "/config", {"compatibility": 7}, 42203),
+        ("GET", "/nowhere", None, 404),
+        ("PUT", "/subjects", {}, 405),
+    ]:
+        answer = send(node, method, path, body)
+        assert (answer.status, answer.json()["error_code"]) == (code if code < 1000 else code // 100, code), path
+
+
+def test_what_no_client_sends_is_not_served(node: ServerProcess) -> None:
+    path, body = f"{node.registry_url}/subjects/forged/versions", json.dumps({"schema": USER}).encode()
+    assert ask(path, "POST", body=body, content_type="text/plain").status == 415
+    assert ask(path, "POST", body=body, content_type=JSON_TYPE, origin="http://evil.example").status == 403
+    assert ask(path, "POST", body=body, content_type=JSON_TYPE, host="evil.example").status == 403
+    assert ask(path, "POST", body=b"[1", content_type=JSON_TYPE).json()["error_code"] == 42201
+    assert ask(path, "POST", body=b"x" * (3 << 20), content_type=JSON_TYPE).status == 422
+    assert send(node, "GET", "/subjects/forged/versions").status == 404
+    assert ask(f"{node.admin_url}/subjects").status == 404, "it is on a port of its own"
+    assert send(node, "GET", "/healthz").status == 404
+
+
+def test_the_console_lists_subjects(node: ServerProcess) -> None:
+    send(node, "POST", "/subjects/<page>-value/versions".replace("<", "%3C"), {"schema": USER})
+    page = ask(f"{node.admin_url}/schemas").text
+    assert "&lt;page&gt;-value" in page
+    assert "BACKWARD" in page
+
+
+def test_a_restart_finds_all_of_it_in_a_compacted_topic(tmp_path: Path) -> None:
+    """Also where the pages are off; and the topic is what Confluent's tools read: keys and values of JSON."""
+    with ServerProcess(tmp_path, "--set", "admin.pages=false", admin=True) as node:
+        assert send(node, "GET", "/subjects").json() == []
+        number = send(node, "POST", "/subjects/kept-value/versions", {"schema": USER}).json()["id"]
+        assert ask(f"{node.admin_url}/").status == 404
+        assert ask(f"{node.admin_url}/healthz").status == 200
+        node.kill()
+        node.restart()
+        assert send(node, "GET", f"/schemas/ids/{number}").json() == {"schema": USER}
+        with braidlog.connect(f"kafka://{node.bootstrap()}") as client:
+            settings = {each.name: each.value for each in client.admin.topic_settings(TOPIC)}
+            assert settings["cleanup.policy"] == "compact"
+            consumer = client.consumer()
+            consumer.assign(TOPIC, start="earliest")
+            found = consumer.poll(timeout=60)
+        key, value = found[0].key, found[0].value
+        assert key is not None
+        assert value is not None
+        assert json.loads(key) == {"keytype": "SCHEMA", "subject": "kept-value", "version": 1, "magic": 1}
+        assert json.loads(value)["schema"] == USER
+        # Somebody deletes the topic: the registry is as empty as its log.
+        with braidlog.connect(f"kafka://{node.bootstrap()}") as client:
+            client.admin.delete_topic(TOPIC)
+        assert send(node, "GET", "/subjects").json() == []
+        assert send(node, "POST", "/subjects/new-value/versions", {"schema": '"int"'}).json() == {"id": 1}
+
+
+def hashed(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def test_a_subject_has_the_rules_of_its_topic(tmp_path: Path) -> None:
+    settings = tmp_path / "braid.toml"
+    settings.write_text(
+        "[auth]\npause_seconds = 0.0\npause_seconds_max = 0.0\n"
+        f'[auth.tokens]\nwriter = "{hashed("w")}"\nreader = "{hashed("r")}"\nboss = "{hashed("b")}"\n'
+        '[[auth.rules]]\nprincipal = "writer"\noperations = ["write"]\ntopic = "orders"\n'
+        '[[auth.rules]]\nprincipal = "reader"\noperations = ["read"]\ntopic = "orders"\n'
+        '[[auth.rules]]\nprincipal = "boss"\noperations = ["*"]\n'
+        f'[admin]\ntoken = "{hashed("admin")}"\n'
+    )
+
+    with ServerProcess(tmp_path / "data", "--config", str(settings), admin=True) as node:
+
+        def by(who: str, secret: str, method: str, path: str, body: Any = None) -> Answer:
+            shown = base64.b64encode(f"{who}:{secret}".encode()).decode()
+            return send(node, method, path, body, authorization=f"Basic {shown}")
+
+        path, body = "/subjects/orders-value/versions", {"schema": USER}
+        assert send(node, "GET", "/subjects").status == 401
+        assert send(node, "GET", "/subjects").headers["www-authenticate"].startswith("Basic")
+        assert by("writer", "wrong", "GET", "/subjects").status == 401
+        assert by("reader", "r", "POST", path, body).status == 403
+        made = by("writer", "w", "POST", path, body)
+        assert made.status == 200, made.text
+        assert by("writer", "w", "POST", "/subjects/other-value/versions", body).status == 403
+        assert by("boss", "b", "POST", "/subjects/other-value/versions", {"schema": '"int"'}).status == 200
+        assert by("reader", "r", "GET", "/subjects").json() == ["orders-value"]
+        assert by("boss", "b", "GET", "/subjects").json() == ["orders-value", "other-value"]
+        assert by("reader", "r", "GET", f"/schemas/ids/{made.json()['id']}").status == 200
+        assert by("reader", "r", "GET", "/schemas/ids/2").json()["error_code"] == 40403, "of a topic it may not know"
+        assert by("writer", "w", "DELETE", "/subjects/orders-value").status == 403
+        assert by("writer", "w", "PUT", "/config", {"compatibility": "NONE"}).status == 403
+        assert by("boss", "b", "PUT", "/config", {"compatibility": "NONE"}).status == 200
+        assert send(node, "GET", "/subjects", authorization="Bearer admin").json() == ["orders-value", "other-value"]
+        with SchemaRegistryClient({"url": node.registry_url, "basic.auth.user.info": "reader:r"}) as client:
+            assert client.get_latest_version("orders-value").schema.schema_str == USER
+
+
+def test_a_port_that_is_taken_costs_a_node_its_registry_and_nothing_else(node: ServerProcess, tmp_path: Path) -> None:
+    taken = f"registry.port={node.registry_port}"
+    with ServerProcess(tmp_path, "--set", taken, admin=True) as other:
+        assert other.registry_port is None
+        assert ask(f"{other.admin_url}/healthz").status == 200
+        assert "there is no schema registry" in other.errors()
+
+
+def test_the_asynchronous_client_works_too(node: ServerProcess) -> None:
+    from confluent_kafka.schema_registry import AsyncSchemaRegistryClient  # noqa: PLC0415 - not in older releases
+
+    async def scene() -> None:
+        async with AsyncSchemaRegistryClient({"url": node.registry_url}) as client:
+            number = await client.register_schema("async-value", Schema('"string"', "AVRO"))
+            assert (await client.get_schema(number)).schema_str == '"string"'
+
+    asyncio.run(scene())
