@@ -12,7 +12,8 @@ from tests.console.waiting import until
 import braidlog
 from braidlog import console, kv
 from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM
-from braidlog.model.metrics import TABLE, markdown
+from braidlog.model.metrics import TABLE
+from braidlog.model.metrics_text import markdown
 from braidlog.testing.server import ServerProcess
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +59,7 @@ def figures(node: ServerProcess) -> Samples:
 def busy(node: ServerProcess, figures: Samples) -> ServerProcess:
     """The same node, with a group and enough requests for their times to be taken."""
     with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
+        client.admin.create_topic("table", settings={"braidlog.table": "raw"})
         for _ in range(64):  # of one request in 16 the time is taken
             client.admin.list_topics()
         consumer = client.consumer()
@@ -133,6 +135,7 @@ def test_a_group_has_its_lag_before_it_has_committed_anything(busy: ServerProces
 
 
 def test_every_row_of_the_table_is_scraped_with_its_kind_and_its_labels(busy: ServerProcess) -> None:
+    until(lambda: value(scrape(busy), "braidlog_table_bytes", topic="table") == 0)
     text = ask(f"{busy.admin_url}/metrics").text
     kinds = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.MULTILINE))
     found = scrape(busy)
@@ -155,7 +158,7 @@ def test_names_say_their_unit_and_kind() -> None:
         "braidlog_partitions", "braidlog_scrub_partitions_left", "braidlog_cluster_nodes", "braidlog_cluster_leaders",
         "braidlog_cluster_under_replicated_partitions", "braidlog_cluster_below_min_partitions",
         "braidlog_cluster_leaderless_partitions", "braidlog_cluster_etcd_up", "braidlog_set_aside",
-        "braidlog_kv_slots_led", "braidlog_kv_slots_below_strength",
+        "braidlog_kv_slots_led", "braidlog_kv_slots_below_strength", "braidlog_table_failing",
     }  # fmt: skip
     for row in TABLE:
         assert row.kind in (COUNTER, GAUGE, HISTOGRAM)

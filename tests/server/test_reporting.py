@@ -35,6 +35,7 @@ class Setting:
             self.node.clock,
             worker=report,
             upkeep=report,
+            tables=report,
             scrubber=scrubber,
             syncs=list,
             warnings=dict,

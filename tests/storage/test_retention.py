@@ -82,3 +82,19 @@ def test_a_clock_that_was_wrong_when_a_segment_was_full_costs_no_record_its_time
 def test_a_topic_that_deletes_nothing_keeps_all_whatever_its_limits_say() -> None:
     partition = filled(SimulatedDisk(), small(retention_ms=500, retention_bytes=0, delete=False))
     assert retain(partition, NOW + 10**12) == 0
+
+
+def test_of_a_table_nothing_goes_by_age_before_it_is_a_row() -> None:
+    partition = filled(SimulatedDisk(), small(retention_ms=0, table="raw"))
+    assert retain(partition, NOW + 10**6) == 0
+    partition.turned_offset = 2
+    assert retain(partition, NOW + 10**6) == 2
+    partition.turned_offset = 4
+    assert retain(partition, NOW + 10**6) == 4
+
+
+def test_of_a_table_that_is_not_written_the_limit_of_bytes_holds() -> None:
+    partition = filled(
+        SimulatedDisk(), small(retention_ms=0, retention_bytes=2 * len(batch(bytes(1000))), table="json")
+    )
+    assert retain(partition, NOW + 10**6) == 2

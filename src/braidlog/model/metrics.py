@@ -12,14 +12,11 @@ from typing import Final
 
 from braidlog.model.cluster_metrics import CLUSTER_TABLE, KEYS_TABLE
 from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM, Buckets, MetricRow, Row, counts_of, of_node
-from braidlog.model.report import ListenerReport, LogReport, PartitionReport, Snapshot, WorkerReport
+from braidlog.model.report import ListenerReport, LogReport, PartitionReport, Snapshot, TableState, WorkerReport
 
 
 def _of_listeners(value: Callable[[ListenerReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
-    def rows(snapshot: Snapshot) -> Iterator[Row]:
-        return (((each.dialect,), value(each)) for each in snapshot.listeners)
-
-    return rows
+    return lambda snapshot: (((each.dialect,), value(each)) for each in snapshot.listeners)
 
 
 def _of_partitions(value: Callable[[PartitionReport], float]) -> Callable[[LogReport], Iterator[Row]]:
@@ -46,19 +43,20 @@ def _sync_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
 
 
 def _workers(snapshot: Snapshot) -> tuple[tuple[str, WorkerReport], ...]:
-    return (("requests", snapshot.worker), ("upkeep", snapshot.upkeep))
+    return (("requests", snapshot.worker), ("upkeep", snapshot.upkeep), ("tables", snapshot.tables_worker))
 
 
 def _of_workers(value: Callable[[WorkerReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
-    def rows(snapshot: Snapshot) -> Iterator[Row]:
-        return (((name,), value(each)) for name, each in _workers(snapshot))
-
-    return rows
+    return lambda snapshot: (((name,), value(each)) for name, each in _workers(snapshot))
 
 
 def _job_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
     for name, each in _workers(snapshot):
         yield Buckets((name,), each.jobs, each.jobs_seconds_total)
+
+
+def _of_tables(value: Callable[[TableState], float]) -> Callable[[Snapshot], Iterator[Row]]:
+    return lambda snapshot: (((each.topic,), value(each)) for each in snapshot.tables)
 
 
 def _lags(snapshot: LogReport) -> Iterator[Row]:
@@ -84,6 +82,7 @@ def _state_limits(snapshot: Snapshot) -> Iterator[Row]:
 _LISTENER: Final = ("listener",)
 _PARTITION: Final = ("topic", "partition")
 _WORKER: Final = ("worker",)
+_TOPIC: Final = ("topic",)
 
 LOG_TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow(
@@ -276,7 +275,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow(
         "braidlog_worker_up",
         GAUGE,
-        "1 if the worker process runs: for requests (large batches) or upkeep (compaction, scrubbing). Its first job starts it.",
+        "1 if the worker process runs: for requests (large batches), upkeep (compaction, scrubbing), tables. A job starts it.",
         _WORKER,
         _of_workers(lambda each: int(each.is_running)),
     ),
@@ -324,6 +323,10 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         of_node(lambda s: s.scrub.partitions_left),
     ),
     MetricRow("braidlog_set_aside", GAUGE, "Copies and topics set aside.", ("why",), counts_of(lambda s: s.set_aside)),
+    MetricRow("braidlog_table_lag_records", GAUGE, "Led here, and no rows.", _TOPIC, _of_tables(lambda t: t.lag)),
+    MetricRow("braidlog_table_records", GAUGE, "Rows of a topic's table.", _TOPIC, _of_tables(lambda t: t.rows)),
+    MetricRow("braidlog_table_bytes", GAUGE, "Bytes of its files.", _TOPIC, _of_tables(lambda t: t.bytes)),
+    MetricRow("braidlog_table_failing", GAUGE, "1 if not written.", _TOPIC, _of_tables(lambda t: int(bool(t.error)))),
     # -- the process
     MetricRow(
         "braidlog_process_cpu_seconds_total",
@@ -355,12 +358,3 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         of_node(lambda s: s.process.loop_lag_seconds),
     ),
 )
-
-
-def markdown() -> str:
-    """The table of docs/guides/operations.md."""
-    lines = ["| metric | kind | labels | what |", "|---|---|---|---|"]
-    for row in TABLE:
-        labels = ", ".join(f"`{label}`" for label in row.labels)
-        lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.help} |")
-    return "\n".join(lines)

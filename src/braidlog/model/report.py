@@ -209,6 +209,24 @@ class ScrubReport(msgspec.Struct, frozen=True):
     """Of the round under way; 0 between two rounds."""
 
 
+class TableState(msgspec.Struct, frozen=True):
+    """A topic's table, as the node knows it that turns the partitions it leads."""
+
+    topic: str
+    form: str
+    offsets: dict[int, int] = {}
+    """Of each partition: all below are rows."""
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    metadata: str = ""
+    """Where its newest metadata file was."""
+    lag: int = 0
+    """Offsets of partitions led here that are no rows yet."""
+    error: str = ""
+    """Why it is not written; empty if it is."""
+
+
 class StateReport(msgspec.Struct, frozen=True):
     """How much the node keeps of one kind, and how much it may."""
 
@@ -329,6 +347,9 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     """Of what clients wait for."""
     upkeep: WorkerReport
     """Of compaction and scrubbing."""
+    tables_worker: WorkerReport
+    """Of turning segments into rows."""
+    tables: list[TableState]
     scrub: ScrubReport
     state: list[StateReport]
     state_bytes: int

@@ -28,6 +28,22 @@ class Flush(StrEnum):
     OS = "os"
 
 
+class TableForm(StrEnum):
+    """What becomes of a topic's closed segments beside the log.
+
+    off: nothing.
+    raw: rows of an Iceberg table, with the records' fields as columns.
+    json: the same, and a column for each field of values that are JSON objects.
+    """
+
+    OFF = "off"
+    RAW = "raw"
+    JSON = "json"
+
+
+FORMS_LATER = ("avro", "protobuf")
+
+
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of one topic. `-1` means no limit where a limit may be absent."""
 
@@ -61,6 +77,13 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     event_streams: bool = False
     """Records with a key and a version are events of a stream, and doors that know streams may append to them."""
 
+    table: TableForm = TableForm.OFF
+    """Whether the topic is a table too."""
+    table_lag_ms: int = 3600 * 1000
+    """With a table: a segment is closed after so long, full or not, so that its records become rows; -1 is no limit."""
+    table_retention_ms: int = UNLIMITED
+    """How old, by their own time, rows of the table may get; -1 is no limit. The log's retention does not touch them."""
+
     noted: dict[str, str] = {}
     """What a door's clients set and this node has no use for: kept and shown as they said it, by their own names for it."""
 
@@ -83,6 +106,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 def settings_from(values: dict[str, Any]) -> TopicSettings:
     """Build settings from plain values: a parsed file, a request, keyword arguments."""
+    if values.get("table") in FORMS_LATER:
+        raise BrokerError(
+            Reason.INVALID_SETTING,
+            f"table = {values['table']} needs the schemas of a registry, which this server does not have yet; "
+            "raw keeps values as they are, json makes columns of JSON objects",
+        )
     try:
         return msgspec.convert(values, TopicSettings)
     except msgspec.ValidationError as error:
@@ -106,4 +135,6 @@ _BOUNDS = (
     ("batch_bytes_max", 1024, BATCH_BYTES_MAX),
     ("timestamp_after_max_ms", UNLIMITED, _FOREVER),
     ("producer_expiry_ms", 1, _FOREVER),
+    ("table_lag_ms", UNLIMITED, _FOREVER),
+    ("table_retention_ms", UNLIMITED, _FOREVER),
 )

@@ -15,6 +15,7 @@ from braidlog.cluster.topic import Topic
 from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.names import no_topic, own_number
+from braidlog.model.report import TableState
 from braidlog.partition.cluster_partition import ClusterNode, ClusterPartition
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.partition.upkeep import keep_up
@@ -74,6 +75,8 @@ class Hosting:
         self.offline: dict[tuple[str, int], StorageFault] = {}
         """Partitions that could not be opened, and why."""
         self._names_by_id: dict[str, str] = {}
+        self.tables: dict[str, TableState] = {}
+        """Of topics that are tables, by their ids: how each table is, as was heard last."""
         self.set_aside = {"damaged": 0, "stray": 0}
         """Copies and topics, as they were last counted."""
         self.node = node

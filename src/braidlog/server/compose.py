@@ -45,6 +45,7 @@ from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
 from braidlog.server.schema_questions import SchemaQuestions
 from braidlog.server.session import Session
+from braidlog.server.tables import Tables
 from braidlog.server.upkeep import IdlePartitions, keep_up, keep_up_partitions
 from braidlog.server.wirelog import WatchedSession, open_wire_log
 from braidlog.server.worker_process import WorkerProcess
@@ -103,6 +104,7 @@ class Server:
         self._world: LoopWorld | None = None
         self._worker: WorkerProcess | None = None
         self._upkeep: WorkerProcess | None = None
+        self._tables: WorkerProcess | None = None
         self._scrubber: Scrubber | None = None
         self._told_damages: dict[str, int] = {}
         self._recovered = ""
@@ -185,10 +187,8 @@ class Server:
         if config.idle_partition_seconds:
             idle = IdlePartitions(self.services, self._budget, config.idle_partition_seconds)
             self._tasks.every(idle.pause_seconds, idle.close, "close-idle")
-        self._scrubber = Scrubber(self._folder, self.services.hosting, world, upkeep, config.scrub, log.error)
-        self._tasks.every(config.scrub.check_hours * 3600, self._scrubber.forget_checks, "forget-checks")
-        if config.scrub.bytes_per_second:
-            self._tasks.spawn(self._scrub(self._scrubber), "scrub")
+        self._start_scrubbing(self._folder, self.services, upkeep)
+        self._start_tables(self.services)
         reserve = DiskReserve(
             partial(free_bytes, config.data_dir),
             config.disk_reserve_bytes,
@@ -204,6 +204,22 @@ class Server:
         log.info("braidlog %s serves %s as node %s: %s", VERSION, config.data_dir, config.node, ports)
         log.info("recovered %s; ready after %.1f s", self._recovered, self._clock.monotonic() - began)
         self._is_serving = True
+
+    def _start_scrubbing(self, folder: DataFolder, services: Services, upkeep: WorkerProcess) -> None:
+        settings = self.config.scrub
+        scrubber = self._scrubber = Scrubber(folder, services.hosting, services.world, upkeep, settings, log.error)
+        self._tasks.every(settings.check_hours * 3600, scrubber.forget_checks, "forget-checks")
+        if settings.bytes_per_second:
+            self._tasks.spawn(self._scrub(scrubber), "scrub")
+
+    def _start_tables(self, services: Services) -> None:
+        """Another process: no compaction waits behind a catalog or an object store somewhere else."""
+        settings = self.config.tables
+        worker = self._tables = WorkerProcess(self.config.worker.for_upkeep(), self._budget, niceness=UPKEEP_NICENESS)
+        self._tasks.spawn(worker.run(), "tables worker")
+        place = settings.place(self.config.data_dir, is_alone=self._cluster is None)
+        turning = Tables(services.hosting, services.world, worker, place)
+        self._tasks.every(settings.check_seconds, turning.step, "tables")
 
     async def _tell_start(self, began: float) -> None:
         if not self._is_serving and not self._stopping.is_set():
@@ -312,6 +328,7 @@ class Server:
         assert self._flusher is not None
         assert self._worker is not None
         assert self._upkeep is not None
+        assert self._tables is not None
         assert self._scrubber is not None
         bound = await bind(admin.host, admin.port)
         also = bind_registry(registry.host, registry.port) if registry.enabled else None
@@ -325,6 +342,7 @@ class Server:
             self._clock,
             worker=self._worker,
             upkeep=self._upkeep,
+            tables=self._tables,
             scrubber=self._scrubber,
             syncs=lambda: measured,
             warnings=lambda: {} if self._cluster is None else self._cluster.warnings(),

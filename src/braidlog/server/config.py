@@ -30,6 +30,7 @@ from braidlog.partition.scrubbing import ScrubSettings
 from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.gatekeeper import StrangerLimits
 from braidlog.server.session_limits import SessionLimits
+from braidlog.server.tables import TablesSettings
 from braidlog.server.worker_process import WorkerSettings
 from braidlog.wire.dialect import Dialect, dialects
 
@@ -342,6 +343,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     state: StateConfig = StateConfig()
     worker: WorkerConfig = WorkerConfig()
     scrub: ScrubConfig = ScrubConfig()
+    tables: TablesSettings = TablesSettings()
     quotas: QuotasConfig = QuotasConfig()
     wire_log: WireLogConfig = WireLogConfig()
     kv: KeyValueSettings = KeyValueSettings()
@@ -368,7 +370,7 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     def flat(self) -> dict[str, Any]:
         """Every setting by its dotted name. Tokens are shown by name only: even a hash is nobody's business."""
         values = _flatten(msgspec.to_builtins(self.config))
-        for secret in ("auth.tokens", "auth.users"):
+        for secret in ("auth.tokens", "auth.users", "tables.catalog"):
             values[secret] = dict.fromkeys(values[secret], "…")
         for secret in ("admin.token", "cluster.password", "cluster.token"):
             if values[secret]:
@@ -472,5 +474,5 @@ def check_exposure(config: ServerConfig) -> None:
         )
 
 
-_FREE_TABLES = frozenset({"auth.tokens", "auth.users", "quotas.principals"})
+_FREE_TABLES = frozenset({"auth.tokens", "auth.users", "quotas.principals", "tables.catalog"})
 _NAMES = frozenset(_flatten(msgspec.to_builtins(ServerConfig())))

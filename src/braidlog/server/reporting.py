@@ -56,6 +56,7 @@ class Reporter:
         *,
         worker: WorkerProcess,
         upkeep: WorkerProcess,
+        tables: WorkerProcess,
         scrubber: Scrubber,
         syncs: Callable[[], list[Seconds]],
         warnings: Callable[[], dict[str, str]],
@@ -69,6 +70,7 @@ class Reporter:
         self._clock = clock
         self._worker = worker
         self._upkeep = upkeep
+        self._tables = tables
         self._scrubber = scrubber
         self._syncs = syncs
         self._warnings = warnings
@@ -129,6 +131,8 @@ class Reporter:
             process=self._process(),
             worker=self._worker.report(),
             upkeep=self._upkeep.report(),
+            tables_worker=self._tables.report(),
+            tables=list(islice(services.hosting.tables.values(), r.PARTITIONS_MAX)),
             scrub=self._scrub(),
             state=self._state(partitions_there),
             state_bytes=services.holdings.bytes_held,

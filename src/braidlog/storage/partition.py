@@ -73,6 +73,8 @@ class PartitionLog:
         self.settings = settings
         self.common_end = 0
         """Every replica has all below. Not kept: after an opening it is not known until the owner tells."""
+        self.turned_offset = 0
+        """All below are rows of the topic's table. Not kept either."""
         self._pool = pool
         recovered = Recovery(disk, folder, identity, settings, pool, read_only=read_only, begun=begun).run()
         self.report = recovered.report

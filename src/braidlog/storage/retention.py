@@ -1,12 +1,14 @@
 """Let old records go: by age and by size.
 
 Knows: which whole segments are too old or too many. Refuses to know: keys (compaction), when to run (the owner decides).
-Invariant: only durable segments from the front go, and the new start is durable before they do; offsets are never reused.
+Invariant: only durable segments from the front go, and the new start is durable before they do; offsets are never reused. Of a
+topic with a table none goes by age before its records are rows. By size it does: a table that cannot be written must not fill
+the disk.
 """
 
 from itertools import pairwise
 
-from braidlog.model.settings import UNLIMITED
+from braidlog.model.settings import UNLIMITED, TableForm
 from braidlog.storage.partition import PartitionLog
 
 
@@ -25,6 +27,7 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
     partition.sync()
     limit = retention_limit(partition) if upto is None else min(upto, retention_limit(partition))
     start = partition.start_offset
+    kept_from = partition.turned_offset if settings.table is not TableForm.OFF else limit
     excess = partition.size_bytes - settings.retention_bytes if settings.retention_bytes != UNLIMITED else 0
     for segment, following in pairwise(partition.segments):
         if segment.next_offset > limit:
@@ -32,7 +35,7 @@ def retain(partition: PartitionLog, now_ms: int, *, upto: int | None = None) -> 
         written_ms = following.head.created_ms
         age = age_ms(segment.max_timestamp_ms, written_ms, now_ms)
         too_old = settings.retention_ms != UNLIMITED and age > settings.retention_ms
-        if not too_old and excess < segment.data_bytes:
+        if excess < segment.data_bytes and not (too_old and segment.next_offset <= kept_from):
             break
         excess -= segment.data_bytes
         start = segment.next_offset

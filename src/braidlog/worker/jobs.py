@@ -75,7 +75,11 @@ class RewriteSegments(msgspec.Struct, frozen=True, tag=True):
     """Which of the plan's segments is the first to be replaced."""
 
 
-Job = CheckRecords | ClipRecords | ScrubSegment | RewriteSegments
+class TurnSegments(msgspec.Struct, frozen=True, tag=True):
+    """Make closed segments rows of their topic's table. The payload is a `Plan` (`tables/plan.py`), the answer a `Turned`."""
+
+
+Job = CheckRecords | ClipRecords | ScrubSegment | RewriteSegments | TurnSegments
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):

@@ -11,7 +11,17 @@ from braidlog.codec.records import check_section, clip_batch, read_section
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.storage.files import Disk
 from braidlog.storage.key_rewriting import KeyRewriting, Plan
-from braidlog.worker.jobs import Answer, Buffer, CheckRecords, ClipRecords, Job, RewriteSegments, ScrubSegment
+from braidlog.tables import plan as tables
+from braidlog.worker.jobs import (
+    Answer,
+    Buffer,
+    CheckRecords,
+    ClipRecords,
+    Job,
+    RewriteSegments,
+    ScrubSegment,
+    TurnSegments,
+)
 from braidlog.worker.scrub import scrub
 
 
@@ -26,6 +36,8 @@ def perform(job: Job, payload: Buffer, disk: Disk) -> Answer:
             return Answer(0, msgspec.msgpack.encode(scrub(job, disk)))
         case RewriteSegments():
             return _rewrite(job, bytes(payload), disk)
+        case TurnSegments():
+            return _turn(bytes(payload), disk)
 
 
 def _check(job: CheckRecords, batch: Buffer) -> Answer:
@@ -64,3 +76,13 @@ def _rewrite(job: RewriteSegments, payload: bytes, disk: Disk) -> Answer:
     if written.segments and job.first + written.segments < len(plan.sources):
         _under_way[payload] = rewriting
     return Answer(0, msgspec.msgpack.encode(written))
+
+
+def _turn(payload: bytes, disk: Disk) -> Answer:
+    try:
+        from braidlog.tables.turning import turn  # noqa: PLC0415 - heavy, and an extra: for nodes that have tables
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        said = f"{package} is not installed where the node runs: pip install 'braidlog[tables]'"
+        raise BrokerError(Reason.UNAVAILABLE, said) from error
+    return Answer(0, msgspec.msgpack.encode(turn(msgspec.msgpack.decode(payload, type=tables.Plan), disk)))

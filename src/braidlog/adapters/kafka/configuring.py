@@ -95,7 +95,7 @@ def _configs(
         return []
     if resource.resource_type == Resource.TOPIC:
         shown = settings.show(services.configs.describe(resource.resource_name))
-        told = [_to_message(each, message) for each in shown]
+        told = [_to_message(each, message) for each in shown] + _of_table(services, resource.resource_name)
     elif resource.resource_type == Resource.BROKER and not resource.resource_name:
         told = []  # what all nodes have in common: no setting of theirs is changed over this protocol
     elif resource.resource_type == Resource.BROKER and resource.resource_name == str(services.brokers.own_number):
@@ -106,6 +106,22 @@ def _configs(
         raise _unknown(resource.resource_type, resource.resource_name)
     wanted = resource.configuration_keys
     return [each for each in told if not wanted or each.name in wanted]
+
+
+def _of_table(services: Services, topic: str) -> list[Config]:
+    """How the topic's table is, where it has one: to be read like a setting, and not to be set."""
+    state = services.hosting.tables.get(services.hosting.meta(topic).topic_id)
+    if state is None:
+        return []
+    rows = (
+        ("braidlog.table.metadata", state.metadata, Kind.STRING),
+        ("braidlog.table.lag", str(state.lag), Kind.LONG),
+        ("braidlog.table.rows", str(state.rows), Kind.LONG),
+        ("braidlog.table.files", str(state.files), Kind.LONG),
+        ("braidlog.table.bytes", str(state.bytes), Kind.LONG),
+        ("braidlog.table.error", state.error, Kind.STRING),
+    )
+    return [Config(name, value, True, Source.TOPIC, config_type=kind) for name, value, kind in rows if value]  # noqa: FBT003 - a row
 
 
 def _to_message(shown: Shown, message: m.DescribeConfigsRequest) -> Config:

@@ -1,0 +1,172 @@
+"""Topics that are tables: closed segments go to a worker process, which makes rows of them.
+
+Knows: when it is looked, which partitions are this node's to turn, what to do when it fails. Refuses to know: Parquet, Iceberg
+(`tables/`), which segments are ready (`partition/turning.py`).
+Invariants: nothing here is kept: what is turned is what the table says. A table that cannot be written keeps its topic's records
+from going by age, says why, and disturbs no other. A node without such topics looks at their settings, and no more.
+"""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from braidlog.cluster.topic import Topic
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.report import TableState
+from braidlog.model.settings import TableForm
+from braidlog.model.slices import Pace
+from braidlog.model.world import World
+from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosting import Hosting, is_hidden
+from braidlog.partition.turning import may_turn, plan_part
+from braidlog.tables.plan import Part, Plan, TablePlace, Turned
+from braidlog.worker.jobs import TurnSegments, Worker
+
+log = logging.getLogger("braidlog.tables")
+
+NAMESPACE: Final = "topics"
+TURN_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Of segments in one commit, unless one is larger."""
+REFRESH_MS: Final = 60_000
+"""A table is looked at so often though there is nothing to turn: others may have turned, rows may be old."""
+AGAIN_MS: Final = 10_000
+"""After a failure."""
+_decode = msgspec.msgpack.Decoder(Turned).decode
+
+
+class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where tables of topics are, and how often it is looked whether segments can become rows."""
+
+    warehouse: str = ""
+    """A folder, or a URI such as file:///srv/tables; empty: `tables` in the data folder. A cluster needs one for all nodes."""
+    catalog: dict[str, str] = {}
+    """Properties of an Iceberg catalog as pyiceberg calls them, such as type and uri; empty: catalog.db in the warehouse."""
+    namespace: str = NAMESPACE
+    check_seconds: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0.01 <= self.check_seconds <= 3600:
+            raise ValueError(f"check_seconds must be 0.01 to 3600, not {self.check_seconds}")
+
+    def place(self, data_dir: str, *, is_alone: bool) -> TablePlace | None:
+        """None: nobody has said where."""
+        if not self.warehouse and not is_alone:
+            return None
+        return TablePlace(self.warehouse or f"{data_dir}/tables", self.catalog, self.namespace)
+
+
+class Tables:
+    """One for a node: `step` in a task."""
+
+    def __init__(self, hosting: Hosting, world: World, worker: Worker, place: TablePlace | None) -> None:
+        self._hosting = hosting
+        self._world = world
+        self._worker = worker
+        self._place = place
+        self._due_ms: dict[str, int] = {}
+        """By topic id: when the table is looked at though nothing is to be turned, or after a failure."""
+
+    async def step(self) -> None:
+        """Look at every topic once."""
+        pace = Pace()
+        for topic in list(self._hosting.topics.values()):
+            await pace.step()
+            if topic.settings.table is not TableForm.OFF and not is_hidden(topic.name):
+                await self._keep(topic)
+        there = {each.topic_id for each in self._hosting.topics.values() if each.settings.table is not TableForm.OFF}
+        for gone in self._hosting.tables.keys() - there:
+            del self._hosting.tables[gone]
+            self._due_ms.pop(gone, None)
+
+    async def _keep(self, topic: Topic) -> None:
+        """Turn all that is ready, a commit at a time."""
+        state = self._hosting.tables.get(topic.topic_id) or TableState(topic.name, topic.settings.table)
+        if state.error and self._world.now_ms() < self._due_ms.get(topic.topic_id, 0):
+            return
+        self._hosting.tables[topic.topic_id] = state
+        has_more = True
+        while has_more and self._hosting.find(topic.name) is topic:
+            try:
+                state, has_more = await self._turn(topic, state)
+            except (BrokerError, StorageFault, ValueError) as error:
+                if str(error) != state.error:
+                    log.warning("topic %r: %s", topic.name, error)
+                state, has_more = msgspec.structs.replace(state, error=str(error)), False
+                self._due_ms[topic.topic_id] = self._world.now_ms() + AGAIN_MS
+            self._hosting.tables[topic.topic_id] = msgspec.structs.replace(state, lag=self._lag(topic, state))
+
+    async def _turn(self, topic: Topic, state: TableState) -> tuple[TableState, bool]:
+        if self._place is None:
+            raise BrokerError(
+                Reason.INVALID_SETTING,
+                "where tables of a cluster are is not said: set tables.warehouse and tables.catalog, the same on all nodes",
+            )
+        now_ms = self._world.now_ms()
+        is_known = bool(state.metadata)
+        parts, has_more = await self._parts(topic, state) if is_known else ([], True)
+        if not parts and is_known and now_ms < self._due_ms.get(topic.topic_id, 0):
+            return state, False
+        plan = Plan(
+            self._place,
+            topic.name,
+            topic.topic_id,
+            topic.settings.table is TableForm.JSON,
+            parts,
+            now_ms,
+            topic.settings.table_retention_ms,
+        )
+        with await self._worker.do(TurnSegments(), msgspec.msgpack.encode(plan)) as answer:
+            turned = _decode(answer.payload)
+        self._due_ms[topic.topic_id] = self._world.now_ms() + REFRESH_MS
+        for hosted in self._hosting.opened(topic.name):
+            if (opened := hosted.open_log) is not None:
+                opened.turned_offset = turned.offsets.get(hosted.number, 0)
+        unread = ", ".join(f"{topic.name}/{number}" for number in turned.unread)
+        error = f"{unread} cannot be read as it was written; see `braid log verify`" if unread else ""
+        found = TableState(
+            topic.name,
+            topic.settings.table,
+            turned.offsets,
+            turned.rows,
+            turned.bytes,
+            turned.files,
+            turned.metadata,
+            error=error,
+        )
+        return found, has_more and not turned.missed and not turned.unread
+
+    async def _parts(self, topic: Topic, state: TableState) -> tuple[list[Part], bool]:
+        """What can be turned of the partitions that this node leads, in one commit; whether there is more."""
+        found: list[Part] = []
+        size, has_more = 0, False
+        for hosted in self._led(topic):
+            turned, now_ms = state.offsets.get(hosted.number, 0), self._world.now_ms()
+            if (opened := hosted.open_log) is not None:
+                opened.turned_offset = turned  # one that was opened since does not know
+            if not may_turn(hosted, topic.settings, turned, now_ms):
+                continue
+            if size >= TURN_BYTES_MAX:
+                return found, True
+            room = TURN_BYTES_MAX - size
+
+            def plan(
+                hosted: HostedPartition = hosted, turned: int = turned, room: int = room, now_ms: int = now_ms
+            ) -> tuple[Part, bool]:
+                return plan_part(hosted, turned, room, now_ms)
+
+            part, more = await self._world.blocking(plan)
+            has_more = has_more or more
+            if part.sources:
+                found.append(part)
+                size += sum(source.size_bytes for source in part.sources)
+        return found, has_more
+
+    def _led(self, topic: Topic) -> list[HostedPartition]:
+        return [each for each in self._hosting.opened(topic.name) if each.role is Role.LEADER and not each.is_gone]
+
+    def _lag(self, topic: Topic, state: TableState) -> int:
+        return sum(
+            max(each.high_watermark - max(state.offsets.get(each.number, 0), each.start_offset), 0)
+            for each in self._led(topic)
+        )

@@ -1,0 +1,198 @@
+"""A topic's table in its catalog: what it has, and how rows and offsets enter it in one commit.
+
+Knows: pyiceberg. Refuses to know: segments, how a file is written.
+Invariants: a commit has the files of some partitions and the offset up to which each is turned, as properties of the table; it
+fails if anybody has committed since the offsets were looked at. So whoever turns a range a second time, after a crash or beside
+another node, finds it turned, and its files are never rows. A file below a partition's offset that no snapshot names never
+becomes one, and is removed.
+"""
+
+import contextlib
+import datetime as dt
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.exceptions import (
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table, TableProperties
+
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.tables.files import TableIO
+from braidlog.tables.plan import Plan, TablePlace
+
+OFFSET: Final = "braidlog.offset."
+"""Before the number of a partition: a property of the table, and of each snapshot of ours."""
+TOPIC_ID: Final = "braidlog.topic-id"
+KEPT_SNAPSHOTS_MS: Final = 24 * 3600 * 1000
+"""How long a snapshot is kept that is not the newest: who reads one must come to the end of it."""
+SNAPSHOTS_MAX: Final = 100
+"""Snapshots are let go when there are so many: metadata has all of them, and is written anew by every commit."""
+_KEPT_SMALL: Final = {
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+"""Properties of a new table: a topic commits for years."""
+_SMALLER: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+"""pyiceberg's types of columns, and those that are written."""
+_NAME = re.compile(r"(\d+)-(\d+)-(\d+)-[0-9a-f]{32}\.parquet")
+_IO = f"{TableIO.__module__}.{TableIO.__qualname__}"
+
+
+def catalog_of(place: TablePlace) -> Catalog:
+    warehouse = uri_of(place.warehouse)
+    options = {"warehouse": warehouse, "py-io-impl": _IO, **place.catalog}
+    if not place.catalog:
+        if not warehouse.startswith("file://"):
+            raise BrokerError(Reason.INVALID_SETTING, f"tables in {warehouse} need a catalog: set tables.catalog")
+        folder = warehouse.removeprefix("file://")
+        TableIO().new_output(f"{folder}/.braidlog").create(overwrite=True).close()  # makes the folder, durably
+        options |= {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
+    return load_catalog(options.pop("name", "braidlog"), **options)
+
+
+def uri_of(place: str) -> str:
+    return place.rstrip("/") if "://" in place else f"file://{place.rstrip('/')}"
+
+
+def open_table(plan: Plan, schema: pa.Schema) -> Table:
+    """The topic's table, made if it is not there. One of an earlier topic of that name is kept under another name."""
+    catalog = catalog_of(plan.place)
+    name = (plan.place.namespace, plan.topic)
+    with contextlib.suppress(NoSuchTableError):
+        table = _load(catalog, name)
+        owner = table.properties.get(TOPIC_ID)
+        if owner == plan.topic_id:
+            return table
+        if owner is None:
+            raise BrokerError(
+                Reason.INVALID_SETTING,
+                f"the catalog has a table {'.'.join(name)} that is not of a topic: rename it, or set tables.namespace",
+            )
+        catalog.rename_table(name, (plan.place.namespace, f"{plan.topic}_{owner[:8]}"))
+    with contextlib.suppress(NamespaceAlreadyExistsError):
+        catalog.create_namespace_if_not_exists(name[:1])
+    location = f"{uri_of(plan.place.warehouse)}/{plan.place.namespace}/{plan.topic}-{plan.topic_id[:8]}"
+    with contextlib.suppress(TableAlreadyExistsError):  # another node was first
+        catalog.create_table(name, schema, location, properties={TOPIC_ID: plan.topic_id, **_KEPT_SMALL})
+    return _load(catalog, name)
+
+
+def _load(catalog: Catalog, name: tuple[str, ...]) -> Table:
+    table = catalog.load_table(name)
+    # In this copy only: pyiceberg would repeat a commit that lost against another without looking at the offsets again.
+    table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
+    return table
+
+
+def again(table: Table) -> Table:
+    """As it is now."""
+    return _load(table.catalog, table.name())
+
+
+def offsets_of(properties: Mapping[str, str]) -> dict[int, int]:
+    found = {name.removeprefix(OFFSET): at for name, at in properties.items() if name.startswith(OFFSET)}
+    return {int(number): int(at) for number, at in found.items()}
+
+
+def columns_of(table: Table) -> pa.Schema:
+    found = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return pa.schema([field.with_type(_SMALLER.get(field.type, field.type)) for field in found])
+
+
+# -- files ---------------------------------------------------------------------------------------------------------
+
+
+def data_folder(table: Table) -> str:
+    return f"{table.location()}/data"
+
+
+def file_name(partition: int, begin: int, end: int, token: str) -> str:
+    """It says what it holds: whether it can still become part of the table is told from its name."""
+    return f"{partition}-{begin}-{end}-{token}.parquet"
+
+
+def sweep(table: Table) -> int:
+    """Remove files that never became rows, and those whose rows were let go; returns how many."""
+    done, folder, files = offsets_of(table.properties), data_folder(table), table.io
+    assert isinstance(files, TableIO)
+    left = {
+        f"{folder}/{name}"
+        for name in files.names(folder)
+        if (found := _NAME.fullmatch(name)) and int(found[3]) <= done.get(int(found[1]), 0)
+    }
+    left -= {str(each.file_path) for each in _files_of_all(table)} if left else set()
+    for path in left:
+        files.delete(path)
+    return len(left)
+
+
+def _files_of_all(table: Table) -> Iterator[DataFile]:
+    seen: set[str] = set()
+    for snapshot in table.snapshots():
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in seen:
+                seen.add(manifest.manifest_path)
+                for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
+                    yield entry.data_file
+
+
+# -- commits -------------------------------------------------------------------------------------------------------
+
+
+def commit(table: Table, paths: Sequence[str], offsets: Mapping[int, int], columns: pa.Schema) -> None:
+    """Add the files, and say how far partitions are turned. `CommitFailedException`: somebody else was first."""
+    said = {f"{OFFSET}{number}": str(at) for number, at in sorted({**offsets_of(table.properties), **offsets}.items())}
+    with table.transaction() as transaction:
+        if len(columns) > len(table.schema().fields):
+            with transaction.update_schema() as update:
+                update.union_by_name(columns)
+        transaction.set_properties(said)
+        if paths:
+            transaction.add_files(list(paths), said, check_duplicate_files=False)
+        else:
+            # Nothing but aborted records: a snapshot without files all the same, or two could move the offsets at once.
+            with transaction.update_snapshot(said).fast_append():
+                pass
+
+
+def let_go(table: Table, oldest_ms: int) -> bool:
+    """Take the files out of the table all of whose records are older; whether there were any."""
+    old = [task.file for task in table.scan().plan_files() if _newest_ms(table, task.file) < oldest_ms]
+    if old:
+        with table.transaction() as transaction, transaction.update_snapshot().overwrite() as producer:
+            for each in old:
+                producer.delete_data_file(each)
+    return bool(old)
+
+
+def _newest_ms(table: Table, file: DataFile) -> float:
+    """By the file's statistics: a file without any stays, for nobody knows how old its rows are."""
+    field = table.schema().find_field("timestamp").field_id
+    bound = (file.upper_bounds or {}).get(field)
+    return float("inf") if bound is None else int.from_bytes(bound, "little", signed=True) / 1000
+
+
+def forget_snapshots(table: Table, now_ms: int, *, at_once: bool) -> bool:
+    """Forget snapshots that nobody should be reading any more; whether there were any."""
+    current, before = table.current_snapshot(), now_ms - KEPT_SNAPSHOTS_MS
+    old = [each for each in table.snapshots() if each.timestamp_ms < before and each != current]
+    if not old or (len(table.snapshots()) < SNAPSHOTS_MAX and not at_once):
+        return False
+    oldest = dt.datetime.fromtimestamp(before / 1000, dt.UTC).replace(tzinfo=None)
+    table.maintenance.expire_snapshots().older_than(oldest).commit()
+    return True
+
+
+def totals(table: Table) -> dict[str, int]:
+    snapshot = table.current_snapshot()
+    summary = {} if snapshot is None or snapshot.summary is None else snapshot.summary.additional_properties
+    return {name: int(summary.get(name, 0)) for name in ("total-records", "total-files-size", "total-data-files")}

@@ -1,0 +1,62 @@
+"""What a node asks of the process that writes its tables, and what comes back.
+
+Knows: shapes. Refuses to know: Parquet, Iceberg; a node that has no table imports neither.
+"""
+
+import msgspec
+
+from braidlog.storage.key_rewriting import Source
+from braidlog.storage.transactions import Aborted
+
+
+class TablePlace(msgspec.Struct, frozen=True):
+    """Where tables are."""
+
+    warehouse: str
+    """A folder or a URI; each table has a folder in it."""
+    catalog: dict[str, str]
+    """As pyiceberg calls its properties; empty: a file of SQLite in the warehouse."""
+    namespace: str
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Closed segments of one partition, all of whose transactions have ended."""
+
+    partition: int
+    start: int
+    """Where the log begins: what is before it in the first segment is deleted."""
+    sources: list[Source]
+    aborted: list[Aborted]
+
+    @property
+    def end(self) -> int:
+        return self.sources[-1].next_offset if self.sources else self.start
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Rows to be added to one topic's table, and what is to be let go. Without parts: say how the table is."""
+
+    place: TablePlace
+    topic: str
+    topic_id: str
+    has_fields: bool
+    """Whether fields of JSON objects become columns."""
+    parts: list[Part]
+    now_ms: int
+    retention_ms: int
+
+
+class Turned(msgspec.Struct, frozen=True):
+    """A topic's table as it is now."""
+
+    offsets: dict[int, int] = {}
+    """Of each partition: all below are rows."""
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+    metadata: str = ""
+    """Where the table's newest metadata file is."""
+    missed: list[int] = []
+    """Partitions whose segments were exchanged or removed meanwhile: plan them anew."""
+    unread: list[int] = []
+    """Partitions that hold something that cannot be read."""

@@ -1,0 +1,113 @@
+"""Topics that are tables, on a real node: rows are the topic's records whatever happens to the node."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchTableError
+from sqlalchemy.exc import SQLAlchemyError
+from tests.console import waiting
+
+import braidlog
+from braidlog import NewRecord
+from braidlog.client.blocking import Client
+from braidlog.client.errors import RefusedError
+from braidlog.testing.server import ServerProcess
+
+T = TypeVar("T")
+SETTINGS = {"braidlog.table": "json", "segment.bytes": "20000", "braidlog.table.lag.ms": "500"}
+SECONDS_MAX = 300
+QUICK = ("--set", "tables.check_seconds=0.05")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("tables") / "data", *QUICK) as server:
+        yield server
+
+
+def until(look: Callable[[], T | None]) -> T:
+    return waiting.until(look, SECONDS_MAX)
+
+
+def client_of(node: ServerProcess) -> Client:
+    return braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}")
+
+
+def produce(node: ServerProcess, topic: str, numbers: range) -> None:
+    with client_of(node) as client:
+        records = [NewRecord(json.dumps({"n": n, "text": "x" * 50}).encode()) for n in numbers]
+        for delivery in client.producer().send_many(topic, records, partition=0):
+            delivery.result(60)
+
+
+def numbers_of(node: ServerProcess, topic: str) -> list[int]:
+    """Column `n` of the table, as pyiceberg reads it."""
+    try:
+        catalog = load_catalog("braidlog", type="sql", uri=f"sqlite:///{node.data_dir}/tables/catalog.db")
+        rows = catalog.load_table(("topics", topic)).scan().to_arrow()
+    except (NoSuchTableError, SQLAlchemyError):
+        return []
+    return sorted(rows["n"].to_pylist()) if "n" in rows.column_names else []
+
+
+def told(node: ServerProcess, topic: str) -> dict[str, str | None]:
+    with client_of(node) as client:
+        return {each.name: each.value for each in client.admin.topic_settings(topic)}
+
+
+def test_a_topic_is_a_table_also_after_kills(node: ServerProcess) -> None:
+    with client_of(node) as client:
+        client.admin.create_topic("orders", settings=SETTINGS)
+    for round_ in range(3):
+        produce(node, "orders", range(round_ * 500, round_ * 500 + 500))
+        if round_ < 2:
+            node.kill()  # at whatever point of a turn it is, its worker with it
+            node.restart()
+    assert until(lambda: found if len(found := numbers_of(node, "orders")) >= 1500 else None) == list(range(1500))
+    state = until(lambda: found if (found := told(node, "orders")).get("braidlog.table.lag") == "0" else None)
+    assert (state["braidlog.table"], state["braidlog.table.rows"]) == ("json", "1500")
+    assert (state["braidlog.table.metadata"] or "").endswith(".metadata.json")
+
+
+def test_a_table_is_asked_for_and_left_again_at_any_time(node: ServerProcess) -> None:
+    with client_of(node) as client:
+        client.admin.create_topic("late", settings={"segment.bytes": "20000"})
+        produce(node, "late", range(100))
+        assert "braidlog.table.lag" not in told(node, "late")
+        client.admin.alter_topic("late", SETTINGS)
+        assert until(lambda: found if len(found := numbers_of(node, "late")) >= 100 else None) == list(range(100))
+        with pytest.raises(RefusedError, match="avro needs the schemas of a registry"):
+            client.admin.alter_topic("late", {"braidlog.table": "avro"})
+        client.admin.alter_topic("late", {"braidlog.table": "off"})
+        until(lambda: "braidlog.table.lag" not in told(node, "late") or None)
+
+
+def test_a_topic_that_is_deleted_leaves_its_table(node: ServerProcess) -> None:
+    with client_of(node) as client:
+        client.admin.create_topic("short", settings=SETTINGS)
+        produce(node, "short", range(200))
+        client.admin.delete_topic("short")
+        client.admin.create_topic("short", settings=SETTINGS)
+    produce(node, "short", range(7000, 7200))
+    assert until(lambda: found if 7199 in (found := numbers_of(node, "short")) else None) == list(range(7000, 7200))
+
+
+def test_a_warehouse_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with ServerProcess(tmp_path / "data", *QUICK, "--set", f"tables.warehouse={tmp_path}/file/w") as node:
+        with client_of(node) as client:
+            client.admin.create_topic("orders", settings=SETTINGS)
+        error = until(lambda: told(node, "orders").get("braidlog.table.error"))
+        assert "the table of topic 'orders' is not written: FileExistsError" in (error or "")
+        produce(node, "orders", range(10))
+
+
+def test_a_node_without_tables_imports_nothing_for_them() -> None:
+    code = "import sys, braidlog.server.compose as _; print([m for m in ('pyarrow', 'pyiceberg') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
