@@ -21,6 +21,7 @@ from braidlog.broker.coordinator import Carrying, Making, Members, refuse_unknow
 from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.cuts import KEY_VALUE_FOLDER, Cuts
 from braidlog.broker.forwarding import Forwarding
+from braidlog.broker.key_counts import KeyCounts
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.marker_routing import RoutedMarkers
 from braidlog.broker.placement import Placement
@@ -110,6 +111,7 @@ class Services(msgspec.Struct, frozen=True):
     owners: Owners
     users: Users
     keyvalue: KeyValue
+    key_counts: KeyCounts
     metadata: Metadata
     reconciler: Reconciler
     journal: Journal
@@ -220,6 +222,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         owners=own.owners,
         users=Users(metadata, world, users),
         keyvalue=keyvalue,
+        key_counts=KeyCounts(keyvalue, routing, forwarding),
         metadata=metadata,
         reconciler=reconciler,
         journal=journal,

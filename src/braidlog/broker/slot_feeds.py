@@ -54,6 +54,8 @@ class SlotFeed:
         self._linger_seconds = settings.feed_linger_ms / 1000
         self._pending: deque[Change] = deque()
         self._is_stale = False
+        self._is_level = False
+        """Whether all is told that was there before changes were noted."""
         self._idle: Wakeup | None = None
         self.sequence = 0
         """Up to which the partition's log tells."""
@@ -62,6 +64,14 @@ class SlotFeed:
     def is_led(self) -> bool:
         feed = self._feed
         return feed.role is Role.LEADER and feed.leader_epoch == self._epoch and not feed.is_gone
+
+    @property
+    def reached(self) -> int:
+        """All changes up to this offset of the slot's log are told; what follows may be a checkpoint, which is none."""
+        held = self._slots.held(self._feed.number)
+        if held is None or held[1].slot.watcher is not self or not self._is_level or self._pending or self._is_stale:
+            return self.sequence
+        return max(self.sequence, held[1].slot.applied)
 
     # -- what the slot says ------------------------------------------------------------------------------------
 
@@ -103,7 +113,7 @@ class SlotFeed:
     async def _follow(self, source: ClusterPartition, slot: ReplicatedSlot) -> None:
         """Tell what the slot's log holds since, then what is changed, until the slot begins anew."""
         self._pending.clear()
-        self._is_stale = False
+        self._is_stale = self._is_level = False
         slot.slot.watcher = self
         noted_from = slot.slot.applied
 
@@ -114,6 +124,7 @@ class SlotFeed:
             await self._rest(AGAIN_SECONDS)
         if goes_on() and self.sequence < noted_from:
             await self._tell_past(source, slot, noted_from)
+        self._is_level = goes_on()
         while goes_on():
             if not self._pending:
                 await self._rest(IDLE_SECONDS)
@@ -165,12 +176,13 @@ class SlotFeed:
     async def _tell_pending(self, source: ClusterPartition, goes_on: Callable[[], bool]) -> None:
         """Written out at once, as lists and hashes are now, and told when all of it is committed."""
         changes = list(self._pending)
-        self._pending.clear()
         batches, end = list(_batches(changes)), changes[-1][0].sequence
         while goes_on() and source.high_watermark < end:
             await self._until_changed(source)
         if goes_on():
             await self._write(batches, end)
+            for _ in changes:
+                self._pending.popleft()
 
     async def _write(self, batches: Iterable[Batch], upto: int) -> None:
         """Each is committed before the next. What is in the log here is told, whatever becomes of the epoch."""
@@ -263,4 +275,4 @@ class SlotFeeds:
     @property
     def sequence(self) -> int:
         """Changes that the partitions led here tell of, in all."""
-        return sum(each.sequence for each in self._told.values())
+        return sum(each.reached for each in self._told.values())

@@ -20,7 +20,14 @@ from typing import Any, Final, NamedTuple
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.peers.calls import asked, asked_for_client, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
-from braidlog.broker import marker_routing, producer_names, schema_log, stream_snapshots, transaction_checks
+from braidlog.broker import (
+    key_counts,
+    marker_routing,
+    producer_names,
+    schema_log,
+    stream_snapshots,
+    transaction_checks,
+)
 from braidlog.broker.clustered_keys import Around as Keys
 from braidlog.broker.clustered_keys import ClusteredKeys
 from braidlog.broker.services import Services, tails_of
@@ -214,6 +221,7 @@ class ClusterNode:
         rows = self.peers.adapter.calls.rows
         rows[producer_names.CALL] = asked_for_client(services.producer_names.answer)
         rows[stream_snapshots.CALL] = asked_for_client(services.stream_snapshots.answer)
+        rows[key_counts.CALL] = asked(services.key_counts.answer)
         rows[marker_routing.CALL] = asked(services.markers.answer)
         rows[transaction_checks.CALL] = asked(services.transaction_checks.answer)
         rows[schema_log.CALL] = asked(services.schema_log.answer)

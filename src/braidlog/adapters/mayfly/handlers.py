@@ -166,8 +166,8 @@ def memory(_: Request, services: Services, __: Conversation) -> m.MemoryUse:
     return m.MemoryUse(used.used_bytes, used.limit_bytes, used.peak_bytes, used.keys, used.resident_bytes)
 
 
-def statistics(_: Request, services: Services, __: Conversation) -> m.Statistics:
-    counts = services.keyvalue.stats()
+async def statistics(_: Request, services: Services, __: Conversation) -> m.Statistics:
+    counts = await services.key_counts.gathered()
     return m.Statistics(**{name: getattr(counts, name) for name in m.Statistics.__struct_fields__})
 
 

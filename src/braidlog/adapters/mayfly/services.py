@@ -5,6 +5,7 @@ import msgspec
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
+from braidlog.broker.key_counts import KeyCounts
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
 from braidlog.broker.routing import Routing
@@ -17,3 +18,4 @@ class Services(msgspec.Struct, frozen=True):
     forwarding: Forwarding
     authorize: Authorize
     keyvalue: KeyValue
+    key_counts: KeyCounts

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import click
 
 from braidlog.cli import NO, end
-from braidlog.cli.kv.options import print_number, print_value, value_of, with_store
+from braidlog.cli.kv.options import print_number, print_value, value_of, with_keys
 from braidlog.cli.terminal.arguments import pairs
 from braidlog.cli.terminal.output import print_json, print_table, shown
 from braidlog.client.kv import commands as c
@@ -24,7 +24,7 @@ NUMBERS = {"ignore_unknown_options": True}
 @click.option("--ttl", type=click.IntRange(0, 2**32 - 1), default=0, help="Seconds until it goes; 0 is never.")
 @click.option("--if-absent", "only_if", flag_value="IF_ABSENT", help="Only if there is no such key.")
 @click.option("--if-present", "only_if", flag_value="IF_PRESENT", help="Only if there is such a key.")
-@with_store
+@with_keys
 def set_(store: KeyValue, key: str, value: str, ttl: int, only_if: str | None, output: str) -> None:
     """Make KEY a string that holds VALUE, whatever it was."""
     condition = Condition[only_if or "ALWAYS"]
@@ -37,7 +37,7 @@ def set_(store: KeyValue, key: str, value: str, ttl: int, only_if: str | None, o
 
 @click.command("del")
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
-@with_store
+@with_keys
 def delete(store: KeyValue, keys: tuple[str, ...], output: str) -> None:
     """Forget each KEY, whatever it holds; print how many were there."""
     outcomes = store.run([c.delete(key) for key in keys])
@@ -52,7 +52,7 @@ def delete(store: KeyValue, keys: tuple[str, ...], output: str) -> None:
 @click.command()
 @KEY
 @click.argument("seconds", type=click.IntRange(0, 2**32 - 1))
-@with_store
+@with_keys
 def expire(store: KeyValue, key: str, seconds: int, output: str) -> None:
     """Let KEY go in so many SECONDS; 0 is never."""
     if not store.expire(key, seconds):
@@ -63,7 +63,7 @@ def expire(store: KeyValue, key: str, seconds: int, output: str) -> None:
 
 @click.command()
 @KEY
-@with_store
+@with_keys
 def ttl(store: KeyValue, key: str, output: str) -> None:
     """Seconds until KEY goes, begun ones counted; 0 is never."""
     seconds = store.ttl(key)
@@ -76,7 +76,7 @@ def ttl(store: KeyValue, key: str, output: str) -> None:
 @click.command()
 @KEY
 @click.option("--by", type=int, default=1, show_default=True, help="What to add; may be below 0.")
-@with_store
+@with_keys
 def incr(store: KeyValue, key: str, by: int, output: str) -> None:
     """Add to the counter KEY, and print what it is then. One that is not there begins at 0."""
     print_number("value", store.incr(key, by), output)
@@ -87,7 +87,7 @@ def _push(name: str, push: Callable[..., int], text: str) -> click.Command:
         print_number("length", push(store, key, *map(value_of, values)), output)
 
     values = click.argument("values", nargs=-1, required=True, metavar="VALUE...")
-    return click.command(name, help=text)(KEY(values(with_store(command))))
+    return click.command(name, help=text)(KEY(values(with_keys(command))))
 
 
 lpush = _push("lpush", KeyValue.lpush, "Put each VALUE before the list KEY, one after the other; print the new length.")
@@ -98,7 +98,7 @@ def _print_one(name: str, ask: Callable[[KeyValue, str], bytes | None], text: st
     def command(store: KeyValue, key: str, output: str) -> None:
         print_value(ask(store, key), output, f"{key!r} is not there")
 
-    return click.command(name, help=text)(KEY(with_store(command)))
+    return click.command(name, help=text)(KEY(with_keys(command)))
 
 
 get = _print_one("get", KeyValue.get, "Print the value of KEY, a string or a counter.")
@@ -110,7 +110,7 @@ rpop = _print_one("rpop", KeyValue.rpop, "Take the last value of the list KEY, a
 @KEY
 @click.argument("start", type=int, default=0)
 @click.argument("stop", type=int, default=-1)
-@with_store
+@with_keys
 def lrange(store: KeyValue, key: str, start: int, stop: int, output: str) -> None:
     """Print the values of the list KEY from START to STOP, both included; below 0 from the end. Without them: all."""
     values = store.lrange(key, start, stop)
@@ -124,7 +124,7 @@ def lrange(store: KeyValue, key: str, start: int, stop: int, output: str) -> Non
 @click.command()
 @KEY
 @click.argument("fields", nargs=-1, required=True, metavar="FIELD=VALUE...")
-@with_store
+@with_keys
 def hset(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> None:
     """Set each FIELD of the hash KEY; print how many are new."""
     found: dict[str | bytes, str | bytes] = {field: value_of(value) for field, value in pairs(fields, "hset").items()}
@@ -134,7 +134,7 @@ def hset(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> Non
 @click.command()
 @KEY
 @click.argument("field")
-@with_store
+@with_keys
 def hget(store: KeyValue, key: str, field: str, output: str) -> None:
     """Print the value of FIELD of the hash KEY."""
     print_value(store.hget(key, field), output, f"{key!r} has no field {field!r}")
@@ -143,7 +143,7 @@ def hget(store: KeyValue, key: str, field: str, output: str) -> None:
 @click.command()
 @KEY
 @click.argument("fields", nargs=-1, required=True, metavar="FIELD...")
-@with_store
+@with_keys
 def hdel(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> None:
     """Take each FIELD from the hash KEY; print how many were there."""
     count = store.hdel(key, *fields)
@@ -154,7 +154,7 @@ def hdel(store: KeyValue, key: str, fields: tuple[str, ...], output: str) -> Non
 
 @click.command()
 @KEY
-@with_store
+@with_keys
 def hgetall(store: KeyValue, key: str, output: str) -> None:
     """Print every field of the hash KEY and its value."""
     found = store.hgetall(key)

@@ -6,7 +6,6 @@ Invariant: the source is only read, and its folder locked meanwhile; what `--pre
 
 import threading
 from collections.abc import Callable, Iterator
-from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -20,7 +19,6 @@ from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.client.kv import commands as c
 from braidlog.client.kv.blocking import KeyValue
-from braidlog.client.kv.commands import Command
 from braidlog.client.kv.copying import KEYS_AT_ONCE, READING, Copied, Held, copy_keys, read_all
 from braidlog.kv.feed import OPERATION, PART, TYPE
 from braidlog.kv.local import RELEASED
@@ -30,7 +28,6 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.files import Disk, OsDisk, join, write_whole
 from braidlog.tools.keyvalue.inspect import STORE_FOLDER, node_of, open_dry
-from braidlog.wire.mayfly import messages as m
 
 SHOWN_MAX = 20
 TOLD_SECONDS = 2.0
@@ -179,7 +176,7 @@ def _in_store(url: str, feed_url: str, timeout: float) -> Iterator[Held]:
     with opened(url, timeout) as store:
 
         def is_all(count: int) -> bool:
-            return count >= _keys_kept(url, store, timeout)
+            return count >= (store.stats().keys or 0)
 
         kinds = list(_named(feed_url, timeout, is_all).items())
         found = 0
@@ -221,21 +218,6 @@ def _wait_for(condition: Callable[[], bool], timeout: float, why: str) -> None:
         if clock.monotonic() > deadline:
             raise BrokerError(Reason.UNAVAILABLE, why)
         threading.Event().wait(LOOK_AGAIN_SECONDS)
-
-
-def _keys_kept(url: str, store: KeyValue, timeout: float) -> int:
-    """Each node counts the keys that it leads."""
-    nodes: m.Nodes = store.do(Command(m.ClusterNodes(), lambda answer: answer, reads=True))
-    if len(nodes.nodes) < 2:
-        return store.stats().keys or 0
-    kept = 0
-    for node in nodes.nodes:
-        if node.state is not m.NodeState.DEAD:
-            parts = urlsplit(url)
-            login = "".join(parts.netloc.rpartition("@")[:2])
-            with opened(parts._replace(netloc=f"{login}{node.host}:{node.port}").geturl(), timeout) as each:
-                kept += each.stats().keys or 0
-    return kept
 
 
 def _kinds_in_feed(feed_url: str, timeout: float) -> dict[bytes, str]:

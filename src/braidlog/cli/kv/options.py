@@ -18,6 +18,7 @@ from braidlog.client.kv.blocking import connect as connect_store
 from braidlog.client.kv.client import KeyValue
 from braidlog.model.record_json import json_bytes
 from braidlog.wire.mayfly import DIALECT
+from braidlog.wire.mayfly.messages import Consistency
 
 DEFAULT_URL = DIALECT.local_url
 TIMEOUT_SECONDS = 5.0
@@ -28,12 +29,23 @@ SECONDS = click.option(
 )
 
 
-def opened(url: str, timeout: float) -> BlockingKeyValue:
+CONSISTENCY = click.option(
+    "--consistency",
+    type=click.Choice([each.name.lower() for each in Consistency]),
+    help="In a cluster whose keys are in slots: by how many replicas a write is kept before it is answered, and how old what is "
+    "read may be. Without it: quorum.",
+)
+
+
+def opened(url: str, timeout: float, consistency: str | None = None) -> BlockingKeyValue:
     """The store at a URL, as it was typed."""
+    level = None if consistency is None else Consistency[consistency.upper()]
     try:
         KeyValue(url)  # what is wrong with the URL comes before who is not there
         check_local(url)
-        return connect_store(url, connect_timeout=timeout, request_timeout=timeout, retry_timeout=timeout)
+        return connect_store(
+            url, consistency=level, connect_timeout=timeout, request_timeout=timeout, retry_timeout=timeout
+        )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -47,6 +59,17 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
             command(store, **arguments)
 
     return URL(SECONDS(OUTPUT(run)))
+
+
+def with_keys(command: Callable[..., None]) -> Callable[..., None]:
+    """The same of a command about keys, which has --consistency too."""
+
+    @wraps(command)
+    def run(*, url: str, timeout: float, consistency: str | None, **arguments: Any) -> None:  # noqa: ANN401 - click's own
+        with opened(url, timeout, consistency) as store:
+            command(store, **arguments)
+
+    return URL(SECONDS(CONSISTENCY(OUTPUT(run))))
 
 
 def value_of(text: str) -> bytes:

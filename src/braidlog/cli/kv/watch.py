@@ -44,6 +44,8 @@ def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, ou
     """Follow every change as it is made, until interrupted: one line each, with when, what, and the new value.
 
     The changes are records of the topic __kv of the same node. It is there once something was changed, unless kv.feed is off.
+    In a cluster whose keys are in slots it has a partition for each slot: the changes of a key come in their order, those of
+    different keys in about theirs.
     """
     try:
         client = connect(feed_url, retry_timeout=5.0, connect_timeout=5.0)
@@ -51,7 +53,7 @@ def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, ou
         raise click.UsageError(str(error)) from error
     with client, client.consumer() as consumer:
         try:
-            consumer.assign(FEED_TOPIC, [0], start="earliest" if from_start else "latest")
+            consumer.assign(FEED_TOPIC, start="earliest" if from_start else "latest")
         except RefusedError as error:
             if error.reason is not Refusal.TOPIC_NOT_FOUND:
                 raise

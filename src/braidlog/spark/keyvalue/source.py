@@ -15,7 +15,8 @@ from pyspark.sql.datasource import DataSource, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType, TimestampType
 
-from braidlog.client.kv.blocking import connect
+from braidlog.client.errors import RefusedError
+from braidlog.client.kv.blocking import KeyValue, connect
 from braidlog.model.clock import SystemClock
 from braidlog.spark.columns import check_columns, simple
 from braidlog.spark.keyvalue.changes import change_columns, live_rows
@@ -27,6 +28,7 @@ from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.readers import TopicReader, TopicRows, TopicStreamReader
 from braidlog.spark.writers import BatchWriter, StreamWriter
+from braidlog.wire.mayfly.messages import Statistics
 
 FEED_SECONDS_MAX = 30.0
 _LOOK_AGAIN_SECONDS = 0.02
@@ -146,14 +148,24 @@ def _shaped(records: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:
 
 def _wait_for_feed(url: str) -> None:
     """Return when the feed has every change that the store had acknowledged before we asked."""
-    clock = SystemClock()
-    deadline = clock.monotonic() + FEED_SECONDS_MAX
+    deadline = SystemClock().monotonic() + FEED_SECONDS_MAX
     with connect(url) as store:
-        wanted = store.stats().sequence or 0
-        while (fed := store.stats().feed_sequence or 0) < wanted:
-            if clock.monotonic() > deadline:
+        wanted = _counts(store, deadline).sequence or 0
+        while (fed := _counts(store, deadline).feed_sequence or 0) < wanted:
+            if SystemClock().monotonic() > deadline:
                 raise TimeoutError(
                     f"the topic {FEED_TOPIC} has {fed} of {wanted} changes after {FEED_SECONDS_MAX:.0f} s; "
                     "is kv.feed off?"
                 )
             threading.Event().wait(_LOOK_AGAIN_SECONDS)
+
+
+def _counts(store: KeyValue, deadline: float) -> Statistics:
+    """In a cluster they are of all nodes: one that has just died is asked for its part until others take it for dead."""
+    while True:
+        try:
+            return store.stats()
+        except RefusedError as error:
+            if not error.retriable or SystemClock().monotonic() > deadline:
+                raise
+        threading.Event().wait(_LOOK_AGAIN_SECONDS)

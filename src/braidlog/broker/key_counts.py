@@ -1,0 +1,62 @@
+"""Counts of all keys of a cluster: each node tells of the slots that it leads, and the node that is asked adds them up.
+
+Knows: who is to be asked. Refuses to know: how counts are made (`slot_figures.py`), how calls travel.
+Invariant: counts are of all nodes that live, or are refused. A slot that nobody leads at that moment is counted by nobody.
+"""
+
+from typing import Final
+
+import msgspec
+
+from braidlog.broker.forwarding import Call, Forwarding
+from braidlog.broker.keyvalue import KeyValue
+from braidlog.broker.routing import Routing
+from braidlog.coordinator.holdings import NODE
+from braidlog.kv.operations import Stats
+from braidlog.model.errors import BrokerError, Reason
+
+CALL: Final = "key-counts"
+
+
+class KeyCounts:
+    """The use case."""
+
+    def __init__(self, keyvalue: KeyValue, routing: Routing, forwarding: Forwarding) -> None:
+        self._keyvalue = keyvalue
+        self._routing = routing
+        self._forwarding = forwarding
+        forwarding.names.add(CALL)
+
+    async def gathered(self) -> Stats:
+        """Of all nodes, where keys are in slots; else of the node that keeps them. How long it has been up is told of one."""
+        if not self._routing.is_coordinator:
+            return await self._ask(self._routing.coordinator)
+        own = self._keyvalue.stats()
+        if not self._routing.has_slots:
+            return own
+        others = [each for each in self._routing.numbers if self._routing.is_live(each)]
+        others.remove(self._routing.own_number)
+        told = await self._forwarding.together([self._ask(node) for node in others])
+        for node, each in zip(others, told, strict=True):
+            if isinstance(each, BrokerError):
+                raise BrokerError(Reason.TIMED_OUT, f"node {node} does not tell its part of the counts: {each}")
+        return added([own, *(each for each in told if isinstance(each, Stats))])
+
+    async def _ask(self, node: int) -> Stats:
+        answer = await self._forwarding.ask(node, Call(CALL, NODE, b"", changes=False))
+        try:
+            return msgspec.msgpack.decode(answer, type=Stats)
+        except msgspec.MsgspecError as error:
+            raise BrokerError(Reason.UNAVAILABLE, f"its answer is none: {error}") from None
+
+    async def answer(self, _: bytes) -> bytes:
+        """What another node asks of this one."""
+        return msgspec.msgpack.encode(self._keyvalue.stats())
+
+
+def added(told: list[Stats]) -> Stats:
+    """As of one node; the first says how long it has been up."""
+    sums = {name: sum(getattr(each, name) for each in told) for name in Stats.__struct_fields__}
+    sums["uptime_seconds"] = told[0].uptime_seconds
+    sums["snapshot_taken_ms"] = max(each.snapshot_taken_ms for each in told)
+    return Stats(**sums)

@@ -1,0 +1,56 @@
+"""Counts of keys are of all nodes, or are refused; of three real nodes in `tests/spark/kv/test_slots.py`."""
+
+import msgspec
+import pytest
+from tests.broker.test_clustered_keys import member
+
+from braidlog.broker.forwarding import Call
+from braidlog.broker.key_counts import CALL
+from braidlog.kv.operations import Stats
+from braidlog.model.errors import BrokerError, NothingDoneError, Reason
+
+
+class Others:
+    """The other nodes: what each has, or nothing if it does not answer."""
+
+    def __init__(self, told: dict[int, bytes]) -> None:
+        self.told = told
+
+    async def call(self, node: int, call: Call, seconds: float) -> bytes:
+        assert call.name == CALL
+        if node not in self.told:
+            raise NothingDoneError(Reason.UNAVAILABLE, "it is away")
+        return self.told[node]
+
+
+def counts(keys: int) -> bytes:
+    figures = dict.fromkeys(Stats.__struct_fields__, 1) | {
+        "keys": keys,
+        "uptime_seconds": 1000,
+        "snapshot_taken_ms": keys,
+    }
+    return msgspec.msgpack.encode(figures)
+
+
+def test_keys_in_slots_are_counted_on_all_nodes() -> None:
+    one = member("1", replicated=True)
+    one.node.run(one.keys.has_begun())
+    services, others = one.node.services, Others({2: counts(5), 3: counts(7)})
+    services.forwarding.calls = others
+    found = one.node.run(services.key_counts.gathered())
+    assert (found.keys, found.mutations, found.snapshot_taken_ms) == (12, 2, 7)
+    assert found.uptime_seconds < 1000, "its own"
+    assert msgspec.msgpack.decode(one.node.run(services.key_counts.answer(b"")), type=Stats).keys == 0, "its part"
+    for wrong in ({2: counts(5)}, {2: counts(5), 3: b"\xc1"}):
+        others.told = wrong
+        with pytest.raises(BrokerError, match="node 3 does not tell its part of the counts") as refused:
+            one.node.run(services.key_counts.gathered())
+        assert refused.value.reason is Reason.TIMED_OUT
+
+
+def test_keys_of_one_node_are_counted_by_that_node() -> None:
+    two = member("2", replicated=False)
+    two.node.services.forwarding.calls = Others({1: counts(9)})
+    assert two.node.run(two.node.services.key_counts.gathered()).keys == 9
+    one = member("1", replicated=False, keys=[b"k"])
+    assert one.node.run(one.node.services.key_counts.gathered()).keys == 1
