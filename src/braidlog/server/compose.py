@@ -39,7 +39,7 @@ from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.guards import gatekeeper
 from braidlog.server.listener import SWEEP_SECONDS, Listener
-from braidlog.server.ports import close_all, listen
+from braidlog.server.ports import close_all, listen, told_addresses
 from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
@@ -240,18 +240,6 @@ class Server:
             if settings.enabled:
                 self._bound[name] = listen(settings.host, settings.port, f"listener {name}")
 
-    def _doors(self) -> dict[str, tuple[str, int]]:
-        """Where clients reach this node, by dialect, as it tells the others of its cluster."""
-        found = {}
-        for name, sockets in self._bound.items():
-            settings: ListenerConfig = getattr(self.config.listeners, name)
-            port = sockets[0].getsockname()[1]
-            if settings.advertised_host:
-                found[name] = settings.advertised_host, settings.advertised_port or port
-            else:
-                found[name] = self.config.cluster.peers.advertised_host or settings.host, port
-        return found
-
     async def _open_partitions(self) -> None:
         """Recover all partitions, and take part in the cluster with them. One that cannot be opened is offline, loudly; the
         others are served."""
@@ -264,7 +252,7 @@ class Server:
         for hosted in opened.partitions:
             self._tell_damages(hosted)
         if self._cluster is not None:
-            await self._cluster.join(self._doors())
+            await self._cluster.join(told_addresses(self.config, self._bound))
 
     def _tell_damages(self, hosted: HostedPartition) -> None:
         """One line for each damage, whoever found it."""

@@ -4,9 +4,10 @@ Invariant: who connects between `listen` and the first turn of the one who serve
 """
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.server.config import ListenerConfig, ServerConfig
 
 BACKLOG = 1024
 
@@ -41,3 +42,16 @@ def close_all(bound: dict[str, list[socket.socket]]) -> None:
     for sockets in bound.values():
         close(sockets)
     bound.clear()
+
+
+def told_addresses(config: ServerConfig, bound: Mapping[str, Sequence[socket.socket]]) -> dict[str, tuple[str, int]]:
+    """Where clients reach this node, by dialect, as it tells the others of its cluster."""
+    found = {}
+    for name, sockets in bound.items():
+        settings: ListenerConfig = getattr(config.listeners, name)
+        port = sockets[0].getsockname()[1]
+        if settings.advertised_host:
+            found[name] = settings.advertised_host, settings.advertised_port or port
+        else:
+            found[name] = config.cluster.peers.advertised_host or settings.host, port
+    return found
