@@ -1,6 +1,6 @@
 """Avro: what is a schema, what is the same one, and what reads what.
 
-The pairs below were judged by Apache Avro's own `SchemaCompatibility` (`make interop` asks it again, over many more).
+Apache Avro's own `SchemaCompatibility` is asked about the pairs below, and about many more, in `test_avro_matching.py`.
 """
 
 import json
