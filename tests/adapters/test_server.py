@@ -77,18 +77,23 @@ def test_a_node_says_in_one_line_where_it_is(tmp_path: Path) -> None:
 
 
 def test_dev_says_how_to_reach_it(tmp_path: Path) -> None:
-    free = [*(f"listeners.{name}.port=0" for name in ListenersConfig.__struct_fields__), "admin.port=0"]
+    free = [
+        *(f"listeners.{name}.port=0" for name in ListenersConfig.__struct_fields__),
+        "admin.port=0",
+        "registry.port=0",
+    ]
     ports = [part for each in free for part in ("--set", each)]
     command = [sys.executable, "-u", "-m", "braidlog.cli", "dev", "--data-dir", str(tmp_path / "data"), *ports]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stderr is not None
     with process.stdout, process.stderr:
-        lines = [process.stdout.readline() for _ in range(len(dialects()) + 3)]
+        lines = [process.stdout.readline() for _ in range(len(dialects()) + 4)]
         assert str(tmp_path) in lines[0]
         found = dict(re.findall(r"^ +(\w+)://\s*127\.0\.0\.1:(\d+)", "".join(lines), re.MULTILINE))
         assert sorted(found) == sorted(dialects())
-        assert re.search(r"console\s+http://127\.0\.0\.1:[1-9]\d*/", lines[-2])
+        for said, line in (("console", lines[-3]), ("schemas", lines[-2])):
+            assert re.search(said + r"\s+http://127\.0\.0\.1:[1-9]\d*/", line)
         assert "Ctrl-C" in lines[-1]
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == 0
@@ -248,7 +253,9 @@ def test_who_only_waits_does_not_hold_up_a_stop(tmp_path: Path) -> None:
         said = server.errors()
         assert "was destroyed" not in said, "no task is left behind"
         assert "never awaited" not in said
-        with pytest.raises((EOFError, ConnectionError)):  # not with the answer to the ping behind the poll
+        assert client.receive().records == [], "its time is up: somebody stands behind it"
+        assert client.receive() == m.Pong()
+        with pytest.raises((EOFError, ConnectionError)):
             client.receive()
 
 

@@ -75,6 +75,7 @@ def test_the_leader_is_asked_and_counted() -> None:
         ("key-counts", 1, 0), ("key-counts", 2, 0), ("key-counts", 3, 0),
         ("named-producer", 1, 0), ("named-producer", 2, 0), ("named-producer", 3, 0),
         ("rustlog", 1, 0), ("rustlog", 2, 0), ("rustlog", 3, 2),
+        ("schema-log", 1, 0), ("schema-log", 2, 0), ("schema-log", 3, 0),
         ("snapshot", 1, 0), ("snapshot", 2, 0), ("snapshot", 3, 0),
         ("transaction-check", 1, 0), ("transaction-check", 2, 0), ("transaction-check", 3, 0),
         ("transaction-markers", 1, 0), ("transaction-markers", 2, 0), ("transaction-markers", 3, 0),
