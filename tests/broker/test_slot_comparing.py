@@ -243,3 +243,36 @@ def test_what_is_written_is_later_than_what_another_node_said_and_the_other_way_
     last = slots.here()[0].slot.stamp_of(KEYS[1])
     assert last is not None
     assert written < last < too_far
+
+
+def test_a_wall_clock_that_jumps_and_is_set_right_makes_no_node_one_that_others_refuse() -> None:
+    peers = ComparedPeers()
+    first = unpack_stamp(peers.exchanges[2].stamp())
+    peers.world.clock.step(600_000)
+    peers.exchanges[1].observe(first.pack())
+    assert unpack_stamp(peers.exchanges[1].stamp()).wall_ms > first.wall_ms + 590_000
+    peers.ask(1, o.Set(KEYS[0], b"slots have a steady clock"))
+    peers.settle()
+    peers.world.clock.step(-600_000)
+    for exchange in peers.exchanges.values():
+        for other in peers.exchanges.values():
+            other.observe(exchange.stamp())
+    stamp = peers.slots[2].here()[0].slot.stamp_of(KEYS[0])
+    assert stamp is not None
+    assert stamp.wall_ms < first.wall_ms + DRIFT_MS_MAX
+
+
+def test_what_a_node_that_was_started_with_a_wrong_clock_has_written_holds_up_nobody() -> None:
+    """It is committed, ten minutes ahead: who is asked, and who compares, does not wait until then."""
+    peers = ComparedPeers()
+    ahead = Stamp(peers.world.now_ms() + 600_000, 0, bytes(16))
+    peers.slots[1].clock.follow(ahead)
+    peers.ask(1, o.Set(KEYS[0], b"ten minutes ahead"))
+    peers.settle()
+    assert [stamp > ahead for _, stamp in [peers.keys(number)[KEYS[0]] for number in peers.exchanges]] == [True] * 3
+    for exchange in peers.exchanges.values():
+        for other in peers.exchanges.values():
+            other.observe(exchange.stamp())
+    peers.keyspace(2).data[KEYS[0]] = b"rotten"
+    peers.exchanges[2].comparing._trees.clear()
+    assert [set(each.put) for each in peers.compare(2).result()] == [{KEYS[0]}]

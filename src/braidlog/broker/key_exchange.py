@@ -2,7 +2,8 @@
 whether replicas are alike.
 
 Knows: the slots that are here, this node's hybrid clock. Refuses to know: how messages travel, who asks.
-Invariant: a clock that is more than a minute ahead of ours is not followed, and what came with it is refused.
+Invariant: a clock that is more than a minute ahead of ours is not followed, and what came with it is refused; so no message of
+ours says what another node, with a clock as ours is, would refuse: not what a clock that was wrong has left in our slots.
 """
 
 from collections.abc import Callable
@@ -11,12 +12,15 @@ from braidlog.broker.slot_comparing import SlotComparing
 from braidlog.broker.slots import Slots
 from braidlog.kv import comparing as comparing  # noqa: PLC0414 - the words in which replicas are compared
 from braidlog.kv.entries import OPS
-from braidlog.kv.hlc import HybridClock, unpack_stamp
+from braidlog.kv.hlc import DRIFT_MS_MAX, HybridClock, unpack_stamp
 from braidlog.kv.levels import Level
 from braidlog.kv.slot_records import Origin, SlotRecord
 from braidlog.kv.slots import LOG_TOPIC, slot_of
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.world import World
+
+_AHEAD_MS_MAX = DRIFT_MS_MAX // 2
+"""What we say of clocks ahead of ours: the rest is for how far the listener's clock is behind."""
 
 
 class KeyExchange:
@@ -30,19 +34,24 @@ class KeyExchange:
         self.comparing = SlotComparing(slots, world)
 
     def stamp(self) -> bytes:
-        """Of what this node sends now: later than everything it has heard, and has written to slots."""
+        """Of what this node sends now: later than everything it has heard, and has written to slots, as long as that is near the
+        present. A clock that was an hour ahead, and was set right, leaves stamps in slots that nobody is to be refused for."""
+        now_ms = self._world.now_ms()
+        if self._clock.wall_ms > now_ms + _AHEAD_MS_MAX:
+            self._clock = HybridClock(self.sender)
         slots = self._slots()
-        if slots is not None:
+        if slots is not None and slots.clock.wall_ms <= now_ms + _AHEAD_MS_MAX:
             self._clock.follow(slots.clock.stamp)
-        self._clock.tick(self._world.now_ms())
+        self._clock.tick(now_ms)
         return self._clock.stamp.pack()
 
     def observe(self, stamp: bytes) -> None:
         """What is written here from now on is later. `BrokerError`: its clock is too far ahead of ours."""
-        heard = self._clock.observe(unpack_stamp(stamp), self._world.now_ms())
+        heard = unpack_stamp(stamp)
+        self._clock.observe(heard, self._world.now_ms())
         slots = self._slots()
         if slots is not None:
-            slots.clock.follow(heard)
+            slots.clock.follow(heard)  # and not our own wall clock, which jumps: slots have a steady one
 
     async def replicate(self, slot: int, record: SlotRecord) -> bool:
         """Take what another node has cut; return whether it is settled here: committed, or superseded."""

@@ -91,7 +91,7 @@ class SlotComparing:
                 reply = await ask(number, question)
                 if (slot.slot, slot.epoch) != state:
                     break
-                self._check_clock(number, reply)
+                self._check_clock(slot, reply)
                 asks.extend(comparison.take(reply))
             if not asks:
                 repaired = await self._put_right(slot, comparison)
@@ -103,13 +103,13 @@ class SlotComparing:
         self._tell(number, comparison, repaired)
         return repaired
 
-    def _check_clock(self, number: int, reply: Reply) -> None:
-        """A peer whose clock is far ahead is refused here as everywhere."""
+    def _check_clock(self, slot: ReplicatedSlot, reply: Reply) -> None:
+        """A peer whose clock is far ahead is refused here as everywhere; what is committed in the slot's log is not."""
         if isinstance(reply, LeafTold):
             latest = max((unpack_stamp(each.stamp).wall_ms for each in reply.keys), default=0)
-            if latest > self._world.now_ms() + DRIFT_MS_MAX:
+            if latest > max(self._world.now_ms(), slot.slot.clock.wall_ms) + DRIFT_MS_MAX:
                 raise ProtocolError(
-                    f"the leader of slot {number} tells of a key that is changed more than a minute from now"
+                    f"the leader of slot {slot.number} tells of a key that is changed more than a minute from now"
                 )
 
     async def _put_right(self, slot: ReplicatedSlot, comparison: Comparison) -> list[Repaired]:

@@ -172,13 +172,18 @@ def test_a_certificate_is_of_the_node_that_the_message_is_from(name: str, *, is_
 def test_a_clock_that_is_far_ahead_is_refused_and_one_that_is_near_is_followed() -> None:
     made = ports()
     now_ms = made[1].linked.node.clock.now_ms()
-    far, near = (Stamp(now_ms + ms, 0, sender_of(2)).pack() for ms in (DRIFT_MS_MAX + 1, DRIFT_MS_MAX))
+    far, last, near = (
+        Stamp(now_ms + ms, 0, sender_of(2)).pack() for ms in (DRIFT_MS_MAX + 1, DRIFT_MS_MAX, DRIFT_MS_MAX // 2)
+    )
     set_k = b"\x00\x01k\x00\x00\x00\x01v"
     told = asked(made[1], forward(made[2], 0x01, set_k, stamp=far))
     assert (told.status, b"ahead" in told.body) == (mm.Status.SERVER_ERROR, True)
     assert asked(made[1], forward(made[2])).status == mm.Status.NOT_FOUND, "nothing was done"
     assert asked(made[1], forward(made[2], 0x01, set_k, stamp=near)).status == mm.Status.OK
     assert unpack_stamp(made[1].exchange.stamp()) > unpack_stamp(near)
+    assert asked(made[1], forward(made[2], 0x01, set_k, stamp=last)).status == mm.Status.OK
+    said = unpack_stamp(made[1].exchange.stamp()).wall_ms
+    assert said <= now_ms + DRIFT_MS_MAX // 2, "who is a little behind us would refuse it"
 
 
 def test_where_keys_are_in_no_slots_nothing_is_taken_that_was_cut_and_nothing_compared() -> None:
