@@ -26,6 +26,7 @@ def backfill(
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
 
     project = open_project(folder)
+    operating.check_backfill(project)
     wanted = wishes(master, conf)
     with spark_of(project, wanted) as spark:
         done = operating.backfill(spark, project, start, end, dry_run=dry_run)

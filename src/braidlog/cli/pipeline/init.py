@@ -9,10 +9,11 @@ import click
 @click.argument("folder", type=click.Path(file_okay=False))
 @click.option(
     "--template",
-    type=click.Choice(["events", "wire-log"]),
+    type=click.Choice(["events", "sdp", "wire-log"]),
     default="events",
     show_default=True,
-    help="events: a topic of JSON; wire-log: what `braid serve --wire-log` wrote.",
+    help="events: a topic of JSON, by settings; sdp: the same by functions, on Spark Declarative Pipelines; wire-log: what "
+    "`braid serve --wire-log` wrote.",
 )
 @click.option("--name", help="Of the pipeline.  [default: the folder's]")
 def init(folder: str, template: str, name: str | None) -> None:
@@ -23,6 +24,7 @@ def init(folder: str, template: str, name: str | None) -> None:
     \b
     Example:
       braid pipeline init clicks
+      braid pipeline init orders --template sdp
       braid pipeline init wires --template wire-log
     """
     from braidlog.spark.pipeline import templates  # noqa: PLC0415 - not for --help

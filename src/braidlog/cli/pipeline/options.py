@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -59,17 +59,16 @@ def spark_of(project: "Project", wanted: "Wishes") -> "Iterator[SparkSession]":
 
     with Ledger(project.storage).alone():
         pass  # a pipeline that runs already is refused now, and not when Java has started
-    try:
-        with words_of_java(project.storage / LOG):
-            spark = session(project, wanted)
-    except (JavaMissingError, ImportError) as error:
-        raise click.ClickException(str(error)) from error
-    try:
-        yield spark
-    except OptionError as error:
-        end(FAULT, str(error))
-    finally:
-        spark.stop()
+    with ExitStack() as stack:
+        try:
+            with words_of_java(project.storage / LOG):
+                spark = stack.enter_context(session(project, wanted))
+        except (JavaMissingError, ImportError) as error:
+            raise click.ClickException(str(error)) from error
+        try:
+            yield spark
+        except OptionError as error:
+            end(FAULT, str(error))
 
 
 @contextmanager

@@ -9,18 +9,27 @@ from braidlog.cli.pipeline.options import ADMIN, CONF, FOLDER, MASTER, ending_we
 @FOLDER
 @click.option("--once", is_flag=True, help="Take what is there now through all layers, then end.")
 @click.option("--stage", "stages", multiple=True, metavar="NAME", help="Only this stage; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Template sdp: let Spark check the graph and show it; run nothing.")
 @MASTER
 @CONF
 @ADMIN
 def run(
-    folder: str, stages: tuple[str, ...], master: str | None, conf: tuple[str, ...], admin: str | None, *, once: bool
+    folder: str,
+    stages: tuple[str, ...],
+    master: str | None,
+    conf: tuple[str, ...],
+    admin: str | None,
+    *,
+    once: bool,
+    dry_run: bool,
 ) -> None:
     """Run the pipeline of FOLDER on Spark.
 
     Ctrl-C stops it: a micro-batch that is not finished is abandoned and done again by the next run, which goes on where this one
     stopped; nothing is written twice. Progress is told to a node's admin port, if there is one (its token: BRAID_ADMIN_TOKEN).
 
-    A pipeline of the template wire-log is always run once.
+    A pipeline of the template wire-log is always run once. One of the template sdp runs on Spark Declarative Pipelines, which
+    need `pip install 'braidlog[sdp,lake]'`; its --master may be sc://host, a Spark Connect server.
 
     \b
     Example:
@@ -32,11 +41,17 @@ def run(
 
     project = open_project(folder)
     wanted = wishes(master, conf, admin, once=once, stages=stages)
+    if dry_run:
+        operating.check_dry_run(project)
     operating.check_source(project)
     with spark_of(project, wanted) as spark:
         if project.pipeline.kind == "wire-log":
             done = operating.analyse(spark, project)
             click.echo(f"{done.requests} requests of {', '.join(each.name for each in done.dialects)}: {done.page}")
+            return
+        if dry_run:
+            for sentence in operating.dry_run(spark, project):
+                click.echo(sentence)
             return
         with ending_well() as stop, progress() as show:
             operating.run(spark, project, wanted, stop, show)

@@ -34,6 +34,7 @@ BUILT_IN: Final = (
 
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,62}")
 _SPAN = re.compile(r"[1-9][0-9]* (millisecond|second|minute|hour|day)s?")
+_A_SPAN = 'a length of time is written "10 seconds", with milliseconds, seconds, minutes, hours or days'
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HEADER: Final = "header:"
 
@@ -174,7 +175,7 @@ class Pipeline(_Section, frozen=True):
     """A whole file."""
 
     name: str
-    kind: Literal["events", "wire-log"] = "events"
+    kind: Literal["events", "sdp", "wire-log"] = "events"
     storage: str = "storage"
     source: Source | None = None
     run: Run = Run()
@@ -281,7 +282,21 @@ def _of_events(pipeline: Pipeline) -> list[str]:
     return found
 
 
-_OF_KIND: Final = {"events": _of_events, "wire-log": _of_wire_log}
+def _of_sdp(pipeline: Pipeline) -> list[str]:
+    """Its flows are in files of their own, and so is what their names are."""
+    if pipeline.source is None or not pipeline.source.topics:
+        return ['kind = "sdp" needs a section [source] with topics = ["NAME"]']
+    found = [
+        f'[{name}]: a pipeline of kind = "sdp" has its layers in definitions/'
+        for name in ("silver", "gold", "stages")
+        if getattr(pipeline, name) != getattr(Pipeline(pipeline.name), name)
+    ]
+    if not _SPAN.fullmatch(pipeline.run.trigger):
+        found.append(f"[run] trigger = {pipeline.run.trigger!r}: {_A_SPAN}")
+    return found
+
+
+_OF_KIND: Final = {"events": _of_events, "sdp": _of_sdp, "wire-log": _of_wire_log}
 
 
 def _partitions(pipeline: Pipeline) -> list[str]:
@@ -305,11 +320,7 @@ def _spans(pipeline: Pipeline, silver: Silver) -> list[str]:
         "[gold.windows] late": windows.late if windows else "1 day",
         **{f"[[stages]] {own.name}: late": own.late for own in pipeline.stages if own.late},
     }
-    return [
-        f'{name} = {span!r}: a length of time is written "10 seconds", with milliseconds, seconds, minutes, hours or days'
-        for name, span in spans.items()
-        if not _SPAN.fullmatch(span)
-    ]
+    return [f"{name} = {span!r}: {_A_SPAN}" for name, span in spans.items() if not _SPAN.fullmatch(span)]
 
 
 def _columns(pipeline: Pipeline, silver: Silver) -> list[str]:

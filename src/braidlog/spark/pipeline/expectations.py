@@ -32,7 +32,7 @@ def watched(frame: DataFrame, expectations: Iterable[Expectation]) -> DataFrame:
             case "drop":
                 frame = frame.where(checks[each.name])
             case "fail":
-                frame = frame.where(_or_fail(checks[each.name], each, frame))
+                frame = frame.where(_or_fail(checks[each.name], each))
             case "keep":
                 pass
     return frame
@@ -50,8 +50,8 @@ def _check(frame: DataFrame, each: Expectation) -> Column:
     return condition
 
 
-def _or_fail(check: Column, each: Expectation, frame: DataFrame) -> Column:
-    row = f.to_json(f.struct(*[f.col(name) for name in frame.columns]))
+def _or_fail(check: Column, each: Expectation) -> Column:
+    row = f.to_json(f.struct("*"))
     said = f.concat(f.lit(f"expectation {each.name} of {each.stage} is broken by "), row)
     return f.when(check, f.lit(True)).otherwise(f.raise_error(said).cast("boolean"))  # noqa: FBT003 - a literal
 

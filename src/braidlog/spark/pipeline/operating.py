@@ -13,16 +13,17 @@ from pyspark.sql import SparkSession
 
 import braidlog.spark
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.spark.pipeline import analysing, backfilling, replaying, tables
+from braidlog.spark.pipeline import analysing, backfilling, declarative, replaying, tables
 from braidlog.spark.pipeline.analysing import Analysed
 from braidlog.spark.pipeline.backfilling import Filled
 from braidlog.spark.pipeline.checkpoints import Offsets
 from braidlog.spark.pipeline.config import Run, refusal
+from braidlog.spark.pipeline.declarative import Engine
 from braidlog.spark.pipeline.ledger import Generation, Ledger
 from braidlog.spark.pipeline.progress import ProgressRecorder, StageProgress
 from braidlog.spark.pipeline.project import Project
 from braidlog.spark.pipeline.replaying import Plan
-from braidlog.spark.pipeline.reporting import report
+from braidlog.spark.pipeline.reporting import Reporter, report
 from braidlog.spark.pipeline.running import Runner, StopRequest, connect, ends
 
 SHUFFLE_PARTITIONS: Final = "4"
@@ -42,31 +43,38 @@ class Wishes(msgspec.Struct, frozen=True):
     """These stages; all, if it is empty."""
 
 
-def session(project: Project, wishes: Wishes) -> SparkSession:
+@contextmanager
+def session(project: Project, wishes: Wishes) -> Iterator[SparkSession]:
+    """Spark, until the block ends; Spark Connect where its own pipelines run."""
     run: Run = project.pipeline.run
     conf = {"spark.sql.shuffle.partitions": SHUFFLE_PARTITIONS, "spark.ui.showConsoleProgress": "false"}
-    return braidlog.spark.session(
-        f"braid pipeline {project.name}",
-        wishes.master or run.master,
-        log_level="ERROR",
-        **conf | run.conf | wishes.conf,
-    )
+    master = wishes.master or run.master
+
+    def made(**more: str) -> SparkSession:
+        name = f"braid pipeline {project.name}"
+        return braidlog.spark.session(name, master, log_level="ERROR", **conf | more | run.conf | wishes.conf)
+
+    if project.is_declarative:
+        with declarative.connected(master, lambda **server: made(**declarative.DEFAULTS, **server)) as found:
+            yield found
+        return
+    spark = made()
+    try:
+        yield spark
+    finally:
+        spark.stop()
 
 
-@contextmanager
-def _runner(
+def _reported(
     spark: SparkSession,
     project: Project,
     generation: Generation,
     wishes: Wishes,
     show: Callable[[StageProgress], object],
-) -> Iterator[Runner]:
+) -> Reporter:
     admin = project.pipeline.report.admin if wishes.admin is None else wishes.admin
     recorder = ProgressRecorder(Ledger(project.storage), generation, show)
-    with report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,)) as reporter:
-        runner = Runner(spark, project, generation, reporter)
-        runner.prepare()
-        yield runner
+    return report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,))
 
 
 def run(
@@ -84,18 +92,46 @@ def run(
                 raise refusal("another replay has begun since this one was planned; plan it again")
             replaying.begin(project, plan)
         generation = replaying.settle(project)
-        with _runner(spark, project, generation, wishes, show) as runner:
-            names = {stage.name for stage in runner.stages}
-            if unknown := sorted(wishes.only - names):
-                raise refusal(f"there is no stage {unknown[0]!r}; there are {', '.join(sorted(names))}")
-            if generation.from_bronze:
-                replaying.rebuild_from_bronze(runner, project)
-            if wishes.once:
-                runner.once(stop, wishes.only)
+        with _reported(spark, project, generation, wishes, show) as reporter:
+            if project.is_declarative:
+                _update(Engine(spark, project, generation, reporter), wishes, stop)
             else:
-                runner.forever(stop, wishes.only)
+                _run_stages(Runner(spark, project, generation, reporter), project, generation, wishes, stop)
         if wishes.once and not wishes.only:
             tables.remove_aside(project)
+
+
+def _update(engine: Engine, wishes: Wishes, stop: StopRequest) -> None:
+    if wishes.only:
+        raise refusal("--stage: Spark's own pipelines run all flows that write to sinks, or none")
+    if wishes.once:
+        engine.once(stop)
+    else:
+        engine.forever(stop)
+
+
+def _run_stages(runner: Runner, project: Project, generation: Generation, wishes: Wishes, stop: StopRequest) -> None:
+    runner.prepare()
+    names = {stage.name for stage in runner.stages}
+    if unknown := sorted(wishes.only - names):
+        raise refusal(f"there is no stage {unknown[0]!r}; there are {', '.join(sorted(names))}")
+    if generation.from_bronze:
+        replaying.rebuild_from_bronze(runner, project)
+    if wishes.once:
+        runner.once(stop, wishes.only)
+    else:
+        runner.forever(stop, wishes.only)
+
+
+def check_dry_run(project: Project) -> None:
+    if not project.is_declarative:
+        raise refusal('--dry-run: only a pipeline of kind = "sdp" has a graph that Spark checks')
+
+
+def dry_run(spark: SparkSession, project: Project) -> list[str]:
+    """What flows where, when Spark has found that all of it fits."""
+    engine = Engine(spark, project, Ledger(project.storage).generation())
+    return [flow.sentence() for flow in engine.dry_run()]
 
 
 def analyse(spark: SparkSession, project: Project) -> Analysed:
@@ -105,6 +141,14 @@ def analyse(spark: SparkSession, project: Project) -> Analysed:
 
 def plan_replay(project: Project, origin: str) -> Plan:
     return replaying.make_plan(project, origin, topic_ends(project))
+
+
+def check_backfill(project: Project) -> None:
+    if project.is_declarative:
+        raise refusal(
+            "backfill: a flow of Spark's own pipelines has no end to read to; `braid pipeline replay --from TIME` makes the "
+            "tables anew from there on"
+        )
 
 
 def backfill(spark: SparkSession, project: Project, start: str, end: str, *, dry_run: bool) -> Filled:
@@ -118,14 +162,14 @@ def backfill(spark: SparkSession, project: Project, start: str, end: str, *, dry
 
 def check_source(project: Project) -> None:
     """See that the source is there: a wrong address is told before Java has started."""
-    if project.pipeline.kind == "events":
+    if project.pipeline.kind != "wire-log":
         with connect(project) as client:
             ends(client, project.source.topics)
 
 
 def topic_ends(project: Project) -> Offsets:
     """The ends of all topics of a pipeline; those of a layer that was never written are not there."""
-    layers = [project.silver_topic, project.windows_topic]
+    layers = [] if project.is_declarative else [project.silver_topic, project.windows_topic]
     with connect(project) as client:
         found = ends(client, project.source.topics)
         for topic in layers:

@@ -13,6 +13,8 @@ from braidlog.spark.pipeline import config
 from braidlog.spark.pipeline.config import Pipeline, Silver, Source, refusal
 
 SOURCE: Final = "source"
+FLOWS: Final = "flows"
+"""Where Spark's own pipelines keep their checkpoints, in the storage folder."""
 
 
 class Project(msgspec.Struct, frozen=True):
@@ -48,7 +50,24 @@ class Project(msgspec.Struct, frozen=True):
         """Where a table waits while another takes its place."""
         return self.storage / "replaced" / f"{name}-{generation}"
 
+    @property
+    def is_declarative(self) -> bool:
+        return self.pipeline.kind == "sdp"
+
+    def flow(self, name: str) -> Path:
+        """What a flow of a declarative pipeline keeps; Spark names it after its sink."""
+        return self.storage / FLOWS / "_checkpoints" / name
+
+    def flows(self) -> list[str]:
+        """The flows of a declarative pipeline that have run."""
+        home = self.flow("")
+        return sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
+
     def checkpoint(self, stage: str, generation: int) -> Path:
+        if self.is_declarative:
+            # Spark counts them up when it is told to refresh a whole pipeline.
+            found = [path for path in self.flow(stage).glob("*/*") if path.name.isdigit()]
+            return max(found, key=lambda path: int(path.name), default=self.flow(stage))
         return self.storage / "checkpoints" / f"{stage}-{generation}"
 
     @property
@@ -66,8 +85,18 @@ class Project(msgspec.Struct, frozen=True):
 
     def layer_topics(self, layer: str) -> tuple[str, ...]:
         """The topics that hold a layer."""
-        named = {SOURCE: self.source.topics, "silver": (self.silver_topic,), "windows": (self.windows_topic,)}
-        return named[layer]
+        if layer == SOURCE:
+            return self.source.topics
+        return {"silver": (self.silver_topic,), "windows": (self.windows_topic,)}[layer]
+
+
+def seconds_of(span: str) -> float:
+    """A length of time as a pipeline's file has it."""
+    count, unit = span.split()
+    return int(count) * _SECONDS[unit.removesuffix("s")]
+
+
+_SECONDS: Final = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": 86400}
 
 
 def open_project(folder: str | Path) -> Project:

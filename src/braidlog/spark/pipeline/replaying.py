@@ -25,9 +25,11 @@ from braidlog.spark.pipeline.config import refusal
 from braidlog.spark.pipeline.ledger import Generation, Ledger
 from braidlog.spark.pipeline.project import SOURCE, Project
 from braidlog.spark.pipeline.running import Runner
-from braidlog.spark.pipeline.status import layers_read
+from braidlog.spark.pipeline.status import DEAD_LETTERS, layers_read
 
 BRONZE: Final = "bronze"
+DECLARED_SOURCE: Final = "records"
+"""What all flows of a declarative pipeline read: it begins at one place for all that have no checkpoint."""
 _WRITES_LAYER: Final = {"silver": "silver", "windows": "windows"}
 _WRITES_TABLE: Final = {"silver-table": "silver", "gaps": "gaps", "windows-table": "windows"}
 
@@ -46,11 +48,12 @@ class Plan(msgspec.Struct, frozen=True):
         """What will be rewritten, in words."""
         said = [f"generation {self.generation} of {', '.join(self.stages)}, from {self.origin}"]
         said += [f"table {name} is made anew ({project.table(name)})" for name in self.tables]
-        topics = {
-            "silver": project.silver_topic,
-            "dead-letters": project.dead_letter_topic,
-            "windows": project.windows_topic,
-        }
+        topics = {"dead-letters": project.dead_letter_topic, "windows": project.windows_topic}
+        if not project.is_declarative:
+            topics["silver"] = project.silver_topic
+        if project.is_declarative:
+            others = [name for name in self.stages if name not in self.tables]
+            topics = {name: topics["dead-letters"] if name in DEAD_LETTERS else f"of {name}" for name in others}
         said += [f"topic {topics[name]} gets the records again" for name in self.stages if name in topics]
         if "state" in self.stages:
             said.append("keys of the key-value store are set again; none is removed")
@@ -63,6 +66,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 def make_plan(project: Project, origin: str, ends: Offsets) -> Plan:
     """What `--from` means. `ends` are those of all topics, now."""
+    if project.is_declarative:
+        return _declarative_plan(project, origin, ends)
     reads = layers_read(project)
     layer = origin if origin in ("silver", "windows") else SOURCE
     if layer == "windows" and "windows-table" not in reads:
@@ -79,6 +84,18 @@ def make_plan(project: Project, origin: str, ends: Offsets) -> Plan:
     own = {each.name: each.table for each in project.pipeline.stages if each.table}
     made = tuple({**_WRITES_TABLE, **own}[name] for name in chosen if name in {**_WRITES_TABLE, **own})
     return Plan(origin, generation.latest + 1, tuple(chosen), made, starts, origin == BRONZE)
+
+
+def _declarative_plan(project: Project, origin: str, ends: Offsets) -> Plan:
+    """Every flow but bronze, whose rows the log may have forgotten. Spark's own refresh would add to a sink what is there."""
+    if origin in (BRONZE, "silver", "windows"):
+        raise refusal(f"--from {origin}: a pipeline of kind sdp is replayed from earliest, an offset or a time")
+    chosen = [name for name in project.flows() if name != BRONZE]
+    if not chosen:
+        raise refusal("there is nothing to replay yet: run the pipeline first")
+    made = tuple(name for name in chosen if project.table(name).is_dir())
+    starts = {DECLARED_SOURCE: position_options(_of(project.source.topics, ends), origin)}
+    return Plan(origin, Ledger(project.storage).generation().latest + 1, tuple(chosen), made, starts)
 
 
 def _following(reads: dict[str, str], layer: str) -> list[str]:
@@ -148,7 +165,7 @@ def begin(project: Project, plan: Plan) -> Generation:
         plan.generation,
         {**old.stages, **dict.fromkeys(plan.stages, plan.generation)},
         {**old.starts, **plan.starts},
-        plan.tables,
+        plan.stages if project.is_declarative else plan.tables,
         plan.from_bronze,
         secrets.token_hex(8),
     )
@@ -162,6 +179,8 @@ def settle(project: Project) -> Generation:
     generation = ledger.generation()
     for table in generation.replacing:
         tables.put_aside(project, table, generation.latest)  # one that is aside already is not in its place any more
+        if project.is_declarative:  # its checkpoint too: without it, a flow begins anew, as a sink of a new name
+            tables.move_aside(project.flow(table), project.replaced(f"{table}.flow", generation.latest))
     if generation.replacing:
         generation = msgspec.structs.replace(generation, replacing=())
         ledger.begin(generation)

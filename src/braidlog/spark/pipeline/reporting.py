@@ -25,6 +25,7 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+from pyspark.sql.utils import is_remote
 
 from braidlog.model.queries import QueryProgress
 from braidlog.model.report import LOCAL_ADMIN_URL
@@ -61,7 +62,10 @@ class Reporter(StreamingQueryListener):
         if not self._is_open:
             return
         self._is_open = False
-        self._spark.streams.removeListener(self)
+        # Behind Spark Connect that waits, with a lock, for a thread that may wait for the lock: it is not done there, and what
+        # is still heard is not passed on.
+        if not is_remote():
+            self._spark.streams.removeListener(self)
         for listener in self._listeners:
             if isinstance(listener, AdminPort):
                 listener.close()
@@ -77,6 +81,13 @@ class Reporter(StreamingQueryListener):
         with self._change:
             return self._change.wait_for(lambda: run in self._ended, seconds_max)
 
+    def wait_for_ends(self, count: int, seconds_max: float) -> bool:
+        """The same for as many runs as began together. They are forgotten then: a declarative pipeline has ever new ones."""
+        with self._change:
+            came = self._change.wait_for(lambda: len(self._ended) >= count, seconds_max)
+            self._ended.clear()
+            return came
+
     # -- called by Spark -----------------------------------------------------------------------------------------
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
@@ -86,6 +97,7 @@ class Reporter(StreamingQueryListener):
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
         progress = event.progress
         ids = str(progress.id), str(progress.runId)
+        self._names[ids[1]] = progress.name  # behind Spark Connect nobody is told of a start
         figures = json.loads(progress.json)
         self._all(QueryProgress(*ids, progress.name, self._pipeline, "running", progress=figures))
 
@@ -97,12 +109,14 @@ class Reporter(StreamingQueryListener):
         error = event.exception
         state: Literal["stopped", "failed"] = "failed" if error else "stopped"
         said = error[:ERROR_CHARS_MAX] if error else None
-        self._all(QueryProgress(str(event.id), run, self._names.get(run), self._pipeline, state, said))
+        self._all(QueryProgress(str(event.id), run, self._names.pop(run, None), self._pipeline, state, said))
         with self._change:
             self._ended.add(run)
             self._change.notify_all()
 
     def _all(self, report: QueryProgress) -> None:
+        if not self._is_open:
+            return
         for listener in self._listeners:
             listener(report)
 

@@ -88,6 +88,14 @@ def ends(client: Client, topics: Iterable[str]) -> Offsets:
     }
 
 
+def ensure_topics(project: Project, topics: Iterable[str]) -> None:
+    """Make those that are not there, with as many partitions as the source has."""
+    with connect(project) as client:
+        partitions = max(len(found) for found in ends(client, project.source.topics).values())
+        for topic in topics:
+            client.admin.ensure_topic(topic, partitions)
+
+
 class Runner:
     """The stages of one project in one session."""
 
@@ -103,11 +111,7 @@ class Runner:
 
     def prepare(self) -> None:
         """See that the source is there, and make the topics of layers that are not."""
-        with connect(self._project) as client:
-            partitions = max(len(found) for found in ends(client, self._project.source.topics).values())
-            for stage in self.stages:
-                if isinstance(stage.writes, ToTopic):
-                    client.admin.ensure_topic(stage.writes.topic, partitions)
+        ensure_topics(self._project, [stage.writes.topic for stage in self.stages if isinstance(stage.writes, ToTopic)])
 
     def once(self, stop: StopRequest, only: frozenset[str] = frozenset()) -> None:
         """Everything that is there now, through all layers: a layer is read when all that write it are done."""

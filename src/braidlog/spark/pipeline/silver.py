@@ -160,9 +160,14 @@ def once(typed: DataFrame, silver: Silver) -> DataFrame:
 
 def dead_letters(raw: DataFrame, silver: Silver, pipeline: str, generation: int) -> DataFrame:
     """The records that cannot be used, as they came, with headers that say why and where they are."""
-    bad = judged(raw, silver).where(f.col(_REASON).isNotNull())
+    return letters(judged(raw, silver), _REASON, pipeline, generation)
+
+
+def letters(judged_records: DataFrame, reason: str, pipeline: str, generation: int) -> DataFrame:
+    """Records for which a column says why they cannot be used, as dead letters."""
+    bad = judged_records.where(f.col(reason).isNotNull())
     said = {
-        "braid.reason": f.col(_REASON),
+        "braid.reason": f.col(reason),
         "braid.topic": f.col("topic"),
         "braid.partition": f.col("partition"),
         "braid.offset": f.col("offset"),

@@ -13,7 +13,8 @@ from braidlog.spark.pipeline.checkpoints import Offsets, position
 from braidlog.spark.pipeline.ledger import BatchProgress, Ledger
 from braidlog.spark.pipeline.project import SOURCE, Project
 
-DEAD_LETTERS = "dead-letters"
+DEAD_LETTERS = ("dead-letters", "dead_letters")
+"""The stage; Spark's own pipelines have no dashes in names."""
 
 
 class StageStatus(msgspec.Struct, frozen=True):
@@ -41,7 +42,9 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def layers_read(project: Project) -> dict[str, str]:
-    """Which layer each stage reads, as far as the settings tell."""
+    """Which layer each stage reads, as far as the settings tell; of a declarative pipeline, as far as it has run."""
+    if project.is_declarative:
+        return dict.fromkeys(project.flows(), SOURCE)
     found = {"bronze": SOURCE, "silver": SOURCE, "dead-letters": SOURCE, "silver-table": "silver"}
     if project.silver.versions:
         found["gaps"] = "silver"
@@ -77,7 +80,7 @@ def status(project: Project, ends: Offsets | None) -> Status:
                 None if ends is None else _lag(project.layer_topics(layer), where.offsets, ends, begin),
                 sum(each.rows for each in batches),
                 sum(known) if known or not batches else None,
-                sum(known) if stage == DEAD_LETTERS else 0,
+                sum(known) if stage in DEAD_LETTERS else 0,
                 batches[-1].time if batches else None,
                 batches[-1].rows_per_second if batches else None,
                 sum(each.late_rows for each in batches),

@@ -5,6 +5,7 @@ Invariant: what is read is what was committed: the files that the table's own lo
 """
 
 import shutil
+from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +46,10 @@ def read(spark: SparkSession, project: Project, table: str, schema: StructType) 
 
 def put_aside(project: Project, table: str, generation: int) -> bool:
     """Make room for a table that is made anew; whether there was one."""
-    old, place = project.table(table), project.replaced(table, generation)
+    return move_aside(project.table(table), project.replaced(table, generation))
+
+
+def move_aside(old: Path, place: Path) -> bool:
     if not old.is_dir():
         return False
     place.parent.mkdir(parents=True, exist_ok=True)

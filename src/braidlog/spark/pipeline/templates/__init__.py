@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from braidlog.spark.pipeline import config
-from braidlog.spark.pipeline.config import FILE_NAME, Report, Source, State, refusal
+from braidlog.spark.pipeline.config import FILE_NAME, Pipeline, Report, Source, State, refusal
+from braidlog.spark.pipeline.project import FLOWS
 
 TEMPLATES: Final = {
     "events": (FILE_NAME, "transforms/enrich.sql", "transforms/tidy.py"),
+    "sdp": (FILE_NAME, "spark-pipeline.yml", "definitions/layers.py"),
     "wire-log": (FILE_NAME,),
 }
 _DEFAULTS: Final = {"@KAFKA@": Source(()).servers, "@KEYS@": State("").servers, "@ADMIN@": Report().admin}
@@ -22,7 +24,8 @@ def write(template: str, folder: Path, name: str) -> list[Path]:
     """A new project; its files."""
     home = files(__name__) / template
     made = {
-        folder / each: _filled(home.joinpath(each).read_text(encoding="utf-8"), name) for each in TEMPLATES[template]
+        folder / each: _filled(home.joinpath(each).read_text(encoding="utf-8"), folder, name)
+        for each in TEMPLATES[template]
     }
     config.parse(made[folder / FILE_NAME])  # refuses a name that cannot be one
     if taken := [str(path) for path in made if path.exists()]:
@@ -33,7 +36,8 @@ def write(template: str, folder: Path, name: str) -> list[Path]:
     return list(made)
 
 
-def _filled(text: str, name: str) -> str:
-    for mark, value in {"@NAME@": name, **_DEFAULTS}.items():
+def _filled(text: str, folder: Path, name: str) -> str:
+    flows = (folder.resolve() / Pipeline(name).storage / FLOWS).as_uri()
+    for mark, value in {"@NAME@": name, "@FLOWS@": flows, **_DEFAULTS}.items():
         text = text.replace(mark, value)
     return text

@@ -1,0 +1,227 @@
+"""A pipeline on Spark Declarative Pipelines, as `init --template sdp` writes it, by its commands: every row once, whatever Spark
+repeats."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.debian import have
+from tests.spark.pipeline.shop import LATE, Shop, read_all
+from tests.spark.pipeline.tables import rows_of
+from tests.spark.pipeline.test_commands import LOOK_SECONDS, SECONDS_MAX, braid
+
+from braidlog import BrokerError
+from braidlog.client.drivers.contract import ConsumedRecord
+from braidlog.spark.pipeline import replaying
+from braidlog.spark.pipeline.declared import Declared, declaring
+from braidlog.spark.pipeline.ledger import Generation, Ledger
+from braidlog.spark.pipeline.operating import check_backfill, check_dry_run, topic_ends
+from braidlog.spark.pipeline.project import Project, open_project
+from braidlog.spark.pipeline.status import status
+from braidlog.testing.server import ServerProcess
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    have("java", "openjdk-17-jre-headless")
+    with ServerProcess(tmp_path_factory.mktemp("node") / "data") as found:
+        yield found
+
+
+def from_template(folder: Path, node: ServerProcess) -> Project:
+    subprocess.run(
+        braid("pipeline", "init", str(folder), "--template", "sdp"), capture_output=True, timeout=60, check=True
+    )
+    changes = {
+        "pipeline.toml": {
+            'servers = "127.0.0.1:9092"': f'servers = "127.0.0.1:{node.ports["kafka"]}"',
+            'topics = ["shop"]': 'topics = ["orders"]',
+            '# admin = "http://127.0.0.1:9644"': 'admin = ""',
+            '# trigger = "10 seconds"': 'trigger = "200 milliseconds"',
+        },
+        "definitions/layers.py": {'within="10 minutes"': f'within="{LATE // timedelta(minutes=1)} minute"'},
+    }
+    for name, pairs in changes.items():
+        text = (folder / name).read_text()
+        for old, new in pairs.items():
+            assert old in text
+            text = text.replace(old, new)
+        (folder / name).write_text(text)
+    return open_project(folder)
+
+
+def events_of(log: list[ConsumedRecord]) -> dict[tuple[str, int], dict[str, object]]:
+    """What is good, by what makes it the same."""
+    found = {}
+    for record in log:
+        try:
+            event = json.loads(record.value or b"null")
+        except json.JSONDecodeError:
+            continue
+        if event and "type" in event and event.get("amount") != "x":
+            found[event["id"], event["version"]] = event
+    return found
+
+
+def check(node: ServerProcess, project: Project) -> None:
+    log = read_all(node, "orders")
+    bronze = sorted((row.partition, row.offset) for row in rows_of(project, "bronze"))
+    assert bronze == sorted((each.partition, each.offset) for each in log)
+
+    events = events_of(log)
+    silver = [(row.id, row.version) for row in rows_of(project, "silver")]
+    assert sorted(silver) == sorted(key for key, event in events.items() if event["amount"] >= 0)  # type: ignore[operator]
+
+    windows = rows_of(project, "windows")
+    counted = {(row.window_start, row.type): row.events for row in windows}
+    assert len(counted) == len(windows) > 0
+    for (start, kind), count in counted.items():
+        minute = start.strftime("%Y-%m-%dT%H:%M:")
+        same = [each for each in events.values() if each["type"] == kind and str(each["at"]).startswith(minute)]
+        assert count == len(same)
+
+
+def dead(node: ServerProcess) -> list[tuple[str, str]]:
+    found = []
+    for letter in read_all(node, "shop.dead-letters"):
+        headers = {name: (value or b"").decode() for name, value in letter.headers}
+        found.append((headers["braid.partition"] + "/" + headers["braid.offset"], headers["braid.reason"]))
+    return found
+
+
+def lines_until(process: "subprocess.Popen[str]", last: str) -> list[str]:
+    """What it says; its complaints are in the file `java`."""
+    assert process.stdout is not None
+    said = []
+    for line in process.stdout:
+        said.append(line.strip())
+        if said[-1] == last:
+            return said
+    pytest.fail(f"it ended after {said}")
+
+
+def wait_until_read(project: Project, process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while {each.lag for each in status(project, topic_ends(project)).stages} != {0}:
+        assert time.monotonic() < deadline, "no progress"
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(LOOK_SECONDS)
+            pytest.fail("it ended by itself")
+
+
+def test_every_row_once_whatever_is_repeated(node: ServerProcess, tmp_path: Path) -> None:
+    shop = Shop(node, seed=11)
+    shop.send(150)
+    project = from_template(tmp_path / "shop", node)
+    flows = ["bronze", "dead_letters", "silver", "windows"]
+    command = [sys.executable, str(Path(__file__).with_name("declarative_driver.py")), str(project.folder)]
+    pipe = subprocess.PIPE
+    with (
+        (tmp_path / "java").open("w+") as java,
+        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=java, text=True, start_new_session=True) as process,
+    ):
+        try:
+            assert lines_until(process, "done") == [
+                "bronze: records → table bronze",
+                "parsed: records → view",
+                "dead_letters: parsed → topic shop.dead-letters",
+                "events: parsed → view",
+                "silver: events → table silver",
+                "windows: events → table windows",
+                "done",
+            ]
+            assert project.flows() == flows
+            check(node, project)
+            # As if the driver had died between the commit of a sink and Spark's own: it does the last batch again.
+            for flow in flows:
+                commits = project.checkpoint(flow, 1) / "commits"
+                last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
+                (commits / str(last)).unlink()
+                (commits / f".{last}.crc").unlink(missing_ok=True)
+            shop.send(100)
+            assert process.stdin is not None
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+            wait_until_read(project, process)
+            process.stdin.close()
+            assert lines_until(process, "stopped") == ["stopped"]
+            assert process.wait(SECONDS_MAX) == 0
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    check(node, project)
+    log = read_all(node, "orders")
+    letters = dead(node)
+    assert len(letters) == len({place for place, _ in letters}) == len(log) - good(log)
+    assert {reason for _, reason in letters} == {
+        "there is no value",
+        "the value does not fit the schema",
+        "required and not there: type",
+    }
+    assert any(project.table("silver").glob("day=*"))
+    told = {each.stage: each for each in status(project, topic_ends(project)).stages}
+    assert list(told) == flows
+    assert told["silver"].violations["amount_not_negative"] > 0
+
+
+def good(log: list[ConsumedRecord]) -> int:
+    return sum(bool(events_of([each])) for each in log)
+
+
+def written(tmp_path: Path, more: str = "") -> Project:
+    (tmp_path / "pipeline.toml").write_text(f'name = "shop"\nkind = "sdp"\n[source]\ntopics = ["orders"]\n{more}')
+    return open_project(tmp_path)
+
+
+def test_a_replay_puts_flows_aside_and_leaves_bronze(tmp_path: Path) -> None:
+    project = written(tmp_path)
+    ends = {"orders": {0: 7, 1: 3}}
+    with pytest.raises(BrokerError, match="nothing to replay yet"):
+        replaying.make_plan(project, "earliest", ends)
+    for flow in ("bronze", "silver", "dead_letters"):
+        (project.flow(flow) / flow / "0" / "commits").mkdir(parents=True)
+    for table in ("bronze", "silver"):
+        project.table(table).mkdir(parents=True)
+    with pytest.raises(BrokerError, match="from earliest, an offset or a time"):
+        replaying.make_plan(project, "bronze", ends)
+    plan = replaying.make_plan(project, "5", ends)
+    assert plan.sentences(project) == [
+        "generation 2 of dead_letters, silver, from 5",
+        f"table silver is made anew ({project.table('silver')})",
+        "topic shop.dead-letters gets the records again",
+    ]
+    generation = replaying.begin(project, plan)
+    assert project.flows() == ["bronze"]
+    assert project.table("bronze").is_dir()
+    assert not project.table("silver").exists()
+    assert generation.starts == {"records": {"startingOffsets": '{"orders":{"0":5,"1":3}}'}}
+    assert replaying.settle(project) == Ledger(project.storage).generation() == generation
+    assert [(each.stage, each.lag) for each in status(project, ends).stages] == [("bronze", 10)]
+
+
+def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
+    project = written(tmp_path, '[[expectations]]\nstage = "gold"\nname = "n"\ncheck = "true"\n')
+    with pytest.raises(BrokerError, match="replay --from TIME"):
+        check_backfill(project)
+    check_dry_run(project)
+
+    def declared() -> Declared:
+        return Declared(project, Generation(), lambda *_: None, is_batch=True)
+
+    found = declared()
+    with pytest.raises(BrokerError, match=r"there is no flow 'gold'; there are bronze"), declaring(found):
+        found.table("bronze")(lambda rows: rows)
+    with pytest.raises(BrokerError, match="'bronze' is declared twice"):
+        found.view("bronze")(lambda rows: rows)
+    with pytest.raises(BrokerError, match="silver reads 'bronze', which is no view above it; there are records"):
+        found.table("silver", reads="bronze")(lambda rows: rows)
+    with pytest.raises(BrokerError, match=r"\[silver\]: a pipeline of kind = \"sdp\" has its layers in definitions/"):
+        written(tmp_path, '[silver]\nschema = "a int"\n')
