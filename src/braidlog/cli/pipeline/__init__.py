@@ -12,6 +12,7 @@ from braidlog.cli import LazyGroup
     cls=LazyGroup,
     lazy={
         "init": ("braidlog.cli.pipeline.init:init", "Write a project to begin with."),
+        "test": ("braidlog.cli.pipeline.test:test", "Test it on rows: records in, rows of each layer out."),
         "run": ("braidlog.cli.pipeline.run:run", "Run it: all there is now, or on and on."),
         "status": ("braidlog.cli.pipeline.status:status", "Per stage: last batch, lag, rows, expectations."),
         "replay": ("braidlog.cli.pipeline.replay:replay", "Make layers and tables anew from the log or from bronze."),
@@ -21,6 +22,7 @@ from braidlog.cli import LazyGroup
     epilog="""\b
 Example:
   braid pipeline init clicks && cd clicks
+  braid pipeline test                    its layers on rows of a file, without a node
   braid pipeline run --once              everything that is there now
   braid pipeline status
 

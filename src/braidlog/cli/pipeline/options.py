@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -52,17 +52,25 @@ def wishes(
 
 @contextmanager
 def spark_of(project: "Project", wanted: "Wishes") -> "Iterator[SparkSession]":
-    from braidlog.spark.options import OptionError  # noqa: PLC0415 - not for --help
-    from braidlog.spark.pipeline.ledger import Ledger  # noqa: PLC0415
+    from braidlog.spark.pipeline.ledger import Ledger  # noqa: PLC0415 - not for --help
     from braidlog.spark.pipeline.operating import session  # noqa: PLC0415
-    from braidlog.spark.sessions import JavaMissingError  # noqa: PLC0415
 
     with Ledger(project.storage).alone():
         pass  # a pipeline that runs already is refused now, and not when Java has started
+    with started(project, session(project, wanted)) as spark:
+        yield spark
+
+
+@contextmanager
+def started(project: "Project", session: "AbstractContextManager[SparkSession]") -> "Iterator[SparkSession]":
+    """Spark, whose words go to a file; what it lacks is told in a line."""
+    from braidlog.spark.options import OptionError  # noqa: PLC0415 - not for --help
+    from braidlog.spark.sessions import JavaMissingError  # noqa: PLC0415
+
     with ExitStack() as stack:
         try:
             with words_of_java(project.storage / LOG):
-                spark = stack.enter_context(session(project, wanted))
+                spark = stack.enter_context(session)
         except (JavaMissingError, ImportError) as error:
             raise click.ClickException(str(error)) from error
         try:

@@ -12,7 +12,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import Any, Final, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -32,6 +33,9 @@ from braidlog.spark.pipeline.running import (
     ensure_topics,
 )
 from braidlog.spark.pipeline.stages import ToTopic
+
+if TYPE_CHECKING:
+    from pyspark.pipelines.cli import PipelineSpec
 
 SPEC: Final = "spark-pipeline.yml"
 REMOTE: Final = "sc://"
@@ -85,26 +89,43 @@ def connected(master: str, session: Callable[..., SparkSession]) -> Iterator[Spa
             own.stop()
 
 
+def _spec(project: Project) -> "PipelineSpec":
+    try:
+        from pyspark.pipelines.cli import load_pipeline_spec  # noqa: PLC0415 - an extra
+    except (ImportError, PySparkException) as error:
+        raise ImportError(_MISSING) from error
+    path = project.folder / SPEC
+    if not path.is_file():
+        raise refusal(f"{path} is not there; `braid pipeline init --template sdp` writes one")
+    try:
+        return load_pipeline_spec(path)
+    except PySparkException as error:
+        raise refusal(f"{path} cannot be used: {cause(str(error))}") from error
+
+
+def definitions(project: Project) -> list[Path]:
+    """The Python files that the spec names, in one order everywhere."""
+    found = {path for each in _spec(project).libraries for path in project.folder.glob(each.include)}
+    return sorted(path for path in found if path.suffix == ".py")
+
+
 def declare(spark: SparkSession, project: Project, generation: Generation) -> tuple[str, list[Flow]]:
     """Make Spark's graph of the definition files: its name, and what flows in it."""
-    from pyspark.pipelines.cli import load_pipeline_spec, register_definitions  # noqa: PLC0415 - an extra
+    from pyspark.pipelines.cli import register_definitions  # noqa: PLC0415 - an extra
     from pyspark.pipelines.spark_connect_graph_element_registry import (  # noqa: PLC0415
         SparkConnectGraphElementRegistry,
     )
     from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph  # noqa: PLC0415
 
-    spec_path = project.folder / SPEC
-    if not spec_path.is_file():
-        raise refusal(f"{spec_path} is not there; `braid pipeline init --template sdp` writes one")
+    spec = _spec(project)
     try:
-        spec = load_pipeline_spec(spec_path)
         graph = create_dataflow_graph(spark, spec.catalog, spec.database, spec.configuration)
         registry = SparkConnectGraphElementRegistry(spark, graph)
         with (
             declaring(Declared(project, generation, register, is_batch=False)) as found,
             redirect_stdout(sys.stderr),  # Spark tells which files it loads; a command's output is its own
         ):
-            register_definitions(spec_path, registry, spec, spark, graph)
+            register_definitions(project.folder / SPEC, registry, spec, spark, graph)
     except PySparkException as error:
         raise refusal(f"the definitions cannot be used: {cause(str(error))}") from error
     return graph, list(found.flows.values())

@@ -65,6 +65,20 @@ def session(project: Project, wishes: Wishes) -> Iterator[SparkSession]:
         spark.stop()
 
 
+@contextmanager
+def test_session(project: Project, wishes: Wishes) -> Iterator[SparkSession]:
+    """A small Spark of this machine for a handful of rows."""
+    few = {"spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "1", "spark.ui.enabled": "false"}
+    conf = few | project.pipeline.run.conf | wishes.conf
+    spark = braidlog.spark.session(
+        f"braid pipeline test {project.name}", wishes.master or "local[1]", log_level="ERROR", **conf
+    )
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
 def _reported(
     spark: SparkSession,
     project: Project,

@@ -15,6 +15,8 @@ from braidlog.spark.pipeline.config import Pipeline, Silver, Source, refusal
 SOURCE: Final = "source"
 FLOWS: Final = "flows"
 """Where Spark's own pipelines keep their checkpoints, in the storage folder."""
+TESTS: Final = "tests"
+"""Where a project has its row tests."""
 
 
 class Project(msgspec.Struct, frozen=True):

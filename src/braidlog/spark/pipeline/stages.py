@@ -53,8 +53,11 @@ class Stage(msgspec.Struct, frozen=True):
     def wave(self) -> int:
         return WAVES[self.reads]
 
+    def checked(self, records_read: DataFrame) -> DataFrame:
+        return watched(self.make(records_read), self.expectations)
+
     def rows(self, records_read: DataFrame) -> DataFrame:
-        return self.form(watched(self.make(records_read), self.expectations))
+        return self.form(self.checked(records_read))
 
 
 class Layers:

@@ -10,11 +10,16 @@ from typing import Final
 
 from braidlog.spark.pipeline import config
 from braidlog.spark.pipeline.config import FILE_NAME, Pipeline, Report, Source, State, refusal
-from braidlog.spark.pipeline.project import FLOWS
+from braidlog.spark.pipeline.project import FLOWS, TESTS
+
+
+def _tests(*stages: str) -> tuple[str, ...]:
+    return tuple(f"{TESTS}/first/{name}.jsonl" for name in ("records", *stages))
+
 
 TEMPLATES: Final = {
-    "events": (FILE_NAME, "transforms/enrich.sql", "transforms/tidy.py"),
-    "sdp": (FILE_NAME, "spark-pipeline.yml", "definitions/layers.py"),
+    "events": (FILE_NAME, "transforms/enrich.sql", "transforms/tidy.py", *_tests("silver", "dead-letters", "windows")),
+    "sdp": (FILE_NAME, "spark-pipeline.yml", "definitions/layers.py", *_tests("silver", "dead_letters", "windows")),
     "wire-log": (FILE_NAME,),
 }
 _DEFAULTS: Final = {"@KAFKA@": Source(()).servers, "@KEYS@": State("").servers, "@ADMIN@": Report().admin}
