@@ -1,11 +1,16 @@
 """An example that does not run is a lie: every file in examples/ is run as a person would run it."""
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from tests.debian import have
+
+from braidlog.cli import main
 
 SECONDS_MAX = 600
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
@@ -26,6 +31,22 @@ def test_example_runs(example: Path, request: pytest.FixtureRequest) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_example_says_what_it_shows(example: Path) -> None:
     assert "promise" in example.read_text().split('"""')[1]
+
+
+@pytest.mark.parametrize("name", ["crontab", "airflow_dag.py"])
+def test_commands_of_schedules_are_commands(name: str) -> None:
+    """Neither cron nor Airflow is here: what they would call is a command with these options."""
+    text = (EXAMPLES[0].parent / "pipeline" / name).read_text()
+    compile(text if name.endswith(".py") else "", name, "exec")
+    found = re.findall(r"braid (pipeline [^\"'`&|>]*?/?\S*)(?= 2?>| \|\||\")", text.replace("{FOLDER}", "/srv/clicks"))
+    assert len(found) == 3, found
+    for words in found:
+        arguments = shlex.split(words)
+        group = main.get_command(click.Context(main), arguments[0])
+        assert isinstance(group, click.Group)
+        command = group.get_command(click.Context(group), arguments[1])
+        assert command is not None, words
+        assert command.make_context(arguments[1], arguments[2:]).params["folder"] == "/srv/clicks"
 
 
 def test_first_log_run_twice_keeps_the_first_records(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import signal
 import threading
+from datetime import datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from braidlog import BrokerError
 from braidlog.cli.pipeline import options as pipeline_options
 from braidlog.model.queries import QueryProgress
 from braidlog.spark.pipeline import ledger as ledger_module
+from braidlog.spark.pipeline.alerts import alerts
 from braidlog.spark.pipeline.checkpoints import Position, position
 from braidlog.spark.pipeline.config import parse
 from braidlog.spark.pipeline.gaps import Finding, follow
@@ -186,6 +188,28 @@ def test_status_counts_what_was_committed(tmp_path: Path) -> None:
     assert found["gaps"].lag == 40
     assert (silver.written, silver.dead, found["bronze"].written) == (None, 0, 0), "older batches did not say"
     assert {each.lag for each in status(project, None).stages} == {None}
+
+
+def test_limits_that_are_passed_are_told(tmp_path: Path) -> None:
+    limits = '[alerts]\nlag_records = 50\nsilent = "10 minutes"\ndead_letters = 2\n'
+    project = Project(tmp_path, parse(TEXT + limits))
+    ends = {"clicks": {0: 50, 1: 7}, "clicks.silver": {0: 0}}
+    read = {"bronze": {"0": 50, "1": 7}, "silver": {"0": 48, "1": 7}, "dead-letters": {"0": 50, "1": 7}}
+    for stage, offsets in read.items():
+        write_checkpoint(project.checkpoint(stage, 1), 3, {"clicks": offsets})
+        Ledger(project.storage).record(batch(stage, 3, written=3))
+    at_ms = round(datetime.fromisoformat(batch("silver", 3).time).timestamp() * 1000)
+    assert alerts(project, status(project, ends), at_ms) == ["3 records are dead letters; dead_letters = 2"]
+    assert alerts(project, status(project, {**ends, "clicks": {0: 101, 1: 7}}), at_ms + 600_001) == [
+        "bronze is 51 records behind; lag_records = 50",
+        f"bronze is behind and has done nothing since {batch('bronze', 3).time}; silent = '10 minutes'",
+        "silver is 53 records behind; lag_records = 50",
+        f"silver is behind and has done nothing since {batch('silver', 3).time}; silent = '10 minutes'",
+        "dead-letters is 51 records behind; lag_records = 50",
+        f"dead-letters is behind and has done nothing since {batch('dead-letters', 3).time}; silent = '10 minutes'",
+        "3 records are dead letters; dead_letters = 2",
+    ]
+    assert alerts(project, status(project, None), at_ms + 600_001) == ["3 records are dead letters; dead_letters = 2"]
 
 
 def test_dead_letters_are_those_that_were_written_and_not_what_was_read(tmp_path: Path) -> None:

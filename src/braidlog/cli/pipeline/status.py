@@ -1,29 +1,53 @@
 """`braid pipeline status`: how it stands."""
 
+from typing import TYPE_CHECKING
+
 import click
 
+from braidlog.cli import NO, end, say
 from braidlog.cli.pipeline.options import FOLDER
 from braidlog.cli.terminal.output import OUTPUT, print_json, print_table
+
+if TYPE_CHECKING:
+    from braidlog.spark.pipeline.status import Status
 
 
 @click.command("status")
 @FOLDER
 @click.option("--offline", is_flag=True, help="Do not ask the server for the ends of topics: no lag.")
+@click.option(
+    "--check", is_flag=True, help="Exit code 1 if a limit of [alerts] in pipeline.toml is passed, and say which."
+)
 @OUTPUT
-def status(folder: str, output: str, *, offline: bool) -> None:
+def status(folder: str, output: str, *, offline: bool, check: bool) -> None:
     """Per stage of the pipeline in FOLDER: the last batch, how far it has read, how far it is behind, rows and expectations.
 
     Reads the checkpoints and what was told of batches; starts no Spark, and may be asked while the pipeline runs.
+
+    \b
+    Example:
+      braid pipeline run --once clicks && braid pipeline status --check clicks || mail -s clicks ops@example.org
     """
-    from braidlog.spark.pipeline import operating  # noqa: PLC0415 - not for --help
+    from braidlog.model.clock import SystemClock  # noqa: PLC0415 - not for --help
+    from braidlog.spark.pipeline import operating  # noqa: PLC0415
     from braidlog.spark.pipeline import status as tool  # noqa: PLC0415
+    from braidlog.spark.pipeline.alerts import alerts  # noqa: PLC0415
     from braidlog.spark.pipeline.project import open_project  # noqa: PLC0415
 
     project = open_project(folder)
     found = tool.status(project, None if offline else operating.topic_ends(project))
+    said = alerts(project, found, SystemClock().now_ms()) if check else []
     if output == "json":
         print_json(found)
-        return
+    else:
+        _print(found)
+    for sentence in said:
+        say(sentence)
+    if said:
+        end(NO)
+
+
+def _print(found: "Status") -> None:
     rows = [
         [
             each.stage,

@@ -171,6 +171,14 @@ class Report(_Section, frozen=True):
     admin: str = LOCAL_ADMIN_URL
 
 
+class Alerts(_Section, frozen=True):
+    """What `status --check` minds; a stage that has read everything is never silent."""
+
+    lag_records: int = 1_000_000
+    silent: str = "1 hour"
+    dead_letters: int = 1_000_000
+
+
 class Pipeline(_Section, frozen=True):
     """A whole file."""
 
@@ -187,6 +195,7 @@ class Pipeline(_Section, frozen=True):
     stages: tuple[OwnStage, ...] = ()
     wire_log: WireLog | None = None
     report: Report = Report()
+    alerts: Alerts = Alerts()
 
 
 def read(folder: Path) -> Pipeline:
@@ -255,6 +264,8 @@ def _complaints(pipeline: Pipeline) -> list[str]:
     found = []
     if not _NAME.fullmatch(pipeline.name):
         found.append(f"name = {pipeline.name!r}: a name is small letters, digits and dashes, and begins with a letter")
+    if not _SPAN.fullmatch(pipeline.alerts.silent):
+        found.append(f"[alerts] silent = {pipeline.alerts.silent!r}: {_A_SPAN}")
     found += _OF_KIND[pipeline.kind](pipeline)
     return found
 
