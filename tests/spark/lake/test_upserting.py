@@ -86,6 +86,20 @@ def test_what_has_no_one_outcome_is_refused(upserted: Upserted) -> None:
     assert upserted.held() == [("a", 1), ("b", 2)]
 
 
+def test_a_row_that_is_replaced_may_have_more_columns(upserted: Upserted) -> None:
+    upserted.put(rows(("a", 1), ("b", 1)), 0)
+    assert upserted.put(rows(("b", 2), ("c", 2), city="Rome"), 1, merge_schema=True)
+    assert not upserted.put(rows(("b", 9), city="Oslo"), 1, merge_schema=True), "a batch that Spark does again"
+    assert upserted.put(rows(("a", 3), city="Bern"), 2, merge_schema=True)
+    assert upserted.held() == [("a", 3), ("b", 2), ("c", 2)]
+    cities = [pq.read_table(path, columns=["user", "city"], partitioning=None) for path in upserted.table().paths()]
+    assert {(row["user"], row["city"]) for row in pa.concat_tables(cities).to_pylist()} == {
+        ("a", "Bern"),
+        ("b", "Rome"),
+        ("c", "Rome"),
+    }
+
+
 def test_files_are_synced_before_the_batch_counts_for_spark(
     upserted: Upserted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
