@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from braidlog.model.actor import ACTOR, Actor, acting
 from braidlog.tasks import Tasks
 
 
@@ -46,3 +47,18 @@ def test_what_is_stopped_has_ended_and_is_no_crash() -> None:
         return turns, waiting.cancelled()
 
     assert asyncio.run(run()) == (3, True)
+
+
+def test_what_a_task_does_is_not_told_as_the_wish_of_who_was_served_when_it_began() -> None:
+    async def actor() -> Actor | None:
+        return ACTOR.get()
+
+    async def run() -> tuple[Actor | None, bool]:
+        tasks = Tasks()
+        ann = Actor("ann", "here", "kafka")
+        with acting(ann, "CreateTopics", is_told=True):
+            began = tasks.spawn(actor(), "background")
+            is_ann = ACTOR.get() is ann
+        return await began, is_ann
+
+    assert asyncio.run(run()) == (None, True)

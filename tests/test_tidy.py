@@ -20,6 +20,7 @@ REASON = re.compile(r"Over \d+ lines because ", re.IGNORECASE)
 """How the head of a long file begins its reason."""
 
 WAYS = {
+    "audit": "who changed what, by every port",
     "authentication": "the same rules on every port",
     "browser": "pages in a real browser",
     "clients": "clients of others",
@@ -53,6 +54,7 @@ WAYS = {
     "log_model": "random operations against a list in memory",
     "machine": "commands that look at this machine",
     "main": "the outermost command",
+    "manners": "what all pages do: sort, filter, be used by keyboard, stand out",
     "memory": "bytes held under load",
     "metrics": "the figures of a running node",
     "model": "random operations against a dictionary",
@@ -83,6 +85,7 @@ WAYS = {
     "table": "every row of a dialect's table",
     "threads": "many threads at once",
     "three_nodes": "three nodes that are one cluster, over a real etcd",
+    "tls": "over TLS",
     "vectors": "golden bytes",
     "send": "a command of the wire tools, as typed",
     "tap": "a command of the wire tools, as typed",

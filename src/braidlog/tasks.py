@@ -5,8 +5,11 @@ Invariant: after `stop` none runs. One that crashes is never lost: the loop's ex
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import copy_context
 from functools import partial
 from typing import Any
+
+from braidlog.model.actor import ACTOR
 
 Crashed = Callable[[BaseException], None]
 """Told what a task has crashed with."""
@@ -21,7 +24,9 @@ class Tasks:
 
     def spawn(self, work: Coroutine[Any, Any, Any], name: str, crashed: Crashed | None = None) -> "asyncio.Task[Any]":
         """`crashed`: told before the owner is, for those who wait for this one."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
+        context = copy_context()
+        context.run(ACTOR.set, None)  # what a task does later is not the wish of whoever asked for something just now
+        task = asyncio.get_running_loop().create_task(work, name=name, context=context)
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, crashed))
         return task

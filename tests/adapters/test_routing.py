@@ -130,9 +130,11 @@ def refusal(dialect: str, route: Route, message: Any, *rules: Rule) -> set[Kind]
     """What the request is refused for, as a whole or in part, before its handler runs."""
     services = msgspec.structs.replace(Node().services, authorize=Authorize({}, rules))
     adapter: Any = make_adapter(dialect, services)
-    request = message if dialect in ("flux", "mlog") else SimpleNamespace(message=message)
+    request = (
+        message if dialect in ("flux", "mlog") else SimpleNamespace(message=message, api=SimpleNamespace(name="asked"))
+    )
     probing = msgspec.structs.replace(route, handler=reached)
-    talk: Any = SimpleNamespace(principal="mallory")
+    talk: Any = SimpleNamespace(principal="mallory", peer="there:1")
     coroutine = answer_of(adapter.serve, probing, talk, request)
     try:
         coroutine.send(None)
@@ -194,7 +196,7 @@ def test_nothing_else_is_answered_before_one_has_said_who_one_is(dialect: str) -
     services = msgspec.structs.replace(Node().services, authorize=Authorize({"alice": "00" * 32}, []))
     adapter: Any = make_adapter(dialect, services)
     table = adapter.table if hasattr(adapter, "table") else adapter.routes
-    talk: Any = SimpleNamespace(principal=ANONYMOUS)
+    talk: Any = SimpleNamespace(principal=ANONYMOUS, peer="there:1")
     refused = {}
     for kind, route in table.items():
         probing = msgspec.structs.replace(route, handler=reached)
@@ -230,7 +232,8 @@ class Doors:
         table = adapter.table if hasattr(adapter, "table") else adapter.routes
         if dialect == "kafka":
             api = next(api for api in BY_KEY.values() if api.request is type(message))
-            request, route = SimpleNamespace(message=message, version=api.versions.last, key=api.key), table[api.key]
+            request = SimpleNamespace(message=message, version=api.versions.last, key=api.key, api=api)
+            route = table[api.key]
         else:
             request, route = SimpleNamespace(message=message, **more), table[type(message)]
         return self.node.run(answer_of(adapter.serve, route, talk, request))

@@ -8,6 +8,7 @@ finds.
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from types import CoroutineType
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
@@ -19,6 +20,7 @@ from braidlog.broker.coordinator import SERVICES, Coordinator
 from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Call, Forwarding
 from braidlog.broker.routing import Routing
+from braidlog.model.actor import Actor, acting, audit
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
 
 Handler = Callable[..., Any]
@@ -35,6 +37,11 @@ class Need(NamedTuple):
     kind: Kind = Kind.TOPIC
 
 
+DENIED_MAX = 5
+"""Names that one audit line tells of."""
+ADMINISTERS = frozenset({Operation.CREATE, Operation.DELETE, Operation.ALTER})
+"""A request that needs one of these has an audit line, whatever becomes of it. Of those that need `CLUSTER`, which replicas send
+all the time, only what they change has one."""
 TO_BE_KNOWN = Need(Operation.DESCRIBE, lambda _, __: ())
 """Nothing but that, where clients must say who they are, this one has."""
 Resource = str | None | tuple[Kind, str | None]
@@ -69,6 +76,16 @@ class Route(msgspec.Struct, frozen=True):
     """state_of(request) → the name of the group, transactional id or sink whose coordinator serves it; None: any node does."""
     of_message: bool = False
     """Whether the handler takes the `message` of a request, and not the request around it."""
+    is_audited: bool = False
+    """Whether the log says who has changed something by it."""
+    is_told: bool = False
+    """Whether it has a line even if nothing was changed. Both follow from what it needs."""
+
+    def __post_init__(self) -> None:
+        needed = {self.operation, *(need.operation for need in (*self.needs, *self.each))}
+        is_told = not ADMINISTERS.isdisjoint(needed)
+        msgspec.structs.force_setattr(self, "is_told", is_told)
+        msgspec.structs.force_setattr(self, "is_audited", is_told or Operation.CLUSTER in needed)
 
 
 class Authorized(Protocol):
@@ -111,6 +128,37 @@ class RoutedAdapter:
         if route.operation is None and not route.needs and not route.each:
             return route.handler(request.message if route.of_message else request, services, conversation)
         services.authorize.require_known(conversation.principal)
+        serve = self._serve_audited if route.is_audited else self._allow
+        return serve(route, conversation, request)
+
+    def _serve_audited(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
+        """What is changed for this request, at once or later, is known to be its client's wish."""
+        actor = Actor(conversation.principal, conversation.peer, self._services.authorize.door or self.dialect)
+        with acting(actor, self.operation(request), is_told=route.is_told):
+            served = self._allow(route, conversation, request)
+        if type(served) is CoroutineType:
+            return self._answer_audited(actor, route, request, served)
+        self._tell_of(actor, route, request)
+        return served
+
+    async def _answer_audited(
+        self,
+        actor: Actor,
+        route: Route,
+        request: Any,  # noqa: ANN401
+        serving: Coroutine[Any, Any, Any],
+    ) -> Any:  # noqa: ANN401
+        with acting(actor, self.operation(request), is_told=route.is_told):
+            answer = await serving
+        self._tell_of(actor, route, request)
+        return answer
+
+    def _tell_of(self, actor: Actor, route: Route, request: Any) -> None:  # noqa: ANN401
+        if route.is_told and not actor.lines:
+            actor.write(f"{self.operation(request)} has changed nothing")
+
+    def _allow(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
+        services = self._services
         topic = route.topic(request)  # asked of everybody: a request that has to name one and does not is refused
         if not services.authorize.is_free:
             self._check(route, conversation, request, topic)
@@ -141,6 +189,8 @@ class RoutedAdapter:
             return route.handler(asked, services, conversation)
         is_free = services.authorize.is_free
         denied = Denied() if is_free else self._denied(route, conversation, request, services)
+        if denied and route.is_told:
+            audit(f"{self.operation(request)} is refused ({'; '.join(map(str, islice(denied.values(), DENIED_MAX)))})")
         return route.handler(asked, services, conversation, denied)
 
     def _denied(self, route: Route, conversation: Conversation, request: Any, services: Authorized) -> Denied:  # noqa: ANN401

@@ -16,7 +16,7 @@ from braidlog.cluster.topic import Topic
 from braidlog.replication.assignment import Assignment, Nodes
 
 KEPT_MAX: Final = 5_000
-_UNTOLD: Final = (e.IdBlock, e.FolderMade)
+UNTOLD: Final = (e.IdBlock, e.FolderMade)
 """What nodes note for themselves."""
 
 
@@ -78,7 +78,7 @@ class History:
 
     def apply(self, image: Image, event: e.Event, seq: int, time_ms: int) -> None:
         """Apply an event to an image, and note it if its entry was not noted before."""
-        if seq <= self._noted or isinstance(event, _UNTOLD):
+        if seq <= self._noted or isinstance(event, UNTOLD):
             image.apply(event)
             return
         if isinstance(event, e.PartitionEvent):

@@ -8,9 +8,10 @@ Invariant: the image holds exactly the entries up to `seq`, and no entry that is
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from braidlog.cluster.events import Event, RegisterNode, TopicEvent
-from braidlog.cluster.history import History
+from braidlog.cluster.events import Event, PartitionEvent, RegisterNode, TopicEvent
+from braidlog.cluster.history import UNTOLD, History, said
 from braidlog.cluster.image import Image
+from braidlog.model.actor import audit
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 
@@ -109,6 +110,7 @@ class Metadata:
                 self.catch_up()
                 if not isinstance(outcome, Conflict):
                     await self._store.save(self.image, self.seq)
+                    _audit(events)
                     return
 
     async def write_after(self, events: Sequence[Event], after: int) -> bool:
@@ -161,3 +163,12 @@ class Metadata:
 
     def close(self) -> None:
         self._store.close()
+
+
+def _audit(events: Sequence[Event]) -> None:
+    """Whoever asked for it is named in the log, whichever door it came by: every change of metadata comes this way."""
+    for event in events:
+        if isinstance(event, PartitionEvent):
+            audit(f"partition {event.topic}/{event.partition}: {type(event).__name__}")
+        elif not isinstance(event, UNTOLD):
+            audit(said(event))

@@ -4,6 +4,7 @@ Knows: how far one may go. Refuses to know: why (retention is `storage/retention
 Invariant: the new start is durable when it is acknowledged; nothing that is not committed is deleted; offsets are never reused.
 """
 
+from braidlog.model.actor import audit
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -34,7 +35,9 @@ class Trim:
                     Reason.OFFSET_OUT_OF_RANGE, f"{hosted} ends at {end}: nothing below {offset} to delete"
                 )
             if isinstance(hosted, ClusterPartition):
-                return await hosted.delete_below(upto, self._world)
-            start = await self._world.blocking(lambda: hosted.log.advance_start(upto))
-        hosted.wake()
+                start = await hosted.delete_below(upto, self._world)
+            else:
+                start = await self._world.blocking(lambda: hosted.log.advance_start(upto))
+                hosted.wake()
+        audit(f"records of {hosted} below {upto} are deleted")
         return start

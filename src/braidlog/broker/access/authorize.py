@@ -11,12 +11,11 @@ from collections.abc import Sequence
 
 from braidlog.broker.access.owners import OWNED, AllOwners, Owners
 from braidlog.broker.access.rule import EVERYONE, Kind, Operation, Rule
+from braidlog.model.door_tokens import CONSOLE
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import no_topic
 
 ANONYMOUS = "anonymous"
-CONSOLE = "__console"
-"""Who a node's console is on its own doors, and at other nodes: nobody else is called so."""
 __all__ = [
     "ANONYMOUS",
     "CONSOLE",
@@ -43,6 +42,9 @@ class NotAuthorizedError(BrokerError):
 
 class Authorize:
     """No tokens and no rules: everyone may do everything (loopback). Otherwise nothing is allowed but by a rule."""
+
+    door = ""
+    """How audit lines call the doors that it guards; empty: each by its dialect."""
 
     def __init__(self, token_hashes: dict[str, str], rules: Sequence[Rule], *, has_users: bool = False) -> None:
         self._tokens = {name: _parse_hash(name, digest) for name, digest in token_hashes.items()}
@@ -73,6 +75,9 @@ class Authorize:
             if hmac.compare_digest(known, digest):
                 found = name
         return found
+
+    def has_token(self, principal: str) -> bool:
+        return principal in self._tokens
 
     def is_allowed(self, principal: str, operation: Operation, name: str | None, kind: Kind = Kind.TOPIC) -> bool:
         """`name` None: the node itself, or some resource of that kind."""

@@ -33,6 +33,7 @@ from braidlog.coordinator.groups.migration import Migration
 from braidlog.coordinator.groups.registry import AnyGroup, GroupRegistry
 from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, check_group_name
+from braidlog.model.actor import audit
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.lag import lag_of
 from braidlog.model.settings import UNLIMITED
@@ -366,6 +367,7 @@ class Groups:
             raise _not_there(group)
         # Both before any wait: a member that joins meanwhile makes a new group, which nobody deletes behind its back.
         await self._registry.journal.settled(self._offsets.drop_group(group), self._registry.drop(group))
+        audit(f"group {group} is deleted")
 
     async def delete_commits(self, group: str, places: Iterable[Place]) -> list[Place]:
         """Drop some commits of a group; those of topics that its members read stay, and are returned."""
@@ -377,6 +379,7 @@ class Groups:
         refused = [place for place in wanted if place[0] in read]
         mark = self._offsets.drop_places(group, [place for place in wanted if place[0] not in read])
         await self._registry.journal.settled(mark)
+        audit(f"group {group} has lost {len(wanted) - len(refused)} commits")
         return refused
 
     async def forget_unused(self, retention_ms: int) -> list[str]:
