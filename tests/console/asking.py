@@ -46,9 +46,10 @@ def _connected(url: str) -> Iterator[tuple[http.client.HTTPConnection, str]]:
 
 
 class Feed:
-    """Server-sent events as (name, data). It is connected when it is made; close it to go away."""
+    """Server-sent events as (name, data), without those in `passed_over`. It is connected when made; close it to go away."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, passed_over: tuple[str, ...] = ("history", "progress")) -> None:
+        self._passed_over = passed_over
         parts = urlsplit(url)
         assert parts.hostname is not None
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=SECONDS_MAX)
@@ -67,8 +68,10 @@ class Feed:
                 name = text.removeprefix("event: ")
             elif text.startswith("data: "):
                 data.append(text.removeprefix("data: "))
-            elif not text and data:
+            elif not text and data and name not in self._passed_over:
                 return name, json.loads("\n".join(data))
+            elif not text:
+                name, data = "message", []
         raise StopIteration
 
     def close(self) -> None:
@@ -81,7 +84,7 @@ class Visitor:
 
     def __init__(self, url: str) -> None:
         self.url = url
-        page = ask(f"{url}/topics", accept="text/html")
+        page = ask(f"{url}/login", accept="text/html")
         self.cookie = page.headers["set-cookie"].partition(";")[0]
         found = re.search(r'name="form-secret" content="([0-9a-f]+)"', page.text)
         assert found is not None, page.text
@@ -94,6 +97,22 @@ class Visitor:
             "content_type": "application/x-www-form-urlencoded",
         } | headers
         return ask(f"{self.url}{path}", "POST", body=urlencode(fields).encode(), **sent)
+
+    def sign_in(self, principal: str, secret: str) -> Answer:
+        """As somebody from now on, if the answer says so."""
+        answer = self.post("/login", {"principal": principal, "token": secret})
+        if "set-cookie" in answer.headers:
+            self.cookie = answer.headers["set-cookie"].partition(";")[0]
+            page = ask(f"{self.url}/", accept="text/html", cookie=self.cookie)
+            found = re.search(r'name="form-secret" content="([0-9a-f]+)"', page.text)
+            self.secret = "" if found is None else found[1]
+        return answer
+
+    def act(self, action: str, **fields: str) -> Answer:
+        """Ask for an action, and say yes to what it says that it will do; the last answer."""
+        asked = self.post(f"/actions/{action}", fields)
+        seal = re.search(r'data-seal="([0-9a-f]+)"', asked.text)
+        return asked if seal is None else self.post(f"/actions/{action}", fields, x_confirmed=seal[1])
 
 
 def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

@@ -206,11 +206,11 @@ def test_forms_say_what_they_do_not_understand(filled: ServerProcess) -> None:
         assert answer.status == 200
         assert 'class="fault"' in answer.text, fields
     assert 'class="fault"' in visitor.post("/topics/none/records", {"value": "x"}).text
-    assert 'class="fault"' in visitor.post("/topics", {"topic": "many"}).text
-    assert 'class="fault"' in visitor.post("/topics", {"topic": "a b"}).text
+    assert 'class="fault"' in visitor.act("topic-create", topic="many").text
+    assert 'class="fault"' in visitor.act("topic-create", topic="a b").text
     with braidlog.connect(kafka(filled)) as client:
         assert client.admin.describe_topic("many").partitions[0].latest == 200
-    assert 'class="done"' in visitor.post("/topics", {"topic": "typed"}).text
+    assert 'class="done"' in visitor.act("topic-create", topic="typed").text
     stored = visitor.post("/topics/typed/records", {"value": "00ff", "value-is-hex": "on", "key": "k"})
     assert "offset 0" in stored.text
     assert ask(f"{filled.admin_url}/api/topics/typed/0/0/value").body == b"\x00\xff"
@@ -220,7 +220,7 @@ def test_pages_of_what_is_not_there(filled: ServerProcess) -> None:
     for path in ("/topics/none", "/groups/none", "/keys/one?hex=00", "/keys/one?hex=x", "/connections/999999"):
         answer = ask(f"{filled.admin_url}{path}")
         assert answer.status == 404, path
-        assert "Not here" in answer.text
+        assert "Not found" in answer.text
 
 
 def test_settings_say_where_they_come_from(filled: ServerProcess) -> None:

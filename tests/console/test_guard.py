@@ -99,18 +99,17 @@ def test_a_browser_is_shown_the_way_in_and_gets_a_cookie_there(guarded: ServerPr
     assert ask(f"{url}/settings", Cookie=inside).status == 200
     assert ask(f"{url}/settings", Cookie=cookie).status == 401, "a cookie of who has not proved anything"
     name, _, value = inside.partition("=")
-    number, proved, until, signature = value.split(".")
-    assert proved == "1"
-    forged = f"{name}={number}.1.{int(until) + 1}.{signature}"
+    number, who, until, signature = value.split(".")
+    forged = f"{name}={number}.{who}.{int(until) + 1}.{signature}"
     assert ask(f"{url}/settings", Cookie=forged).status == 401
 
 
 def test_a_cookie_ends() -> None:
     keys = Keys(HASH, "secret")
-    cookie = keys.new_session(1_000, proved=True)
+    cookie = keys.new_session(1_000, "ann")
     found = keys.read_session(cookie, 1_001)
     assert found is not None
-    assert found.is_proved
+    assert found.principal == "ann"
     assert keys.read_session(cookie, 1_000 + 13 * 3600) is None
     assert Keys(HASH, "another").read_session(cookie, 1_001) is None
     assert keys.read_session("x", 0) is None
@@ -135,23 +134,29 @@ def test_the_way_in_leads_nowhere_else(page: str, ours: bool) -> None:
 
 def test_a_form_needs_our_own_page_behind_it(node: ServerProcess) -> None:
     visitor = Visitor(node.admin_url)
-    fields = {"topic": "made-by-form", "partitions": "1"}
-    assert visitor.post("/topics", fields, x_csrf_token="").status == 403
-    assert visitor.post("/topics", fields, x_csrf_token="0" * 64).status == 403
-    assert visitor.post("/topics", fields, cookie="").status == 403
-    assert visitor.post("/topics", fields, origin="http://evil.example").status == 403
-    assert visitor.post("/topics", fields, origin="null").status == 403
-    assert visitor.post("/topics", fields, sec_fetch_site="cross-site").status == 403
-    assert visitor.post("/topics", fields, sec_fetch_site="same-site").status == 403
+    fields, path = {"topic": "made-by-form", "partitions": "1"}, "/actions/topic-create"
+    assert visitor.post(path, fields, x_csrf_token="").status == 403
+    assert visitor.post(path, fields, x_csrf_token="0" * 64).status == 403
+    assert visitor.post(path, fields, cookie="").status == 403
+    assert visitor.post(path, fields, origin="http://evil.example").status == 403
+    assert visitor.post(path, fields, origin="null").status == 403
+    assert visitor.post(path, fields, sec_fetch_site="cross-site").status == 403
+    assert visitor.post(path, fields, sec_fetch_site="same-site").status == 403
     assert "made-by-form" not in ask(f"{node.admin_url}/topics").text
-    assert visitor.post("/topics", fields, origin=node.admin_url, sec_fetch_site="same-origin").status == 200
+    asked = visitor.post(path, fields, origin=node.admin_url, sec_fetch_site="same-origin")
+    seal = asked.text.split('data-seal="')[1].partition('"')[0]
+    assert visitor.post(path, fields, x_confirmed=seal, x_csrf_token="").status == 403
+    assert "made-by-form" not in ask(f"{node.admin_url}/topics").text
+    assert "is created" in visitor.post(path, fields, x_confirmed=seal, origin=node.admin_url).text
     until(lambda: "made-by-form" in ask(f"{node.admin_url}/topics").text)
 
 
 def test_another_visitors_secret_does_not_fit(node: ServerProcess) -> None:
     one, other = Visitor(node.admin_url), Visitor(node.admin_url)
     assert one.secret != other.secret
-    assert one.post("/topics", {"topic": "t2", "partitions": "1"}, x_csrf_token=other.secret).status == 403
+    assert (
+        one.post("/actions/topic-create", {"topic": "t2", "partitions": "1"}, x_csrf_token=other.secret).status == 403
+    )
 
 
 def test_programs_report_in_with_json_and_pages_of_others_cannot(node: ServerProcess) -> None:

@@ -43,6 +43,8 @@ async def serve(channel: socket.socket, *ports: socket.socket) -> None:
         timeout_graceful_shutdown=GOODBYE_SECONDS_MAX,
         timeout_keep_alive=30,
         h11_max_incomplete_event_size=64 * 1024,
+        ssl_certfile=node.welcome.tls_cert or None,
+        ssl_keyfile=node.welcome.tls_key or None,
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve(sockets=list(ports)))

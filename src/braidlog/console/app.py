@@ -3,6 +3,7 @@
 Knows: which path is answered by whom. Refuses to know: how. Every row that is a page is also in the search (`pages.py`).
 """
 
+import asyncio
 import gzip
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -16,12 +17,14 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from braidlog.client.errors import ClientError
+from braidlog.console.actions import Actions
 from braidlog.console.assets import Assets
-from braidlog.console.clients import Clients, TooManyReaders
+from braidlog.console.clients import ClientsOf, TooManyReaders
 from braidlog.console.feeds import Feeds
 from braidlog.console.forms import Forms
 from braidlog.console.guard import Guard, Keys
 from braidlog.console.health import Check, Doctor, Health
+from braidlog.console.history import PlotHistory
 from braidlog.console.node import ANSWER_SECONDS_MAX, Node, NodeError
 from braidlog.console.pages import Pages, topic_rows
 from braidlog.console.registry import Registry
@@ -55,12 +58,14 @@ def make_app(node: Node, port: int, registry_port: int = 0) -> ASGIApp:
 
 def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
     clock, welcome = SystemClock(), node.welcome
-    guard = Guard(Keys(welcome.token_hash, welcome.secret), welcome.hosts, port, clock)
+    guard = Guard(Keys(welcome.token_hash, welcome.secret), node, port, clock)
     assets, doctor, spark_queries = Assets(), Doctor(node), SparkQueries()
     renderer = Renderer(guard, assets, welcome)
-    clients = Clients(welcome.topics_url, welcome.keys_url)
+    clients = ClientsOf(welcome)
     pages = Pages(node, clients, registry, doctor, spark_queries, renderer)
-    feeds, forms = Feeds(node, clients, pages), Forms(clients, guard, renderer)
+    history = PlotHistory(node)
+    feeds, forms = Feeds(node, clients, pages, history), Forms(clients, guard, renderer)
+    actions = Actions(node, clients, guard, renderer)
     machines = _Machines(node, doctor, spark_queries, clock)
     machine_routes = [
         Route("/healthz", machines.healthz),
@@ -74,13 +79,14 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
     page_routes = [
         Route("/", _page(pages.overview)),
         Route("/topics", _page(pages.topics)),
-        Route("/topics", forms.create_topic, methods=["POST"]),
         Route("/topics/{topic}", _page(pages.topic)),
         Route("/topics/{topic}/records", forms.produce, methods=["POST"]),
         Route("/groups", _page(pages.groups)),
         Route("/groups/{group}", _page(pages.group)),
         Route("/keys", _page(pages.keys)),
         Route("/keys/one", _page(pages.key)),
+        Route("/transactions", _page(pages.transactions)),
+        Route("/access", _page(pages.access)),
         Route("/connections", _page(pages.connections)),
         Route("/connections/{number:int}", _page(pages.connection)),
         Route("/cluster", _page(pages.cluster)),
@@ -91,6 +97,8 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
         Route("/search", _page(pages.search)),
         Route("/login", forms.login_page),
         Route("/login", forms.login, methods=["POST"]),
+        Route("/logout", forms.logout, methods=["POST"]),
+        Route("/actions/{action}", actions.act, methods=["POST"]),
         # -- what they load and are sent
         Route("/static/{name}", assets.serve),
         Route("/api/rates", feeds.rates),
@@ -103,10 +111,20 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
+        sampling = asyncio.create_task(history.run()) if welcome.has_pages else None
         yield
+        if sampling is not None:
+            sampling.cancel()
         await clients.close()
 
-    guard.app = Starlette(routes=machine_routes + (page_routes if welcome.has_pages else []), lifespan=life)
+    async def not_found(request: Request, _: Exception) -> Response:
+        """A page for people; for programs one line."""
+        if welcome.has_pages and "text/html" in request.headers.get("accept", "") and "session" in request.scope:
+            return await _page(pages.not_found)(request)
+        return PlainTextResponse("there is nothing at this address\n", 404)
+
+    routes = machine_routes + (page_routes if welcome.has_pages else [])
+    guard.app = Starlette(routes=routes, lifespan=life, exception_handlers={404: not_found})
     return guard
 
 

@@ -1,14 +1,17 @@
-"""Clients for topics and keys, over listeners of the node that only its console may use.
+"""Clients for topics and keys, over listeners of the node that only its console may use: one for each who has signed in.
 
-Knows: the client. Refuses to know: HTTP, how records are shown. Invariants: nothing is connected before somebody looks; every
-wait has an end; fetches of different readers do not hold each other up, and no more than `READERS_MAX` read at a time.
+Knows: the client. Refuses to know: HTTP, how records are shown, who may do what: the node judges every request by its principal.
+Invariants: nothing is connected before somebody looks; every wait has an end; fetches of different readers do not hold each other
+up, and no more than `READERS_MAX` read at a time, whoever they are.
 """
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Any, Final
+from urllib.parse import quote
 
 from braidlog.client.drivers.contract import ConsumedRecord, Fetched, FetchRequest, Placed
 from braidlog.client.engine.admin import Admin
@@ -18,12 +21,15 @@ from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClientError
 from braidlog.client.kv.client import KeyValue
 from braidlog.client.schemes import make_driver, parse_url
+from braidlog.model.door_tokens import door_token
 from braidlog.model.record import Header
+from braidlog.model.report import Welcome
 
 Fetch = Callable[[str, int, int, int], Awaitable[Fetched]]
 """Records of a topic, a partition, from an offset on, of about so many bytes: those that are there."""
 
 READERS_MAX: Final = 32
+PRINCIPALS_MAX: Final = 32
 SECONDS_MAX: Final = 10.0
 CACHED_TIMES_MAX: Final = 10_000
 
@@ -33,16 +39,16 @@ class TooManyReaders(Exception):  # noqa: N818 - what it says
 
 
 class Clients:
-    """The clients of this process, made when somebody first asks."""
+    """What one principal asks the node."""
 
-    def __init__(self, topics_url: str, keys_url: str) -> None:
+    def __init__(self, topics_url: str, keys_url: str, slots: set[int]) -> None:
         seconds: dict[str, Any] = dict.fromkeys(("request_timeout", "connect_timeout", "retry_timeout"), SECONDS_MAX)
         self._policy = Policy(**seconds)
         self._driver = make_driver(parse_url(topics_url), self._policy)
         self._producer = Producer(self._driver, self._policy, ProducerOptions())
         self.admin = Admin(self._driver, self._policy)
         self.store = KeyValue(keys_url, **seconds)
-        self._slots = set(range(1, READERS_MAX + 1))
+        self._slots = slots
         self._times: dict[tuple[str, int, int], int | None] = {}
 
     async def close(self) -> None:
@@ -99,3 +105,35 @@ class Clients:
     ) -> Placed:
         async with asyncio.timeout(SECONDS_MAX):
             return await self._producer.send_and_wait(topic, value, key=key, headers=headers, partition=partition)
+
+
+class ClientsOf:
+    """The clients of this process by principal, made when somebody first asks. Of many, those that asked last stay."""
+
+    def __init__(self, welcome: Welcome) -> None:
+        self._welcome = welcome
+        self._slots = set(range(1, READERS_MAX + 1))
+        self._made: OrderedDict[str, Clients] = OrderedDict()
+        self._closing: set[asyncio.Future[None]] = set()
+
+    def __call__(self, principal: str) -> Clients:
+        if principal not in self._made:
+            topics_url, keys_url = (
+                self._as(principal, url) for url in (self._welcome.topics_url, self._welcome.keys_url)
+            )
+            self._made[principal] = Clients(topics_url, keys_url, self._slots)
+            if len(self._made) > PRINCIPALS_MAX:
+                closing = asyncio.ensure_future(self._made.popitem(last=False)[1].close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+        self._made.move_to_end(principal)
+        return self._made[principal]
+
+    def _as(self, principal: str, url: str) -> str:
+        scheme, _, place = url.partition("://")
+        token = door_token(self._welcome.door_secret, principal)
+        return f"{scheme}://{quote(principal, safe='')}:{token}@{place.rpartition('@')[2]}"
+
+    async def close(self) -> None:
+        for clients in self._made.values():
+            await clients.close()

@@ -17,10 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from braidlog.client.errors import ClientError
 from braidlog.console import tailing
-from braidlog.console.clients import Clients, TooManyReaders
+from braidlog.console.clients import Clients, ClientsOf, TooManyReaders
+from braidlog.console.history import PlotHistory
 from braidlog.console.node import Node, NodeError
 from braidlog.console.pages import Pages, rates
-from braidlog.console.tailing import Skipped, Start, Wanted
+from braidlog.console.record_filter import FilterError, parse_filter
+from braidlog.console.tailing import Progress, Skipped, Start, Wanted
 from braidlog.console.wire_messages import wire_messages
 from braidlog.model.record_json import json_line
 
@@ -53,10 +55,16 @@ def event(name: str, data: object) -> bytes:
     return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(data) + b"\n\n"
 
 
+async def _fault(text: str) -> AsyncIterator[Event | None]:
+    """Told in the feed: a page cannot see the answer to a feed that was refused."""
+    yield "fault", {"text": text}
+
+
 class Feeds:
     """One for this process."""
 
-    def __init__(self, node: Node, clients: Clients, pages: Pages) -> None:
+    def __init__(self, node: Node, clients: ClientsOf, pages: Pages, history: PlotHistory) -> None:
+        self._history = history
         self._node = node
         self._clients = clients
         self._pages = pages
@@ -102,12 +110,15 @@ class Feeds:
         finally:
             gone.cancel()
 
+    def _of(self, request: Request) -> Clients:
+        return self._clients(request.scope["principal"])
+
     # -- records ---------------------------------------------------------------------------------------------
 
     async def _wanted(self, request: Request) -> Wanted:
         """`ValueError` if it cannot be understood."""
         topic, asked = request.path_params["topic"], request.query_params
-        count = await self._clients.admin.partition_count(topic)
+        count = await self._of(request).admin.partition_count(topic)
         numbers = range(min(count, tailing.PARTITIONS_MAX))
         if asked.get("partition"):
             number = int(asked["partition"])
@@ -118,21 +129,25 @@ class Feeds:
         if start is None:
             raise ValueError(f"from is one of {', '.join(_STARTS)}")
         at = int(asked.get("at") or 0)
-        return Wanted(topic, numbers, start, at, asked.get("contains", "")[:200])
+        expression = asked.get("filter", "").strip()
+        matches = parse_filter(expression) if expression else None
+        return Wanted(topic, numbers, start, at, asked.get("contains", "")[:200], matches)
 
     async def tail(self, request: Request) -> Response:
         """Records as they come; with `follow=0`, those that are there."""
 
         async def live(wanted: Wanted) -> AsyncIterator[Event | None]:
-            async for found in tailing.follow(self._clients, wanted):
+            async for found in tailing.follow(self._of(request), wanted):
                 if isinstance(found, Skipped):
                     yield "skipped", found
+                elif isinstance(found, Progress):
+                    yield "progress", found
                 else:
                     yield None if found is None else ("record", tailing.shown(found))
 
         async def past(wanted: Wanted, limit: int) -> AsyncIterator[Event | None]:
-            async for found in tailing.read(self._clients, wanted, limit):
-                yield "record", tailing.shown(found)
+            async for found in tailing.read(self._of(request), wanted, limit):
+                yield ("progress", found) if isinstance(found, Progress) else ("record", tailing.shown(found))
 
         return await self._with_wanted(
             request, lambda wanted, limit: self._stream(live(wanted) if limit is None else past(wanted, limit))
@@ -140,8 +155,9 @@ class Feeds:
 
     async def download(self, request: Request) -> Response:
         async def lines(wanted: Wanted, limit: int) -> AsyncIterator[bytes]:
-            async for found in tailing.read(self._clients, wanted, limit):
-                yield json_line(found)
+            async for found in tailing.read(self._of(request), wanted, limit):
+                if not isinstance(found, Progress):
+                    yield json_line(found)
 
         def answer(wanted: Wanted, limit: int | None) -> Response:
             name = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in wanted.topic)
@@ -161,6 +177,10 @@ class Feeds:
                 if request.query_params.get("follow", "1") == "1"
                 else int(request.query_params.get("limit") or 200)
             )
+        except FilterError as error:
+            if request.url.path.endswith("/tail"):
+                return self._stream(_fault(f"The filter is not understood: {error}"))
+            return PlainTextResponse(f"{error}\n", 400)
         except ValueError as error:
             return PlainTextResponse(f"{error}\n", 400)
         except ClientError as error:
@@ -171,7 +191,7 @@ class Feeds:
         """All bytes of one record's value."""
         place = request.path_params
         try:
-            record = await self._clients.one(place["topic"], place["partition"], place["offset"])
+            record = await self._of(request).one(place["topic"], place["partition"], place["offset"])
         except (ClientError, TooManyReaders) as error:
             return PlainTextResponse(f"{error}\n", 404)
         if record is None or record.value is None:
@@ -187,6 +207,7 @@ class Feeds:
 
     async def rates(self, _: Request) -> Response:
         async def feed() -> AsyncIterator[Event | None]:
+            yield "history", self._history.rates()
             before = await self._node.snapshot()
             while True:
                 await asyncio.sleep(SECOND)
@@ -201,6 +222,7 @@ class Feeds:
         group = request.path_params["group"]
 
         async def feed() -> AsyncIterator[Event | None]:
+            yield "history", self._history.lag(group)
             said = 0
             while True:
                 snapshot = await self._node.snapshot()

@@ -1,32 +1,26 @@
-"""What people send: records, topics, their token.
+"""What people send that is no action on the node: who they are, and records.
 
-Knows: the fields of forms. Refuses to know: how pages look; whether the form is ours (the guard has looked).
-Invariant: a form that cannot be understood changes nothing, and is told why.
+Knows: the fields of forms. Refuses to know: how pages look; whether the form is ours (the guard has looked); actions, which are
+confirmed (`actions/`). Invariant: a form that cannot be understood changes nothing, and is told why.
 """
-
-from typing import Final
-from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from braidlog.client.errors import ClientError
-from braidlog.console.clients import Clients
+from braidlog.console.clients import ClientsOf
+from braidlog.console.fields import FormError, fields_of, headers_of, integer, raw_bytes
 from braidlog.console.guard import Guard, is_ours
+from braidlog.console.node import NodeError
 from braidlog.console.rendering import Renderer
-from braidlog.model.record import Header
 
-HEADERS_MAX: Final = 100
-
-
-class FormError(ValueError):
-    """A field that cannot be understood."""
+UNKNOWN_ADDRESS = "unknown"
 
 
 class Forms:
     """One for this process."""
 
-    def __init__(self, clients: Clients, guard: Guard, renderer: Renderer) -> None:
+    def __init__(self, clients: ClientsOf, guard: Guard, renderer: Renderer) -> None:
         self._clients = clients
         self._guard = guard
         self._renderer = renderer
@@ -35,35 +29,36 @@ class Forms:
         return self._renderer.page(request, "login.html", next=request.query_params.get("next", "/"))
 
     async def login(self, request: Request) -> Response:
-        fields = await _fields(request)
-        cookie = await self._guard.enter(fields.get("token", ""))
+        fields = await fields_of(request)
+        principal, secret = fields.get("principal", "").strip(), fields.get("token", "")
+        try:
+            cookie = await self._guard.enter(principal, secret, address_of(request))
+        except NodeError as error:
+            return self._said(error)
         if cookie is None:
-            return self._renderer.fragment("said.html", 403, ok=False, text="This is not the token.")
+            wrong = "The name or the password is wrong." if principal else "This is not the token."
+            return self._renderer.fragment("said.html", 403, ok=False, text=wrong)
         wanted = fields.get("next", "/")
-        response = self._renderer.fragment("said.html", ok=True, text="Come in.")
+        response = self._renderer.fragment("said.html", ok=True, text="Signed in.")
         response.headers["hx-redirect"] = wanted if is_ours(wanted) else "/"
         self._guard.put_cookie(response, cookie)
         return response
 
-    async def create_topic(self, request: Request) -> Response:
-        fields = await _fields(request)
-        name = fields.get("topic", "").strip()
-        try:
-            count = _integer(fields, "partitions", 1)
-            await self._clients.admin.create_topic(name, 1 if count is None else count)
-        except (FormError, ClientError) as error:
-            return self._said(error)
-        return self._renderer.fragment("said.html", ok=True, text=f"{name} is made.")
+    async def logout(self, _: Request) -> Response:
+        response = self._renderer.fragment("said.html", ok=True, text="Signed out.")
+        response.headers["hx-redirect"] = "/login"
+        self._guard.forget_cookie(response)
+        return response
 
     async def produce(self, request: Request) -> Response:
-        topic, fields = request.path_params["topic"], await _fields(request)
+        topic, fields = request.path_params["topic"], await fields_of(request)
         try:
-            placed = await self._clients.produce(
+            placed = await self._clients(request.scope["principal"]).produce(
                 topic,
-                None if "null" in fields else _bytes(fields, "value"),
-                key=_bytes(fields, "key") if fields.get("key") else None,
-                headers=_headers(fields.get("headers", "")),
-                partition=_integer(fields, "partition", 0),
+                None if "null" in fields else raw_bytes(fields, "value"),
+                key=raw_bytes(fields, "key") if fields.get("key") else None,
+                headers=headers_of(fields.get("headers", "")),
+                partition=integer(fields, "partition", 0),
             )
         except (FormError, ClientError, TimeoutError) as error:
             return self._said(error)
@@ -76,46 +71,6 @@ class Forms:
         return self._renderer.fragment("said.html", ok=False, text=str(error) or "It took too long.")
 
 
-async def _fields(request: Request) -> dict[str, str]:
-    """The last of each. The body was measured before it was taken (`guard.py`)."""
-    try:
-        body = (await request.body()).decode()
-        return {name: values[-1] for name, values in parse_qs(body, keep_blank_values=True, max_num_fields=50).items()}
-    except ValueError:
-        return {}
-
-
-def _integer(fields: dict[str, str], name: str, low: int) -> int | None:
-    text = fields.get(name, "").strip()
-    if not text:
-        return None
-    if not text.isdigit() or len(text) > 9 or int(text) < low:
-        raise FormError(f"{name} is a number from {low} on, not {text[:40]!r}")
-    return int(text)
-
-
-def _bytes(fields: dict[str, str], name: str) -> bytes:
-    """Text as it is; with `<name>-is-hex`, hexadecimal digits."""
-    text = fields.get(name, "")
-    if f"{name}-is-hex" not in fields:
-        # A text area ends its lines as mail does; whoever wrote the value did not.
-        return text.replace("\r\n", "\n").encode()
-    try:
-        return bytes.fromhex(text)
-    except ValueError as error:
-        raise FormError(f"{name}: these are not hexadecimal digits") from error
-
-
-def _headers(text: str) -> tuple[Header, ...]:
-    """`name: value` on each line."""
-    found = []
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        if not line.strip():
-            continue
-        if not colon or not name.strip():
-            raise FormError(f"a header is written name: value, not {line[:40]!r}")
-        found.append((name.strip(), value.strip().encode()))
-    if len(found) > HEADERS_MAX:
-        raise FormError(f"a record has at most {HEADERS_MAX} headers here")
-    return tuple(found)
+def address_of(request: Request) -> str:
+    """Where the browser is."""
+    return UNKNOWN_ADDRESS if request.client is None else request.client.host

@@ -4,8 +4,11 @@ Knows: Host, Origin, tokens, cookies, the headers of every answer. Refuses to kn
 Invariants: a page of somebody else's can neither read nor change anything here:
 - a Host that is no address, not localhost and not configured is refused (a name of theirs may point to us: DNS rebinding);
 - whatever changes something needs our own Origin, and a form's secret that only our pages have;
-- with a token configured, nothing but /healthz, /readyz and the way in is served without it; a wrong one is answered late, one at
-  a time;
+- with a token configured, or where everyone has to sign in, nothing but /healthz, /readyz and the way in is served to
+  strangers; a wrong token is answered late, one at a time;
+- who has signed in sees pages if the node's rules let it view everything, and what is for administrators if they say so; what it
+  does is judged by the node, as at any other door (`clients.py`);
+- where the console is read only, nothing that would change something gets any further than here;
 - no answer runs a script that is not a file of ours, or may be framed.
 """
 
@@ -23,8 +26,16 @@ from starlette.requests import HTTPConnection, Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from braidlog.console.node import Node, NodeError
 from braidlog.model.clock import Clock
+from braidlog.model.door_tokens import CONSOLE
+from braidlog.model.report import Roles
 
+NOBODY: Final = ""
+"""In place of a principal: somebody who has not signed in."""
+SESSIONS: Final = ("/login", "/logout")
+ADMINISTRATORS: Final = ("/settings", "/connections", "/api/connections", "/access")
+"""What is under these is shown to administrators."""
 HEALTH: Final = frozenset({"/health", "/healthz", "/readyz"})
 OPEN: Final = HEALTH | {"/login"}
 ALWAYS: Final = HEALTH | {"/metrics"}
@@ -78,26 +89,35 @@ class Keys:
     def _sign(self, purpose: str, text: str) -> str:
         return hmac.digest(self._secret, f"{purpose}:{text}".encode(), "sha256").hex()
 
-    # -- sessions: id.knows-the-token.until.signature --------------------------------------------------------
+    def seal(self, session: "Session", text: str) -> str:
+        """What a browser shows again of what it was asked, to say yes to that and to nothing else."""
+        return self._sign("seal", f"{session.form_secret}:{text}")
 
-    def new_session(self, now: float, *, proved: bool) -> str:
-        text = f"{secrets.token_hex(16)}.{int(proved)}.{int(now) + SESSION_SECONDS}"
+    # -- sessions: id.who-it-is.until.signature --------------------------------------------------------------
+
+    def new_session(self, now: float, principal: str = NOBODY) -> str:
+        text = f"{secrets.token_hex(16)}.{principal.encode().hex()}.{int(now) + SESSION_SECONDS}"
         return f"{text}.{self._sign('session', text)}"
 
     def read_session(self, cookie: str, now: float) -> "Session | None":
         text, _, signature = cookie.rpartition(".")
         if not text or not hmac.compare_digest(signature.encode(), self._sign("session", text).encode()):
             return None
-        number, proved, until = text.split(".")
-        return Session(self._sign("form", number), proved == "1") if now < int(until) else None
+        number, name, until = text.split(".")
+        if now >= int(until):
+            return None
+        return Session(self._sign("form", number), bytes.fromhex(name).decode())
 
 
 class Session:
     """A browser that was here before."""
 
-    def __init__(self, form_secret: str, is_proved: bool) -> None:  # noqa: FBT001 - two facts of a cookie
+    def __init__(self, form_secret: str, principal: str) -> None:
         self.form_secret = form_secret
-        self.is_proved = is_proved
+        self.principal = principal
+
+
+_STRANGER: Final = Session("", NOBODY)
 
 
 class Guard:
@@ -106,9 +126,15 @@ class Guard:
     app: ASGIApp
     """What it stands before: set when that is made, for its pages need the guard."""
 
-    def __init__(self, keys: Keys, hosts: list[str], port: int, clock: Clock) -> None:
+    def __init__(self, keys: Keys, node: Node, port: int, clock: Clock) -> None:
+        welcome = node.welcome
         self._keys = keys
-        self._hosts = frozenset(name.lower() for name in hosts) | {"localhost"}
+        self._node = node
+        self._hosts = frozenset(name.lower() for name in welcome.hosts) | {"localhost"}
+        self.read_only = welcome.read_only
+        self.takes_principals = welcome.has_principals and (welcome.sign_in or keys.is_required)
+        self.needs_sign_in = welcome.sign_in or keys.is_required
+        self._is_tls = bool(welcome.tls_cert)
         # Browsers keep one jar for all ports of a host: two nodes on one machine must not take each other's cookies away.
         self.cookie = f"braid_console_{port}"
         self._clock = clock
@@ -152,14 +178,44 @@ class Guard:
         session = self._keys.read_session(asked.cookies.get(self.cookie, ""), self._seconds())
         scope["session"] = session
         has_token = await self._shows_token(headers)
-        scope["is_known"] = has_token or not self._keys.is_required or (session is not None and session.is_proved)
+        scope["principal"] = CONSOLE if has_token or not self.needs_sign_in else (session or _STRANGER).principal
+        scope["is_known"] = bool(scope["principal"])
+        is_open = path in OPEN or path.startswith(STATIC)
+        scope["roles"] = Roles()
+        if not is_open:
+            try:
+                scope["roles"] = await self._roles(scope["principal"])
+            except NodeError as error:
+                return PlainTextResponse(f"{error}\n", 503)
         if not has_token and path not in HEALTH and not self._is_our_host(headers.get("host", "")):
             return PlainTextResponse("this host name is not ours; name it in admin.hosts\n", 421)
         if scope["method"] not in SAFE and (why := self._forged(scope, headers, session, has_token=has_token)):
             return PlainTextResponse(f"{why}\n", 403)
-        if scope["is_known"] or path in OPEN or path.startswith(STATIC):
+        if is_open:
             return None
-        return self._way_in(scope, headers)
+        return self._not_allowed(scope, path) if scope["is_known"] else self._way_in(scope, headers)
+
+    async def _roles(self, principal: str) -> Roles:
+        if principal in (NOBODY, CONSOLE):
+            return Roles(*[principal == CONSOLE] * 3)
+        return await self._node.roles(principal)
+
+    def _not_allowed(self, scope: Scope, path: str) -> Response | None:
+        """What somebody who is known may not see, or do; None if it may go on."""
+        roles: Roles = scope["roles"]
+        if not roles.view:
+            return PlainTextResponse(
+                f"{scope['principal']} may not view this console: a rule has to allow describe of all topics and groups "
+                "(and the user or token has to be there still)\n",
+                403,
+            )
+        if path.startswith(ADMINISTRATORS) and not roles.administer:
+            return PlainTextResponse(
+                f"{scope['principal']} may not see this: it is for administrators (a rule that allows cluster)\n", 403
+            )
+        if self.read_only and scope["method"] not in SAFE and path not in (*JSON_POSTS, *SESSIONS):
+            return PlainTextResponse("this console is read only (admin.read_only)\n", 403)
+        return None
 
     async def _shows_token(self, headers: Headers) -> bool:
         kind, _, token = headers.get("authorization", "").partition(" ")
@@ -189,7 +245,7 @@ class Guard:
         if scope["method"] in SAFE and "text/html" in headers.get("accept", "") and "hx-request" not in headers:
             return RedirectResponse(f"/login?next={quote(scope['path'])}", 303)
         return JSONResponse(
-            {"error": "the admin token is needed: Authorization: Bearer …"}, 401, {"WWW-Authenticate": "Bearer"}
+            {"error": "sign in, or show the admin token: Authorization: Bearer …"}, 401, {"WWW-Authenticate": "Bearer"}
         )
 
     def _seconds(self) -> float:
@@ -202,23 +258,42 @@ class Guard:
         session: Session | None = request.scope["session"]
         if session is not None:
             return session.form_secret, None
-        cookie = self._keys.new_session(self._seconds(), proved=False)
+        cookie = self._keys.new_session(self._seconds())
         made = self._keys.read_session(cookie, self._seconds())
         assert made is not None
         return made.form_secret, cookie
 
-    async def enter(self, token: str) -> str | None:
-        """The cookie of someone who knows the token."""
-        if self._keys.is_required and await self._keys.proves(token):
-            return self._keys.new_session(self._seconds(), proved=True)
-        return None
+    async def enter(self, principal: str, secret: str, address: str) -> str | None:
+        """The cookie of someone who knows the admin token, or proves to be a principal of the node; None of anybody else."""
+        if not principal:
+            known = self._keys.is_required and await self._keys.proves(secret)
+            return self._keys.new_session(self._seconds(), CONSOLE) if known else None
+        if not self.takes_principals or not await self._node.sign_in(principal, secret, address):
+            return None
+        return self._keys.new_session(self._seconds(), principal)
 
     @property
-    def needs_token(self) -> bool:
+    def has_token(self) -> bool:
         return self._keys.is_required
 
+    def seal(self, request: Request, text: str) -> str:
+        """What says yes to exactly this, in this browser. The guard has let it in: it has a session, or the token."""
+        session: Session | None = request.scope["session"]
+        return self._keys.seal(session or _STRANGER, text)
+
+    def forget_cookie(self, response: Response) -> None:
+        response.delete_cookie(self.cookie, path="/", httponly=True, samesite="strict", secure=self._is_tls)
+
     def put_cookie(self, response: Response, cookie: str) -> None:
-        response.set_cookie(self.cookie, cookie, max_age=SESSION_SECONDS, path="/", httponly=True, samesite="strict")
+        response.set_cookie(
+            self.cookie,
+            cookie,
+            max_age=SESSION_SECONDS,
+            path="/",
+            httponly=True,
+            samesite="strict",
+            secure=self._is_tls,
+        )
 
 
 def is_our_host(host: str, names: frozenset[str]) -> bool:

@@ -20,6 +20,7 @@ from braidlog.model.report import (
     Permission,
     Question,
     Reply,
+    Roles,
     SchemaPage,
     SettingReport,
     Snapshot,
@@ -32,6 +33,9 @@ T = TypeVar("T")
 ANSWER_SECONDS_MAX: Final = 5.0
 SCHEMA_SECONDS_MAX: Final = 30.0
 """Of what waits for replicas, for a leader that is elected, for a password that was wrong."""
+SIGN_IN_SECONDS_MAX: Final = 60.0
+ROLES_SECONDS: Final = 1.0
+ROLES_MAX: Final = 1_000
 FRESH_SECONDS: Final = 1.0
 KEPT_SNAPSHOTS: Final = 12
 RATE_SECONDS: Final = 5.0
@@ -70,6 +74,7 @@ class Node:
         self._ids = count(1)
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._watched: dict[int, asyncio.Queue[Watched]] = {}
+        self._roles: dict[str, tuple[float, Roles]] = {}
         self._asking: asyncio.Future[Snapshot] | None = None
         self._taken: deque[tuple[float, Snapshot]] = deque(maxlen=KEPT_SNAPSHOTS)
 
@@ -205,6 +210,27 @@ class Node:
             seconds=SCHEMA_SECONDS_MAX,
         )
         return found
+
+    async def roles(self, principal: str) -> Roles:
+        """What the rules let somebody do, as of `ROLES_SECONDS` ago at most."""
+        now = asyncio.get_running_loop().time()
+        known = self._roles.get(principal)
+        if known is None or now - known[0] > ROLES_SECONDS:
+            if len(self._roles) >= ROLES_MAX:
+                self._roles.clear()
+            known = self._roles[principal] = (now, await self._ask(Roles, ask="roles", principal=principal))
+        return known[1]
+
+    async def sign_in(self, principal: str, secret: str, address: str) -> bool:
+        """Whether somebody is who it says. Who is wrong hears it late, as at every other door."""
+        proved: bool = await self._ask(
+            bool, ask="sign_in", principal=principal, password=secret, address=address, seconds=SIGN_IN_SECONDS_MAX
+        )
+        return proved
+
+    async def audit(self, principal: str, address: str, words: str) -> None:
+        """Put into the node's log who has done what here."""
+        await self._ask(bool, ask="audit", principal=principal, address=address, words=words)
 
     async def watch(self, connection: int) -> AsyncIterator[WatchedPiece]:
         """What a connection says from now on, until it ends or nobody listens any more."""

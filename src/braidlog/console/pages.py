@@ -11,13 +11,17 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from braidlog.client.errors import ClientError
-from braidlog.console.clients import Clients
+from braidlog.client.drivers.contract import Setting
+from braidlog.client.errors import ClientError, RefusedError
+from braidlog.console.actions.access import OPERATIONS, RESOURCES
+from braidlog.console.clients import ClientsOf
 from braidlog.console.health import Doctor
+from braidlog.console.listing import Listing
 from braidlog.console.node import Node, NodeError, rate
 from braidlog.console.registry import Registry
-from braidlog.console.rendering import Renderer
+from braidlog.console.rendering import PAGES, Renderer
 from braidlog.console.spark_queries import SparkQueries
+from braidlog.model.door_tokens import CONSOLE
 from braidlog.model.report import EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
 from braidlog.registry.state import State, Version
 
@@ -27,18 +31,8 @@ VALUES_MAX: Final = 200
 TIMED_MAX: Final = 64
 """Partitions whose lag in seconds is looked up for one page."""
 KEY_BYTES_MAX: Final = 4096
-
-PAGES: Final = (
-    ("/", "Overview"),
-    ("/topics", "Topics"),
-    ("/groups", "Groups"),
-    ("/keys", "Keys"),
-    ("/connections", "Connections"),
-    ("/cluster", "Cluster"),
-    ("/schemas", "Schemas"),
-    ("/spark", "Spark"),
-    ("/settings", "Settings"),
-)
+TOPIC_COLUMNS: Final = ("topic", "records", "records_per_second", "lag", "size_bytes", "partitions")
+GROUP_COLUMNS: Final = ("group", "kind", "state", "members", "lag")
 
 
 class ListenerRow(NamedTuple):
@@ -92,7 +86,7 @@ class Pages:
     def __init__(
         self,
         node: Node,
-        clients: Clients,
+        clients: ClientsOf,
         registry: Registry,
         doctor: Doctor,
         spark_queries: SparkQueries,
@@ -101,6 +95,8 @@ class Pages:
         self._node = node
         self._clients = clients
         self._registry = registry
+        self._own = clients(CONSOLE)
+        """For figures that everyone sees who may see anything."""
         self._doctor = doctor
         self._spark_queries = spark_queries
         self._renderer = renderer
@@ -116,8 +112,10 @@ class Pages:
 
     async def topics(self, request: Request) -> Response:
         snapshot = await self._node.snapshot()
-        rows = topic_rows(snapshot, self._node.earlier())
-        return self._renderer.page(request, "topics.html", rows=rows, left_out=snapshot.partitions_left_out)
+        listing = Listing.of(request, TOPIC_COLUMNS)
+        rows, hidden = listing.shown(topic_rows(snapshot, self._node.earlier()), "topic")
+        left_out = snapshot.partitions_left_out
+        return self._renderer.page(request, "topics.html", rows=rows, hidden=hidden, listing=listing, left_out=left_out)
 
     async def topic(self, request: Request) -> Response:
         name = request.path_params["topic"]
@@ -126,10 +124,26 @@ class Pages:
             return self._missing(request, f"There is no topic {name!r}.")
         lags = [each for each in snapshot.lags if each.topic == name]
         host = self._node.welcome.listeners.get("kafka", "")
-        return self._renderer.page(request, "topic.html", topic=name, partitions=partitions, lags=lags, server=host)
+        settings = await self._settings_of(request, name)
+        return self._renderer.page(
+            request, "topic.html", topic=name, partitions=partitions, lags=lags, server=host, settings=settings
+        )
+
+    async def _settings_of(self, request: Request, topic: str) -> list[Setting]:
+        """None of a topic that is gone by now, or that only a node has; none where only figures are asked for."""
+        if "hx-request" in request.headers:
+            return []
+        try:
+            found = await self._clients(request.scope["principal"]).admin.topic_settings(topic)
+        except ClientError:
+            return []
+        return sorted(found, key=lambda each: (each.is_default, each.name))
 
     async def groups(self, request: Request) -> Response:
-        return self._renderer.page(request, "groups.html", rows=group_rows(await self._node.snapshot()))
+        listing = Listing.of(request, GROUP_COLUMNS)
+        rows = group_rows(await self._node.snapshot())
+        shown, _ = listing._replace(internal=True).shown(rows, "group")
+        return self._renderer.page(request, "groups.html", rows=shown, listing=listing)
 
     async def schemas(self, request: Request) -> Response:
         """Subjects, with the last version of each."""
@@ -143,7 +157,11 @@ class Pages:
         if not found:
             return self._missing(request, f"There is no group {name!r}.")
         rows = await self.lag_rows(snapshot, name)
-        return self._renderer.page(request, "group.html", group=found[0], rows=rows)
+        try:
+            members = (await self._clients(request.scope["principal"]).admin.describe_group(name)).members
+        except ClientError:
+            members = ()  # it is gone by now, or another node knows it
+        return self._renderer.page(request, "group.html", group=found[0], rows=rows, members=members)
 
     async def _found(self, rows: str, field: str, name: str) -> tuple[Snapshot, list[Any]]:
         """The rows of a snapshot that have this name; of a later one, if it was made a moment ago."""
@@ -167,7 +185,7 @@ class Pages:
 
     async def _age(self, snapshot: Snapshot, each: LagReport, offset: int) -> float | None:
         try:
-            time_ms = await self._clients.time_of(each.topic, each.partition, offset)
+            time_ms = await self._own.time_of(each.topic, each.partition, offset)
         except ClientError:
             return None  # trimmed meanwhile: the next look finds another first record
         return None if time_ms is None else max(snapshot.taken_ms - time_ms, 0) / 1000
@@ -177,8 +195,9 @@ class Pages:
         try:
             found = await self._node.keys(prefix.encode()[:KEY_BYTES_MAX], position)
         except NodeError as error:
-            return self._renderer.page(request, "keys.html", prefix=prefix, found=None, fault=str(error))
-        return self._renderer.page(request, "keys.html", prefix=prefix, found=found, fault="")
+            return self._renderer.page(request, "keys.html", prefix=prefix, found=None, kv=None, fault=str(error))
+        kv = (await self._node.snapshot()).keyvalue
+        return self._renderer.page(request, "keys.html", prefix=prefix, found=found, kv=kv, fault="")
 
     async def key(self, request: Request) -> Response:
         raw = request.query_params.get("hex", "")
@@ -188,7 +207,7 @@ class Pages:
             return self._missing(request, "This is no key.")
         found = await self._node.keys(key[:KEY_BYTES_MAX], 0)
         kind = next((each.kind for each in found.rows if each.key == key), "")
-        store = self._clients.store
+        store = self._clients(request.scope["principal"]).store
         values: list[tuple[bytes, bytes]] = []
         if kind in ("string", "counter", ""):
             value = await store.get(key)
@@ -201,7 +220,35 @@ class Pages:
         else:
             values = list((await store.hgetall(key)).items())[:VALUES_MAX]
         ttl = await store.ttl(key)
-        return self._renderer.page(request, "key.html", key=key, kind=kind, values=values, ttl=ttl, most=VALUES_MAX)
+        form = form_value(values[0][1]) if kind == "string" else ("", False)
+        return self._renderer.page(
+            request, "key.html", key=key, kind=kind, values=values, ttl=ttl, most=VALUES_MAX, form=form
+        )
+
+    async def transactions(self, request: Request) -> Response:
+        admin = self._clients(request.scope["principal"]).admin
+        rows = await admin.list_transactions()
+        shown = request.query_params.get("id", "")
+        found = await admin.describe_transaction(shown) if shown else None
+        return self._renderer.page(request, "transactions.html", rows=rows, found=found)
+
+    async def access(self, request: Request) -> Response:
+        """Users, rules and quotas: those of the settings too."""
+        admin = self._clients(request.scope["principal"]).admin
+        try:
+            rules, fault = await admin.list_rules(), ""
+        except RefusedError as error:
+            rules, fault = [], str(error)
+        return self._renderer.page(
+            request,
+            "access.html",
+            users=await admin.list_users(),
+            rules=rules,
+            rules_fault=fault,
+            quotas=await admin.list_quotas(),
+            resources=RESOURCES,
+            operations=OPERATIONS,
+        )
 
     async def connections(self, request: Request) -> Response:
         return self._renderer.page(request, "connections.html", found=await self._node.connections())
@@ -255,11 +302,29 @@ class Pages:
         found = [row for row in names if wanted in row[2].lower()][:FOUND_MAX]
         return self._renderer.fragment("found.html", found=found)
 
+    async def not_found(self, request: Request) -> Response:
+        return self._missing(request, f"There is no page {request.url.path}.")
+
     def _missing(self, request: Request, sentence: str) -> Response:
         return self._renderer.page(request, "missing.html", 404, sentence=sentence)
 
 
 # -- figures -------------------------------------------------------------------------------------------------------
+
+
+def form_value(value: bytes) -> tuple[str, bool]:
+    """What a form shows of a value, so that what is sent back is the same; whether that is hexadecimal digits.
+
+    Nothing of one that is longer than a page shows: half of it must not be stored in its place.
+    """
+    if len(value) > KEY_BYTES_MAX:
+        return "", False
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        return value.hex(), True
+    # Text areas change the ends of lines, and drop the first one.
+    return (value.hex(), True) if "\r" in text or "\0" in text or text.startswith("\n") else (text, False)
 
 
 def _number(text: str | None) -> int:

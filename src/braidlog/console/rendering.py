@@ -15,8 +15,22 @@ from starlette.responses import HTMLResponse, Response
 
 from braidlog.console.assets import Assets
 from braidlog.console.guard import Guard
+from braidlog.model.door_tokens import CONSOLE
 from braidlog.model.report import Welcome
 
+PAGES: Final = (
+    ("/", "Overview"),
+    ("/topics", "Topics"),
+    ("/groups", "Groups"),
+    ("/keys", "Keys"),
+    ("/transactions", "Transactions"),
+    ("/access", "Access"),
+    ("/connections", "Connections"),
+    ("/cluster", "Cluster"),
+    ("/schemas", "Schemas"),
+    ("/spark", "Spark"),
+    ("/settings", "Settings"),
+)
 UNKNOWN: Final = "\u2013"
 _BYTES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _STEPS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -83,14 +97,26 @@ class Renderer:
             "asset": assets.address,
             "node": welcome.node,
             "version": welcome.version,
-            "needs_token": guard.needs_token,
+            "has_token": guard.has_token,
+            "takes_principals": guard.takes_principals,
+            "needs_sign_in": guard.needs_sign_in,
+            "read_only": guard.read_only,
+            "pages": PAGES,
         }
 
     def page(self, request: Request, name: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - any page's
         """A whole page. A browser that was never here gets its cookie with it."""
         secret, cookie = self._guard.greet(request)
         path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-        text = self._templates.get_template(name).render(values, form_secret=secret, path=path, page=name)
+        who, roles = request.scope["principal"], request.scope["roles"]
+        told = {
+            "form_secret": secret,
+            "path": path,
+            "page": name,
+            "principal": "" if who == CONSOLE else who,
+            "roles": roles,
+        }
+        text = self._templates.get_template(name).render(values, **told)
         response = HTMLResponse(text, status)
         if cookie is not None:
             self._guard.put_cookie(response, cookie)

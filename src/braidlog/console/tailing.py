@@ -14,6 +14,7 @@ import msgspec
 
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.console.clients import Clients, Fetch
+from braidlog.console.record_filter import Test
 
 PARTITIONS_MAX: Final = 64
 ROUND_BYTES: Final = 64 * 1024
@@ -40,8 +41,15 @@ class Wanted(NamedTuple):
     start: Start = "last"
     at: int = 0
     contains: str = ""
+    matches: Test | None = None
+
+    @property
+    def is_choosy(self) -> bool:
+        return bool(self.contains) or self.matches is not None
 
     def shows(self, record: ConsumedRecord) -> bool:
+        if self.matches is not None and not self.matches(record):
+            return False
         if not self.contains:
             return True
         wanted = self.contains.lower()
@@ -53,6 +61,13 @@ class Skipped(msgspec.Struct, frozen=True):
 
     skipped: int
     partition: int
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How many records were looked at, of about how many; 0: there is no end."""
+
+    scanned: int
+    of: int
 
 
 def _parts(record: ConsumedRecord) -> list[bytes]:
@@ -79,35 +94,49 @@ async def positions(clients: Clients, wanted: Wanted) -> dict[int, int]:
     return found
 
 
-async def read(clients: Clients, wanted: Wanted, limit: int) -> AsyncIterator[ConsumedRecord]:
-    """Up to `limit` records that are there now, partition after partition."""
-    left = min(limit, RECORDS_MAX)
+async def read(clients: Clients, wanted: Wanted, limit: int) -> AsyncIterator[ConsumedRecord | Progress]:
+    """Up to `limit` records that are there now, partition after partition; and after each piece how far it has come."""
+    left, scanned = min(limit, RECORDS_MAX), 0
     async with clients.reader() as fetch:
-        for number, begin in (await positions(clients, wanted)).items():
-            at, end = begin, (await clients.admin.span(wanted.topic, number)).latest
+        begins = await positions(clients, wanted)
+        ends = {number: (await clients.admin.span(wanted.topic, number)).latest for number in begins}
+        total = sum(ends[number] - begin for number, begin in begins.items())
+        for number, begin in begins.items():
+            at, end = begin, ends[number]
             for _ in range(EMPTY_ROUNDS_MAX):
                 if at >= end or not left:
                     break
                 fetched = await fetch(wanted.topic, number, at, ROUND_BYTES)
                 at = max(fetched.next_offset, at + 1)
                 for record in fetched.records:
-                    if left and wanted.shows(record):
+                    if not left:
+                        break
+                    scanned += 1
+                    if wanted.shows(record):
                         left -= 1
                         yield record
+                yield Progress(scanned, total)
 
 
-async def follow(clients: Clients, wanted: Wanted) -> AsyncIterator[ConsumedRecord | Skipped | None]:
+async def follow(clients: Clients, wanted: Wanted) -> AsyncIterator[ConsumedRecord | Skipped | Progress | None]:
     """Records as they come, for ever; None now and then, so that a reader who has gone is noticed."""
     at = await positions(clients, wanted)
     loop = asyncio.get_running_loop()
     pause = ROUND_SECONDS * max(len(at) / PARTITIONS_PER_ROUND, 1)
     said = loop.time()
+    scanned = told = 0
     async with clients.reader() as fetch:
         while True:
             for number in at:
                 async for event in _round(fetch, wanted, number, at):
+                    if isinstance(event, int):
+                        scanned += event
+                        continue
                     said = loop.time()
                     yield event
+            if scanned > told and wanted.is_choosy:
+                told, said = scanned, loop.time()
+                yield Progress(scanned, 0)
             if loop.time() - said > PING_SECONDS:
                 said = loop.time()
                 yield None
@@ -116,13 +145,15 @@ async def follow(clients: Clients, wanted: Wanted) -> AsyncIterator[ConsumedReco
 
 async def _round(
     fetch: Fetch, wanted: Wanted, number: int, at: dict[int, int]
-) -> AsyncIterator[ConsumedRecord | Skipped]:
+) -> AsyncIterator[ConsumedRecord | Skipped | int]:
+    """Records, those that were left out, and how many were looked at."""
     fetched = await fetch(wanted.topic, number, at[number], ROUND_BYTES)
     records = fetched.records[:ROUND_RECORDS]
     at[number] = fetched.next_offset if len(records) == len(fetched.records) else records[-1].offset + 1
     for record in records:
         if wanted.shows(record):
             yield record
+    yield len(records)
     behind = (fetched.high_watermark or 0) - at[number]
     if behind > BEHIND_MAX:
         at[number] += behind - KEPT_BEHIND

@@ -32,7 +32,19 @@ WATCHED_BYTES_MAX: Final = 256 * 1024
 WEAK_MAX: Final = 200
 
 Ask = Literal[
-    "snapshot", "settings", "connections", "keys", "events", "watch", "unwatch", "schemas", "append_schemas", "may"
+    "snapshot",
+    "settings",
+    "connections",
+    "keys",
+    "events",
+    "watch",
+    "unwatch",
+    "schemas",
+    "append_schemas",
+    "may",
+    "roles",
+    "sign_in",
+    "audit",
 ]
 
 
@@ -52,7 +64,10 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """For `may`: who asks, "" for nobody, with a token or a password, from an address, to do what with which topics."""
     password: str = ""
     address: str = ""
+    """Of the client or the browser, also for `sign_in` and `audit`."""
     wishes: list[tuple[str, str | None]] = []
+    words: str = ""
+    """For `audit`: what was done."""
 
 
 class SchemaPage(msgspec.Struct, frozen=True):
@@ -103,6 +118,24 @@ class Welcome(msgspec.Struct, frozen=True):
     """Dialect → URL, for commands that a person may copy."""
     has_pages: bool = True
     """Without them there is what machines ask for: health, metrics, schemas."""
+    door_secret: str = ""
+    """Makes tokens for the private doors: for the console itself, and for who has signed in (`door_tokens.py`)."""
+    sign_in: bool = False
+    """Whether everyone has to sign in, as the node's users and tokens."""
+    has_principals: bool = False
+    """Whether there is anybody who could."""
+    read_only: bool = False
+    """Whether nothing can be changed here."""
+    tls_cert: str = ""
+    tls_key: str = ""
+
+
+class Roles(msgspec.Struct, frozen=True):
+    """What the node's rules let somebody do in general; single requests are judged by themselves."""
+
+    view: bool = False
+    operate: bool = False
+    administer: bool = False
 
 
 class ListenerReport(msgspec.Struct, frozen=True):

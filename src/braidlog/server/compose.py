@@ -21,7 +21,7 @@ from braidlog.broker.services import Services, open_services
 from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
-from braidlog.model.report import EtcdReport, Welcome
+from braidlog.model.report import EtcdReport
 from braidlog.partition.closing import close_partitions
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.opening import retry
@@ -31,7 +31,7 @@ from braidlog.server.certificates import reload_certificate, tls_context
 from braidlog.server.cluster_node import Around, ClusterNode, open_cluster_node
 from braidlog.server.config import ListenerConfig, LoadedConfig, ServerConfig, check_exposure
 from braidlog.server.connection_limits import ConnectionLimits
-from braidlog.server.console import ConsoleProcess, bind, bind_registry
+from braidlog.server.console import ConsoleProcess, bind, bind_registry, welcome_of
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
 from braidlog.server.doors import make_adapters, of_consoles, open_private_doors
@@ -318,6 +318,9 @@ class Server:
         assert self._upkeep is not None
         assert self._tables is not None
         assert self._scrubber is not None
+        assert self._gatekeeper is not None
+        if admin.tls.cert:
+            tls_context(admin.tls)  # what cannot be used is told now, and not by a console that does not start
         bound = await bind(admin.host, admin.port)
         also = bind_registry(registry.host, registry.port) if registry.enabled else None
         measured = [self._world.seconds, self._flusher.seconds]
@@ -336,31 +339,18 @@ class Server:
             warnings=lambda: {} if self._cluster is None else self._cluster.warnings(),
             etcd=EtcdReport if self._cluster is None else self._cluster.etcd_report,
         )
+        door_secret = secrets.token_hex(32)
         doors, urls = await open_private_doors(
-            self.services, self.config.auth, budget=self._budget, fair_turns=self._fair_turns
+            self.services, self.config.auth, door_secret, budget=self._budget, fair_turns=self._fair_turns
         )
 
         async def close_doors() -> None:
             for door in doors:
                 await door.stop(0)
 
-        welcome = Welcome(
-            node=self.config.node,
-            version=VERSION,
-            data_dir=self.config.data_dir,
-            started_ms=self._clock.now_ms(),
-            topics_url=urls["kafka"],
-            keys_url=urls["mayfly"],
-            token_hash=admin.token.lower(),
-            hosts=admin.hosts,
-            secret=secrets.token_hex(32),
-            disk_free_bytes_min=admin.disk_free_bytes_min,
-            log_format=self.config.log.format,
-            log_level=self.config.log.level,
-            listeners={name: each.url for name, each in self.listeners.items()},
-            has_pages=admin.pages,
-        )
-        assert self._gatekeeper is not None
+        told = {name: each.url for name, each in self.listeners.items()}
+        now_ms = self._clock.now_ms()
+        welcome = welcome_of(self.config, VERSION, urls, door_secret, listeners=told, now_ms=now_ms)
         schemas = SchemaQuestions(self.services, self._gatekeeper)
         now_ns = self._clock.now_ns
         self._console = ConsoleProcess(bound, reporter, schemas, welcome, now_ns, registry=also, doors=close_doors)

@@ -281,7 +281,9 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The web console, metrics and health over HTTP, served by a process of its own beside `braid serve` and `braid dev`.
 
     `token`: SHA-256 in hex of what everyone has to show who asks for more than /healthz and /readyz; needed on other addresses
-    than loopback. `hosts`: names under which browsers may call it, beside addresses and localhost.
+    than loopback. `hosts`: names under which browsers may call it, beside addresses and localhost. `sign_in`: everyone has to
+    sign in, as a principal of `auth.tokens` or a user with a password; what each may do is what the rules say. `read_only`:
+    nothing can be changed in the console, whoever asks.
     """
 
     enabled: bool = True
@@ -293,8 +295,13 @@ class AdminConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Off: what machines ask for alone, health and metrics, and the schema registry on its own port."""
     disk_free_bytes_min: int = 128 * 1024 * 1024
     """With less room than this on its disk, a node says on /readyz that it is not ready."""
+    sign_in: bool = False
+    read_only: bool = False
+    tls: TlsConfig = TlsConfig()
 
     def __post_init__(self) -> None:
+        if self.tls.client_ca:
+            raise ValueError("admin.tls has no client_ca: browsers sign in (admin.sign_in), programs show admin.token")
         _check_bounds(self, {"port": (0, 65535), "disk_free_bytes_min": (0, 2**62)})
         if self.token and _SHA256.fullmatch(self.token) is None:
             raise ValueError("token is given as the SHA-256 of it: 64 hexadecimal digits")
@@ -466,10 +473,10 @@ def check_exposure(config: ServerConfig) -> None:
             f"the schema registry would be open to everyone on {registry.host}: set auth.tokens, "
             "or say auth.allow_open = true (--allow-open) if that is what you want",
         )
-    if admin.enabled and admin.host not in LOOPBACK and not (admin.token or config.auth.allow_open):
+    if admin.enabled and admin.host not in LOOPBACK and not (admin.token or admin.sign_in or config.auth.allow_open):
         raise BrokerError(
             Reason.INVALID_SETTING,
-            f"the admin port would be open to everyone on {admin.host}: set admin.token, "
+            f"the admin port would be open to everyone on {admin.host}: set admin.token or admin.sign_in, "
             "or say auth.allow_open = true (--allow-open) if that is what you want",
         )
 

@@ -14,15 +14,18 @@ child goes. The admin port is bound here, so that it is known at the start and s
 import asyncio
 import contextlib
 import logging
+import secrets
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 import msgspec
 
+from braidlog.model.actor import Actor
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.report import LINE_BYTES_MAX, Question, Reply, WatchedPiece, Welcome
+from braidlog.server.config import ServerConfig
 from braidlog.server.connection_tap import ConnectionTap
 from braidlog.server.ports import close, listen
 from braidlog.server.reporting import Reporter
@@ -78,6 +81,40 @@ def bind_registry(host: str, port: int) -> socket.socket | None:
     return bound
 
 
+def welcome_of(
+    config: ServerConfig, version: str, urls: Mapping[str, str], secret: str, *, listeners: dict[str, str], now_ms: int
+) -> Welcome:
+    """What a console is told when it begins. `urls` and `secret` of the doors that are its own; `listeners`: everybody's."""
+    admin = config.admin
+    return Welcome(
+        node=config.node,
+        version=version,
+        data_dir=config.data_dir,
+        started_ms=now_ms,
+        topics_url=urls["kafka"],
+        keys_url=urls["mayfly"],
+        token_hash=admin.token.lower(),
+        hosts=admin.hosts,
+        secret=secrets.token_hex(32),
+        disk_free_bytes_min=admin.disk_free_bytes_min,
+        log_format=config.log.format,
+        log_level=config.log.level,
+        listeners=listeners,
+        has_pages=admin.pages,
+        door_secret=secret,
+        sign_in=admin.sign_in,
+        has_principals=config.knows_principals,
+        read_only=admin.read_only,
+        tls_cert=admin.tls.cert,
+        tls_key=admin.tls.key or admin.tls.cert,
+    )
+
+
+def _audit(question: Question) -> bool:
+    Actor(question.principal, question.address, "console").write(question.words)
+    return True
+
+
 class Channel:
     """One life of the child: its questions and their answers."""
 
@@ -96,6 +133,8 @@ class Channel:
             "connections": lambda _: reporter.connections({watch.session for watch in self._watches.values()}),
             "keys": lambda question: reporter.keys(question.prefix, question.position),
             "events": lambda question: reporter.events(question.topic, question.partition),
+            "roles": lambda question: reporter.roles(question.principal),
+            "audit": _audit,
             "unwatch": self._unwatch,
         }
 
@@ -137,7 +176,8 @@ class Channel:
         self._send(Reply(question.id, error=str(error), reason=reason))
 
     def _send(self, reply: Reply) -> None:
-        self._writer.write(_encode(reply) + b"\n")
+        if not self._writer.is_closing():
+            self._writer.write(_encode(reply) + b"\n")
 
     def _watch(self, question: Question) -> None:
         session = self._reporter.find(question.connection)

@@ -3,14 +3,15 @@
 Knows: which services an adapter is made with. Refuses to know: which doors the configuration opens.
 """
 
-import secrets
 from typing import Any, Final
 
 import msgspec
 
 from braidlog.adapters.contract import Adapter
-from braidlog.broker.access.authorize import CONSOLE, Authorize, Operation, Rule, hash_token
+from braidlog.broker.access.authorize import CONSOLE, Authorize, Operation, Rule
+from braidlog.broker.access.on_behalf import OnBehalf
 from braidlog.broker.services import Services
+from braidlog.model.door_tokens import door_token
 from braidlog.server.budget import Budget
 from braidlog.server.config import AuthConfig
 from braidlog.server.connection_limits import ConnectionLimits
@@ -55,14 +56,15 @@ def of_consoles(dialect: str, services: Services) -> dict[str, Adapter]:
 
 
 async def open_private_doors(
-    services: Services, auth: AuthConfig, *, budget: Budget, fair_turns: FairTurns
+    services: Services, auth: AuthConfig, secret: str, *, budget: Budget, fair_turns: FairTurns
 ) -> tuple[list[Listener], dict[str, str]]:
-    """Doors for the console alone, on loopback: whatever the others ask for, these ask for a token made here and now.
+    """Doors for the console alone, on loopback: whatever the others ask for, these ask for a token made with the secret.
 
-    So it gets in when a port is closed, wants certificates or knows none but configured users; and nobody else does.
+    So it gets in when a port is closed, wants certificates or knows none but configured users; and nobody else does. For itself
+    it may do everything, for others what they may.
     """
-    token = secrets.token_urlsafe(32)
-    allowed = Authorize({CONSOLE: hash_token(token.encode()).hex()}, [Rule(CONSOLE, [Operation.ALL])])
+    token = door_token(secret, CONSOLE)
+    allowed = OnBehalf(services.authorize, secret)
     services = msgspec.structs.replace(services, authorize=allowed)
     keeper = gatekeeper(auth, allowed, services.world, connections_max=CONSOLE_CONNECTIONS_MAX)
     connection_limits = ConnectionLimits(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)

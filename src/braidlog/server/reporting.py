@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from braidlog.broker.access.roles import roles_of
 from braidlog.broker.cluster_report import cluster_report, events
 from braidlog.broker.metrics import lag_reports, partition_report
 from braidlog.broker.services import Services
@@ -245,6 +246,12 @@ class Reporter:
         return [
             r.SettingReport(name, value, origins.get(name, "default")) for name, value in self._loaded.flat().items()
         ]
+
+    def roles(self, principal: str) -> r.Roles:
+        """None of somebody who has signed in and is not known any more."""
+        if not (self._services.authorize.has_token(principal) or self._services.users.credentials(principal)):
+            return r.Roles()
+        return roles_of(self._services.authorize, self._services.rules.all(), principal)
 
     def events(self, topic: str, partition: int) -> list[r.EventReport]:
         return events(self._services.metadata.history, topic, partition)

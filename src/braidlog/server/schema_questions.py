@@ -1,4 +1,4 @@
-"""What the schema registry beside the node asks of it: records of its log, and who may do what.
+"""What is asked of the node and waited for: records of the schemas' log, who may do what with them, who signs in.
 
 Knows: the log of schemas, tokens, passwords, rules. Refuses to know: HTTP, subjects, schemas. A subject is asked about as a
 topic: the rules of a node's topics are those of its schemas (ADR 91).
@@ -25,6 +25,7 @@ class SchemaQuestions:
             "schemas": self._read,
             "append_schemas": self._append,
             "may": self._may,
+            "sign_in": self._proves,
         }
 
     async def _read(self, question: Question) -> SchemaPage:

@@ -63,7 +63,15 @@ def test_a_group_whose_coordinator_divides_the_work_says_so(
         assert asker.ask(joining).error_code == 0
         told = braid.json("group", "describe", group, schema="group-describe")
         assert (told["kind"], told["state"], told["lag"]) == ("consumer", "Stable", 10)
-        assert told["members"] == [{"member": "me", "partitions": [0, 1]}]
+        assert told["members"] == [
+            {
+                "member": "me",
+                "partitions": [0, 1],
+                "client_id": "asker",
+                "host": "/127.0.0.1",
+                "shares": {read.topic: [0, 1]},
+            }
+        ]
         refused = braid.fails(3, "group", "reset", group, "--topic", read.topic, "--to", "1")
         assert "has 1 member" in refused
         assert asker.ask(m.ConsumerGroupHeartbeatRequest(group, "me", -1)).error_code == 0

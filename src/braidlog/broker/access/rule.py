@@ -75,11 +75,12 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def allows(self, principal: str, operation: Operation, name: str | None, kind: Kind = Kind.TOPIC) -> bool:
         """`name` None: the node itself, or some resource of that kind."""
-        if self.principal not in (EVERYONE, principal) or not self._allows_operation(operation):
+        if self.principal not in (EVERYONE, principal) or not self.speaks_of(operation):
             return False
         return self._allows_in_general(operation, kind) if name is None else self.covers(name, kind)
 
-    def _allows_operation(self, operation: Operation) -> bool:
+    def speaks_of(self, operation: Operation) -> bool:
+        """Whether it allows an operation, on what it names."""
         if operation in self.operations or Operation.ALL in self.operations:
             return True
         # Whoever may read or write something may know that it is there.

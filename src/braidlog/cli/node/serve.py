@@ -170,15 +170,16 @@ def _announce(server: Server, *, friendly: bool) -> None:
     click.echo(f"braidlog is ready; its data is in {server.config.data_dir}")
     for dialect, port in sorted(server.ports.items()):
         click.echo(f"  {dialect + '://':12}127.0.0.1:{port}")
+    scheme = "https" if server.config.admin.tls.cert else "http"
     if server.admin_port is not None:
-        click.echo(f"  {'console':12}{_url(server.config.admin.host, server.admin_port)}")
+        click.echo(f"  {'console':12}{scheme}://{_place(server.config.admin.host, server.admin_port)}/")
     if server.registry_port is not None:
-        click.echo(f"  {'schemas':12}{_url(server.config.registry.host, server.registry_port)}")
+        click.echo(f"  {'schemas':12}{scheme}://{_place(server.config.registry.host, server.registry_port)}/")
     click.echo("Stop it with Ctrl-C.")
 
 
-def _url(host: str, port: int) -> str:
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}/"
+def _place(host: str, port: int) -> str:
+    return f"{f'[{host}]' if ':' in host else host}:{port}"
 
 
 @click.group(

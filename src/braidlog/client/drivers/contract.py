@@ -186,9 +186,14 @@ class Membership(msgspec.Struct, frozen=True):
     partitions: tuple[int, ...]
 
 
-class GroupMember(msgspec.Struct, frozen=True):
+class GroupMember(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`client_id`, `host` and `shares` (partitions by topic) are empty where the server does not tell them."""
+
     member: str
     partitions: tuple[int, ...]
+    client_id: str = ""
+    host: str = ""
+    shares: dict[str, tuple[int, ...]] = {}
 
 
 class GroupInfo(msgspec.Struct, frozen=True):

@@ -31,6 +31,34 @@
     if (event.detail.requestConfig.verb === "post" && event.detail.xhr.status === 403) event.detail.shouldSwap = true;
   });
 
+  // -- actions ---------------------------------------------------------------------------------------------------
+  // A form says what would be done; the same form goes again with the seal of those words when somebody says yes.
+
+  const confirmBox = $("#confirm"), CONFIRMED = "X-Confirmed";
+  let asking = null, seal = "";
+  document.body.addEventListener("htmx:configRequest", (event) => {
+    if (!event.detail.elt.hasAttribute("data-acts")) return;
+    asking = event.detail.elt;
+    if (seal) event.detail.headers[CONFIRMED] = seal;
+    seal = "";
+  });
+  $("#confirm-box").addEventListener("htmx:afterSwap", () => {
+    if (!confirmBox.open) confirmBox.showModal();
+    $("[autofocus]", confirmBox)?.focus();
+  });
+  confirmBox.addEventListener("click", (event) => {
+    if (event.target.id === "confirm-yes") {
+      seal = event.target.dataset.seal;
+      event.target.disabled = true;
+      htmx.trigger(asking, "submit");
+    } else if (event.target.hasAttribute("data-closes")) confirmBox.close();
+  });
+  confirmBox.addEventListener("close", () => {
+    const acted = $("#acted.done", confirmBox);
+    if (acted) location.assign(acted.dataset.then || location.href);
+    else asking?.querySelector("button")?.focus();
+  });
+
   // -- what is asked for again and again -------------------------------------------------------------------------
   // The new figures are put into the elements that are there: focus, selection and scrolling stay where they are.
 
@@ -206,7 +234,7 @@
   };
 
   const tailPage = (section) => {
-    const topic = section.dataset.tail, form = $("#tail-form"), list = $("#records"), state = $("#tail-state");
+    const topic = section.dataset.tail, form = $("#tail-form"), list = $("#records"), state = $("#tail-state"), scanned = $("#tail-scanned");
     let source = null, paused = false, waiting = [], count = 0;
 
     const asked = () => {
@@ -215,6 +243,7 @@
       if (fields.from.value === "time") query.set("at", String(new Date(fields.time.value || Date.now()).getTime()));
       if (fields.partition.value) query.set("partition", fields.partition.value);
       if (fields.contains.value) query.set("contains", fields.contains.value);
+      if (fields.filter.value) query.set("filter", fields.filter.value);
       return query;
     };
     const put = (item) => {
@@ -251,6 +280,11 @@
         const { skipped, partition } = JSON.parse(event.data);
         take(make("li", "notice", `${skipped} records of partition ${partition} came too fast to be shown`));
       });
+      scanned.textContent = "";
+      source.addEventListener("progress", (event) => {
+        const told = JSON.parse(event.data);
+        scanned.textContent = `scanned ${told.scanned}${told.of ? ` of about ${told.of}` : ""}`;
+      });
       source.addEventListener("fault", (event) => { take(make("li", "fault", JSON.parse(event.data).text)); });
       source.addEventListener("end", () => { stop(); tell(); });
       let broken = false;
@@ -269,6 +303,16 @@
       return words.map((word) => (/^[\w.:/@%+=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
     };
 
+    const saved = () => { try { return JSON.parse(localStorage.getItem("filters")) || []; } catch { return []; } };
+    const keep = (filters) => {
+      try { localStorage.setItem("filters", JSON.stringify(filters.slice(-50))); } catch { /* a browser that keeps nothing */ }
+      showSaved();
+    };
+    const showSaved = () => $("#saved-filters").replaceChildren(...saved().map((each) => { const option = make("option"); option.value = each; return option; }));
+    const filter = form.elements.filter;
+    $("#filter-save").addEventListener("click", () => { if (filter.value) keep([...saved().filter((each) => each !== filter.value), filter.value]); });
+    $("#filter-drop").addEventListener("click", () => { keep(saved().filter((each) => each !== filter.value)); filter.value = ""; start(); });
+    showSaved();
     form.addEventListener("submit", (event) => { event.preventDefault(); start(); });
     form.addEventListener("change", () => {
       $("#at-offset").classList.toggle("hidden", form.elements.from.value !== "offset");
@@ -318,7 +362,7 @@
       },
     },
   };
-  const POINTS_MAX = 300;
+  const HISTORY_SECONDS = 3600;
   const CLOCK_WIDTH = 72;
   const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");
   const plotPage = (box) => {
@@ -338,13 +382,26 @@
     draw();
     new ResizeObserver(() => { if (plot && box.clientWidth) plot.setSize({ width: box.clientWidth, height: 220 }); }).observe(box);
     document.addEventListener("themed", draw);
-    const source = new EventSource(kind.url(box));
-    source.addEventListener(kind.event, (event) => {
-      const point = JSON.parse(event.data);
+    let live = 0;
+    const put = (point) => {
       data[0].push(point.t);
       kind.lines.forEach(([, , value], at) => data[at + 1].push(value(point)));
-      if (data[0].length > POINTS_MAX) data.forEach((column) => column.shift());
-      box.dataset.points = String(data[0].length);
+      while (data[0].length && data[0][0] < point.t - HISTORY_SECONDS) data.forEach((column) => column.shift());
+    };
+    const source = new EventSource(kind.url(box));
+    source.addEventListener("history", (event) => {
+      const points = JSON.parse(event.data);
+      data.forEach((column) => { column.length = 0; });
+      live = 0;
+      points.forEach(put);
+      box.dataset.history = String(points.length);
+      plot.setData(data);
+    });
+    source.addEventListener(kind.event, (event) => {
+      const point = JSON.parse(event.data);
+      put(point);
+      live += 1;
+      box.dataset.points = String(live);
       box.dataset.last = String(kind.lines[0][2](point));
       if (kind.told) kind.told(point);
       plot.setData(data);

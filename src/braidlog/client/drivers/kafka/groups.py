@@ -170,7 +170,7 @@ class GroupDriver(Router):
             return await self._describe_classic(group)
         self._check_group(found.error_code, group, words=found.error_message)
         members = [
-            (each.member_id, {topic.topic_name: topic.partitions for topic in each.assignment.topic_partitions})
+            _member(each, {topic.topic_name: topic.partitions for topic in each.assignment.topic_partitions})
             for each in found.members
         ]
         return _info(group, found.group_state, found.group_epoch, members, "consumer")
@@ -179,7 +179,7 @@ class GroupDriver(Router):
         answer: g.DescribeGroupsResponse = await self.ask_coordinator(group, g.DescribeGroupsRequest([group]))
         told = only(answer.groups, "DescribeGroups")
         self._check_group(told.error_code, group, words=told.error_message)
-        members = [(each.member_id, _partitions(each.member_assignment)) for each in told.members]
+        members = [_member(each, _partitions(each.member_assignment)) for each in told.members]
         return _info(group, told.group_state, _NO_GENERATION, members, "classic")
 
     async def delete_group(self, group: str) -> None:
@@ -200,14 +200,17 @@ class GroupDriver(Router):
             del self._ids[who]
 
 
-def _info(
-    group: str, state: str, generation: int, members: Sequence[tuple[str, dict[str, list[int]]]], kind: str
-) -> GroupInfo:
-    topics = sorted({topic for _, shares in members for topic in shares})
-    shown = tuple(
-        GroupMember(member, tuple(number for topic in sorted(shares) for number in shares[topic]))
-        for member, shares in sorted(members)
-    )
+def _member(
+    told: g.DescribeGroupsResponseMember | m.ConsumerGroupDescribeResponseMember, shares: dict[str, list[int]]
+) -> GroupMember:
+    by_topic = {topic: tuple(numbers) for topic, numbers in sorted(shares.items())}
+    every = tuple(number for numbers in by_topic.values() for number in numbers)
+    return GroupMember(told.member_id, every, told.client_id, told.client_host, by_topic)
+
+
+def _info(group: str, state: str, generation: int, members: Sequence[GroupMember], kind: str) -> GroupInfo:
+    topics = sorted({topic for each in members for topic in each.shares})
+    shown = tuple(sorted(members, key=lambda each: each.member))
     return GroupInfo(group, state, generation, tuple(topics), shown, kind)
 
 

@@ -1,0 +1,71 @@
+"""Actions: asked for, confirmed, done, and told to the node's log.
+
+Knows: the table of actions, and that each is done only after a yes to the very words that say what it does. Refuses to know: who
+may: an action is asked of the node in the name of who has signed in, and refused there (`broker/access`).
+Invariants: what is done is what was confirmed: if the plan has other words by then, it is asked again. Every action that was
+confirmed has a line in the log, whether it was done or refused.
+"""
+
+import hmac
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from braidlog.client.errors import ClientError
+from braidlog.console.actions import access, groups, keys, topics
+from braidlog.console.actions.plan import Plan, Planner
+from braidlog.console.clients import ClientsOf
+from braidlog.console.fields import FormError, fields_of
+from braidlog.console.forms import address_of
+from braidlog.console.guard import Guard
+from braidlog.console.node import Node, NodeError
+from braidlog.console.rendering import Renderer
+
+ACTIONS: Final[dict[str, Planner]] = {**topics.ACTIONS, **groups.ACTIONS, **keys.ACTIONS, **access.ACTIONS}
+CONFIRMED: Final = "x-confirmed"
+ROWS_MAX: Final = 100
+
+
+class Actions:
+    """One for this process."""
+
+    def __init__(self, node: Node, clients: ClientsOf, guard: Guard, renderer: Renderer) -> None:
+        self._node = node
+        self._clients = clients
+        self._guard = guard
+        self._renderer = renderer
+
+    async def act(self, request: Request) -> Response:
+        """Say what would be done; done it is when the same form comes again with the seal of those words."""
+        name = request.path_params["action"]
+        planner = ACTIONS.get(name)
+        if planner is None:
+            return self._said(f"there is no action {name[:40]!r}", 404)
+        fields = await fields_of(request)
+        try:
+            plan = await planner(fields, self._clients(request.scope["principal"]))
+            told = msgspec.json.encode([name, sorted(fields.items()), plan.words]).decode()
+            seal = self._guard.seal(request, told)
+            if not hmac.compare_digest(request.headers.get(CONFIRMED, "").encode(), seal.encode()):
+                return self._renderer.fragment("confirm.html", plan=plan, seal=seal, rows=plan.rows[:ROWS_MAX])
+            return await self._carry_out(request, plan)
+        except (FormError, ClientError, NodeError, TimeoutError) as error:
+            return self._said(str(error) or "it took too long")
+
+    async def _carry_out(self, request: Request, plan: Plan) -> Response:
+        who, address = request.scope["principal"], address_of(request)
+        try:
+            await plan.run()
+        except (FormError, ClientError, TimeoutError) as error:
+            await self._node.audit(who, address, f"{plan.words} Not done ({error})")
+            raise
+        await self._node.audit(who, address, f"{plan.words} Done")
+        response = self._renderer.fragment("acted.html", ok=True, text=plan.done, then=plan.then)
+        response.headers["hx-trigger"] = "acted"
+        return response
+
+    def _said(self, text: str, status: int = 200) -> Response:
+        """Told where the question would have been: htmx shows answers that are not errors of HTTP."""
+        return self._renderer.fragment("acted.html", status, ok=False, text=f"{text[:1].upper()}{text[1:]}", then="")

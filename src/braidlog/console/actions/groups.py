@@ -1,0 +1,87 @@
+"""Groups: reset offsets, delete.
+
+Knows: the places a group can be sent to. Refuses to know: who may, how a commit is made.
+Invariants: while a group has members nothing is changed: they would commit over it. An offset is always one that a partition has.
+"""
+
+from functools import partial
+
+from braidlog.client.drivers.contract import Span
+from braidlog.console.actions.plan import Plan, Planner, plural
+from braidlog.console.clients import Clients
+from braidlog.console.fields import Fields, FormError, integer, text_of
+from braidlog.console.rendering import UNKNOWN
+from braidlog.model.clock import SystemClock
+from braidlog.model.lag import lag_of
+from braidlog.model.moments import FORMS, parse_moment
+
+WORDS = {
+    "earliest": "the beginning",
+    "latest": "the end",
+    "offset": "an offset",
+    "time": "a time",
+    "shift": "some records on",
+}
+
+
+async def reset(fields: Fields, clients: Clients) -> Plan:
+    group, topic, kind = text_of(fields, "group"), text_of(fields, "topic"), text_of(fields, "to")
+    only = integer(fields, "partition", 0)
+    if kind not in WORDS:
+        raise FormError(f"a group is sent to one of {', '.join(WORDS)}")
+    if (await clients.admin.describe_group(group)).members:
+        raise FormError(f"group {group} has members, who would commit over it: stop them first")
+    commits = await clients.admin.group_offsets(group)
+    rows, wanted = [], {}
+    for number, span in enumerate((await clients.admin.describe_topic(topic)).partitions):
+        if only in (None, number):
+            was = commits.get((topic, number))
+            wanted[number] = await _target(fields, clients, (topic, number), span, was)
+            lag = lag_of(was, span.earliest, span.latest)
+            rows.append((number, UNKNOWN if was is None else was, wanted[number], lag, span.latest - wanted[number]))
+    if not rows:
+        raise FormError(f"{topic} has no partition {only}")
+    return Plan(
+        f"Let group {group} go on elsewhere in {plural(len(rows), 'partition')} of topic {topic}. It will read again, or pass "
+        "over, what lies between.",
+        partial(clients.admin.reset_group, group, topic, wanted),
+        f"Group {group} goes on there.",
+        head=("partition", "committed", "goes to", "lag now", "lag then"),
+        rows=rows,
+    )
+
+
+async def _target(fields: Fields, clients: Clients, place: tuple[str, int], span: Span, was: int | None) -> int:
+    kind, text = fields["to"], fields.get("at", "").strip()
+    wanted = span.latest
+    if kind == "earliest":
+        wanted = span.earliest
+    elif kind == "offset":
+        wanted = integer({"offset": text_of(fields, "at")}, "offset", 0) or 0
+    elif kind == "shift":
+        if not text.removeprefix("-").isdecimal() or len(text) > 15:
+            raise FormError("a shift is a number of records, below 0 to go back")
+        wanted = (span.earliest if was is None else was) + int(text)
+    elif kind == "time":
+        try:
+            at_ms = parse_moment(text, SystemClock().now_ms())
+        except ValueError:
+            raise FormError(f"a time is {FORMS}") from None
+        found = await clients.admin.offset_at(*place, at_ms)
+        wanted = span.latest if found is None else found
+    return min(max(wanted, span.earliest), span.latest)
+
+
+async def delete(fields: Fields, clients: Clients) -> Plan:
+    group = text_of(fields, "group")
+    commits = await clients.admin.group_offsets(group)
+    return Plan(
+        f"Delete group {group} and its {plural(len(commits), 'committed offset')}. Whoever reads with it again begins anew.",
+        partial(clients.admin.delete_group, group),
+        f"Group {group} is deleted.",
+        "/groups",
+        is_harmful=True,
+    )
+
+
+ACTIONS: dict[str, Planner] = {"group-reset": reset, "group-delete": delete}

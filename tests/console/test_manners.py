@@ -1,0 +1,294 @@
+"""How pages behave for everyone: tables, filters, plots, empty states; contrast, keyboard, narrow screens."""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+from tests.adapters.kafka.asker import Asker
+from tests.console.asking import Feed, ask
+from tests.console.browsing import MILLISECONDS_MAX, opened
+
+import braidlog
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.kafka.messages import transactions as t
+
+expect.set_options(timeout=MILLISECONDS_MAX)
+
+PAGES = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/groups",
+    "/groups/billing",
+    "/keys",
+    "/transactions",
+    "/access",
+    "/connections",
+    "/cluster",
+    "/spark",
+    "/settings",
+    "/login",
+    "/nowhere",
+)
+CONTRAST = """() => {
+  const channel = (c) => { c /= 255; return c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4; };
+  const light = ([r, g, b]) => .2126 * channel(r) + .7152 * channel(g) + .0722 * channel(b);
+  const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  const paint = (...colours) => {  // one over the other
+    canvas.clearRect(0, 0, 1, 1);
+    colours.forEach((each) => { canvas.fillStyle = each; canvas.fillRect(0, 0, 1, 1); });
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+  };
+  const poor = [];
+  const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walk.nextNode()) {
+    const element = walk.currentNode.parentElement;
+    if (!walk.currentNode.data.trim() || !element.checkVisibility() || element.closest(".u-wrap, option, datalist")) continue;
+    const grounds = [];
+    for (let at = element; at; at = at.parentElement) grounds.unshift(getComputedStyle(at).backgroundColor);
+    const ground = ["white", ...grounds], style = getComputedStyle(element);
+    const [a, b] = [light(paint(...ground)), light(paint(...ground, style.color))];
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${element.tagName}.${element.className} ${element.textContent.slice(0, 30)}`);
+  }
+  return poor;
+}"""
+
+
+def kafka(node: ServerProcess) -> str:
+    return f"kafka://127.0.0.1:{node.ports['kafka']}"
+
+
+@pytest.fixture(scope="module")
+def filled(node: ServerProcess) -> ServerProcess:
+    with braidlog.connect(kafka(node)) as client:
+        for topic, partitions in (("orders", 3), ("payments", 1), ("clicks", 2)):
+            client.admin.create_topic(topic, partitions)
+        producer = client.producer()
+        for number in range(30):
+            order = {"order": number, "total": number * 1.5, "items": [{"gift": number % 10 == 0}]}
+            headers = (("kind", b"refund" if number % 2 else b"sale"),)
+            producer.send(
+                "orders", json.dumps(order).encode(), key=b"c-%d" % (number % 3), headers=headers, partition=0
+            )
+        producer.flush()
+        client.admin.reset_group("billing", "orders", {0: 10})
+        client.admin.reset_group("archive", "orders", {0: 30})
+    return node
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    with ServerProcess(tmp_path_factory.mktemp("empty"), admin=True) as running:
+        yield running
+
+
+# -- tables --------------------------------------------------------------------------------------------------------
+
+
+def test_topics_are_sorted_by_a_column_and_stay_so_while_figures_move(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/topics") as page:
+        names = page.locator("#live tbody td:first-child")
+        expect(names).to_have_text(["clicks", "orders", "payments"])
+        page.get_by_role("link", name="partitions").click()
+        expect(names).to_have_text(["payments", "clicks", "orders"])
+        expect(page.locator("th[aria-sort=ascending]")).to_contain_text("partitions")
+        page.get_by_role("link", name="partitions").click()
+        expect(names).to_have_text(["orders", "clicks", "payments"])
+        expect(page.locator("th[aria-sort=descending]")).to_contain_text("partitions")
+        cell = page.locator("tr[data-key=orders] td").nth(1)
+        before = cell.inner_text()
+        with braidlog.connect(kafka(filled)) as client:
+            client.producer().send_and_wait("orders", b"{}", partition=1)
+        expect(cell).not_to_have_text(before)
+        expect(names).to_have_text(["orders", "clicks", "payments"])
+
+
+def test_topics_are_filtered_by_name(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/topics") as page:
+        page.get_by_label("Contains").fill("pay")
+        page.get_by_label("Contains").press("Enter")
+        expect(page.locator("#live tbody td:first-child")).to_have_text(["payments"])
+        page.get_by_label("Contains").fill("nothing")
+        page.get_by_label("Contains").press("Enter")
+        expect(page.locator("#live")).to_contain_text("No topic is shown")
+
+
+def test_groups_are_sorted_by_lag(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/groups?sort=lag&down=1") as page:
+        expect(page.locator("#live tbody td:first-child")).to_have_text(["billing", "archive"])
+
+
+def test_a_form_that_is_being_filled_in_stays_while_figures_move(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/groups/billing") as page:
+        page.locator("#change summary").click()
+        page.locator("#reset-form [name=at]").fill("half-typed")
+        cell = page.locator("#live tbody tr").first.locator("td").nth(3)
+        before = cell.inner_text()
+        with braidlog.connect(kafka(filled)) as client:
+            client.producer().send_and_wait("orders", b"{}", partition=0)
+        expect(cell).not_to_have_text(before)
+        expect(page.locator("#reset-form [name=at]")).to_have_value("half-typed")
+        expect(page.locator("#reset-form [name=at]")).to_be_focused()
+
+
+# -- records -------------------------------------------------------------------------------------------------------
+
+
+def test_records_are_filtered_by_an_expression_with_progress(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/topics/orders") as page:
+        rows = page.locator("#records > li")
+        page.locator("[name=live]").uncheck()
+        page.locator("[name=from]").select_option("earliest")
+        page.locator("[name=filter]").fill(
+            'value.items[0].gift and key == "c-1" or value.order == 7 and headers.kind == "refund"'
+        )
+        page.locator("[name=filter]").press("Enter")
+        expect(rows).to_have_count(2)
+        expect(rows.first).to_contain_text('"order": 7')
+        expect(rows.nth(1)).to_contain_text('"order": 10')
+        expect(page.locator("#tail-scanned")).to_contain_text("scanned 3")
+        page.locator("[name=filter]").fill("value.total >")
+        page.locator("[name=filter]").press("Enter")
+        expect(page.locator("#records .fault")).to_contain_text("The filter is not understood: a value")
+
+
+def test_a_filter_is_saved_and_forgotten(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/topics/orders") as page:
+        page.locator("[name=filter]").fill("value.total > 40")
+        page.get_by_role("button", name="Save filter").click()
+        page.goto(f"{filled.admin_url}/topics/clicks")
+        expect(page.locator("#saved-filters option")).to_have_attribute("value", "value.total > 40")
+        page.locator("[name=filter]").fill("value.total > 40")
+        page.get_by_role("button", name="Forget filter").click()
+        expect(page.locator("#saved-filters option")).to_have_count(0)
+
+
+def test_progress_is_told_to_programs_too(filled: ServerProcess) -> None:
+    feed = Feed(f"{filled.admin_url}/api/topics/orders/tail?follow=0&from=earliest&partition=0&filter=offset<2", ())
+    told = list(feed)
+    feed.close()
+    assert [data["o"] for name, data in told if name == "record"] == [0, 1]
+    last = [data for name, data in told if name == "progress"][-1]
+    assert last["scanned"] == last["of"] >= 30
+    assert ask(f"{filled.admin_url}/api/topics/orders/download?filter=offset").status == 200
+    assert ask(f"{filled.admin_url}/api/topics/orders/download?filter=moon").status == 400
+
+
+# -- transactions --------------------------------------------------------------------------------------------------
+
+
+def test_a_transaction_is_described_and_aborted(browser: Browser, filled: ServerProcess) -> None:
+    with Asker(("127.0.0.1", filled.ports["kafka"])) as asker:
+        made = asker.ask(t.InitProducerIdRequest("billing-1", 600_000))
+        topics = [t.AddPartitionsToTxnRequestTopic("orders", [0, 2])]
+        asker.ask(t.AddPartitionsToTxnRequest("billing-1", made.producer_id, made.producer_epoch, topics), 3)
+    with opened(browser, f"{filled.admin_url}/transactions") as page:
+        page.get_by_role("link", name="billing-1").click()
+        expect(page.locator("#transaction")).to_contain_text("orders/0, orders/2")
+        expect(page.locator("#transaction .pill")).to_have_text("Ongoing")
+        page.get_by_role("button", name="Abort transaction").click()
+        expect(page.locator("#confirm-words")).to_contain_text("Abort the transaction of billing-1 in 2 partitions")
+        page.get_by_role("button", name="Yes, do it").click()
+        expect(page.locator("#acted.done")).to_be_visible()
+        page.locator("#confirm").get_by_role("button", name="Close").click()
+        expect(page.locator("#transaction .pill")).not_to_have_text("Ongoing")
+
+
+# -- plots ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_plot_begins_with_what_was_before_the_page(browser: Browser, filled: ServerProcess) -> None:
+    """The console has sampled since it started: a page that is opened again finds it."""
+    with opened(browser, filled.admin_url) as page:
+        page.wait_for_function(
+            """async () => {
+              const [box] = document.querySelectorAll("[data-plot=rates]");
+              if (Number(box.dataset.history) > 0) return true;
+              location.reload();
+            }""",
+            polling=5_000,
+        )
+
+
+# -- empty, and not there ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [
+        ("/topics", "braid topic create NAME"),
+        ("/groups", "braid tail TOPIC --group NAME"),
+        ("/keys", "braid kv set KEY VALUE"),
+        ("/access", "braid user create NAME"),
+        ("/transactions", "transactional.id"),
+    ],
+)
+def test_an_empty_page_shows_the_next_command(empty: ServerProcess, path: str, command: str) -> None:
+    assert f"<code>{command}</code>" in ask(f"{empty.admin_url}{path}").text
+
+
+def test_a_page_that_is_not_there_says_so_and_leads_on(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/nowhere", forgiven="404") as page:
+        expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+        expect(page.locator("main")).to_contain_text("There is no page /nowhere.")
+        page.locator("main").get_by_role("link", name="Overview").click()
+        expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    assert ask(f"{filled.admin_url}/nowhere").text == "there is nothing at this address\n"
+
+
+# -- for everyone --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_text_stands_out_and_tables_say_what_their_columns_are(
+    browser: Browser, filled: ServerProcess, dark: bool
+) -> None:
+    with opened(browser, "about:blank", dark=dark, forgiven="404") as page:
+        for path in PAGES:
+            page.goto(f"{filled.admin_url}{path}", wait_until="domcontentloaded")
+            page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+            assert page.evaluate(CONTRAST) == [], path
+            assert page.locator("th:not([scope]):not(.u-legend th)").count() == 0, path
+            unnamed = "input:not([type=hidden]), select, textarea"
+            lacking = page.locator(unnamed).evaluate_all(
+                "all => all.filter((each) => !each.labels?.length && !each.ariaLabel).map((each) => each.outerHTML)"
+            )
+            assert lacking == [], path
+
+
+def test_the_first_stop_of_the_keyboard_skips_to_the_content(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/topics") as page:
+        page.keyboard.press("Tab")
+        skip = page.get_by_role("link", name="Skip to the content")
+        expect(skip).to_be_focused()
+        expect(skip).to_be_in_viewport()
+        page.keyboard.press("Enter")
+        expect(page.locator("main")).to_be_focused()
+
+
+def test_a_topic_is_created_by_keyboard_alone(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/topics") as page:
+        page.locator("#create summary").focus()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        page.keyboard.type("by-keyboard")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("button", name="Cancel")).to_be_focused()
+        page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Enter")
+        expect(page.locator("#acted.done")).to_contain_text("by-keyboard is created")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/topics/by-keyboard")
+    with braidlog.connect(kafka(filled)) as client:
+        client.admin.delete_topic("by-keyboard")
+
+
+@pytest.mark.parametrize("path", ["/", "/topics", "/access"])
+def test_navigation_is_one_row_on_a_phone(browser: Browser, filled: ServerProcess, path: str) -> None:
+    with opened(browser, f"{filled.admin_url}{path}", width=390, height=800) as page:
+        tops = page.locator("nav a:not(.brand)").evaluate_all("all => all.map((each) => each.offsetTop)")
+        assert len(set(tops)) == 1
+        assert page.locator(".top").evaluate("each => each.offsetHeight") < 64
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
