@@ -112,6 +112,8 @@ class Node:
             future.set_result(reply.answer)
 
     async def _ask(self, kind: Any, *, seconds: float = ANSWER_SECONDS_MAX, **question: Any) -> Any:  # noqa: ANN401
+        if self.gone.is_set():
+            raise NodeError("the node is gone")
         number = next(self._ids)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._asked[number] = future
