@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from benchmarks.cluster_nodes import Cluster, cluster
 from benchmarks.kv import KEYS, PIPELINE, VALUE, WINDOW, key, mayfly_frames, redis_commands
-from benchmarks.load import Line, Marks, cpu_seconds, percentile
+from benchmarks.load import Answers, Line, Marks, cpu_seconds, percentile
 from benchmarks.measure import ratios, spread
 from benchmarks.peers import redis
 from benchmarks.peers.redis_cluster import RedisCluster, missing, slot_of
@@ -39,11 +39,20 @@ from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import ClientConnection, Request
 
 Address = tuple[str, int]
-_OK = b"\xca\xfe\x01\x01"
+_ANSWER = b"\xca\xfe\x01"
+_OK = _ANSWER + b"\x01"
 _WAIT = redis.command(b"WAIT", b"1", b"0")
 _ASK_SECONDS_MAX = 2.0
 FAIL_OVER_SECONDS_MAX = 30.0
 START_SECONDS_MAX = 300.0
+
+
+class Mark(NamedTuple):
+    """What tells answers to a chunk: what each holds, what each holds that is no refusal, how many there are."""
+
+    each: bytes
+    well: bytes
+    answers: int
 
 
 class Side(NamedTuple):
@@ -52,10 +61,9 @@ class Side(NamedTuple):
     name: str
     keys: Mapping[Address, list[bytes]]
     set_chunk: Callable[[list[bytes]], bytes]
-    set_mark: tuple[bytes, int]
-    """What answers to a chunk hold, and how often."""
+    set_mark: Mark
     get_chunk: Callable[[list[bytes]], bytes]
-    get_mark: tuple[bytes, int]
+    get_mark: Mark
     pids: list[int]
 
 
@@ -131,13 +139,13 @@ def both() -> Iterator[tuple[Side, Side, Cluster, RedisCluster]]:
         sets = redis_commands(b"SET", VALUE)
         ours = Side(
             "braidlog", ours_by_owner(nodes),
-            mayfly_frames(lambda each: m.Set(each, VALUE)), (_OK, PIPELINE),
-            mayfly_frames(m.Get), (_OK, PIPELINE), nodes.pids,
+            mayfly_frames(lambda each: m.Set(each, VALUE)), Mark(_ANSWER, _OK, PIPELINE),
+            mayfly_frames(m.Get), Mark(_ANSWER, _OK, PIPELINE), nodes.pids,
         )  # fmt: skip
         theirs = Side(
             "redis", theirs_by_owner(peer),
-            lambda keys: sets(keys) + _WAIT, (b":1\r\n", 1),
-            redis_commands(b"GET"), (VALUE + b"\r\n", PIPELINE), peer.pids,
+            lambda keys: sets(keys) + _WAIT, Mark(b":1\r\n", b":1\r\n", 1),
+            redis_commands(b"GET"), Mark(VALUE + b"\r\n", VALUE, PIPELINE), peer.pids,
         )  # fmt: skip
         yield ours, theirs, nodes, peer
 
@@ -148,39 +156,49 @@ def both() -> Iterator[tuple[Side, Side, Cluster, RedisCluster]]:
 def _drive(
     address: Address,
     chunks: list[bytes],
-    mark: tuple[bytes, int],
+    mark: Mark,
     barrier: Barrier,
-    taken: "multiprocessing.Queue[float]",
+    taken: "multiprocessing.Queue[tuple[float, int]]",
 ) -> None:
-    line = Line(address)
+    line, counter = Line(address), Answers(mark.each, mark.well)
     barrier.wait()
-    taken.put(line.drive(chunks, mark[1], Marks(mark[0]), window=WINDOW))
+    seconds = line.drive(chunks, mark.answers, counter, window=WINDOW)
+    taken.put((seconds, len(chunks) * mark.answers - counter.well))
     line.close()
 
 
-def rate(side: Side, make: Callable[[list[bytes]], bytes], mark: tuple[bytes, int], count: int) -> tuple[float, float]:
-    """Operations/s of all connections together, and operations per second of processor time of all processes."""
+class Rate(NamedTuple):
+    per_second: float
+    """Of all connections together."""
+    per_processor_second: float
+    """Of all processes."""
+    refused: int
+    """Answers that say that it was not done, or that nobody knows: TIMEOUT, when replicas have not synced within 2 s."""
+
+
+def rate(side: Side, make: Callable[[list[bytes]], bytes], mark: Mark, count: int) -> Rate:
     chance = random.Random(7)  # noqa: S311 - the same keys for everyone
     each = max(count // PIPELINE // len(side.keys), 1)
     chunks = {at: [make(chance.choices(keys, k=PIPELINE)) for _ in range(each)] for at, keys in side.keys.items()}
     barrier = multiprocessing.Barrier(len(chunks))
-    taken: multiprocessing.Queue[float] = multiprocessing.Queue()
+    taken: multiprocessing.Queue[tuple[float, int]] = multiprocessing.Queue()
     before = sum(map(cpu_seconds, side.pids))
     drivers = [
         multiprocessing.Process(target=_drive, args=(at, made, mark, barrier, taken)) for at, made in chunks.items()
     ]
     for driver in drivers:
         driver.start()
-    longest = max(taken.get(timeout=300) for _ in drivers)
+    found = [taken.get(timeout=300) for _ in drivers]
     for driver in drivers:
         driver.join()
-    done = each * len(chunks) * PIPELINE
-    return done / longest, done / max(sum(map(cpu_seconds, side.pids)) - before, 0.01)
+    longest, refused = max(seconds for seconds, _ in found), sum(count for _, count in found)
+    done = each * len(chunks) * PIPELINE - refused
+    return Rate(done / longest, done / max(sum(map(cpu_seconds, side.pids)) - before, 0.01), refused)
 
 
 def throughput(sides: Sequence[Side], count: int, repeats: int) -> None:
     for name in ("SET", "GET"):
-        figures: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        figures: dict[str, list[Rate]] = defaultdict(list)
         for _ in range(repeats):
             for side in reversed(sides):
                 make, mark = (side.set_chunk, side.set_mark) if name == "SET" else (side.get_chunk, side.get_mark)
@@ -191,16 +209,21 @@ def throughput(sides: Sequence[Side], count: int, repeats: int) -> None:
                 f"{name} braidlog {spread(mine):>9,.0f}{called}   redis {spread(other):>9,.0f}{called}   "
                 f"ratio {ratios(mine, other):.2f}"
             )
+        for side in sides:
+            if refused := sum(each.refused for each in figures[side.name]):
+                print(f"{name} {side.name}: {refused} refused, and not counted above")
 
 
 def latency(sides: Sequence[Side], count: int) -> None:
     for side in sides:
         (address, keys), *_ = side.keys.items()
         line, request = Line(address), side.set_chunk(keys[:1])
-        found = line.latencies(request, Marks(side.set_mark[0]), count)
+        counter = Answers(side.set_mark.each, side.set_mark.well)
+        found = line.latencies(request, counter, count)
         line.close()
         print(
             f"one SET, {side.name}: p50 {percentile(found, 0.5) * 1e3:.2f} ms, p99 {percentile(found, 0.99) * 1e3:.2f} ms"
+            f"{'' if counter.well == count else f', {count - counter.well} refused'}"
         )
 
 

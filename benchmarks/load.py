@@ -66,6 +66,19 @@ class Marks:
         return count
 
 
+class Answers(Marks):
+    """Marks that are in every answer; `well` counts those in which the mark goes on as in one that is no refusal."""
+
+    def __init__(self, mark: bytes, well: bytes) -> None:
+        super().__init__(mark)
+        self._well = Marks(well)
+        self.well = 0
+
+    def feed(self, data: memoryview) -> int:
+        self.well += self._well.feed(data)
+        return super().feed(data)
+
+
 class Line:
     """One connection to a server."""
 

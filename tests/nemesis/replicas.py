@@ -16,7 +16,7 @@ from braidlog.storage.head import DATA_START
 from braidlog.wire.kafka.messages import cluster as kafka_cluster
 from braidlog.wire.kafka.messages import topics as kafka_topics
 
-FULL_SECONDS_MAX = 120.0
+FULL_SECONDS_MAX = 300.0
 LOOK_SECONDS = 0.1
 NO_ERROR, TOPIC_EXISTS = 0, 36
 MISSING_MAX = 5
