@@ -186,12 +186,16 @@ def test_slots_are_flushed_as_their_keys_and_the_controller_says() -> None:
     [(False, [], False), (True, [b"k"], False), (True, [], True)],
     ids=["nobody wants them", "there are keys", "there is a feed of keys that were"],
 )
-def test_slots_are_not_made_where_keys_may_be(replicated: bool, keys: Sequence[bytes], had_keys: bool) -> None:
+def test_slots_are_not_made_where_keys_may_be(
+    replicated: bool, keys: Sequence[bytes], had_keys: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     one = member("1", replicated=replicated, keys=keys, had_keys=had_keys)
     one.node.run(one.keys.tend())
     one.node.do(o.Set(b"other", b"v"))
     assert not one.has_slots
     assert one.node.do(o.Get(b"other")) == b"v"
+    told = [each.getMessage() for each in caplog.records if "kv.replicated is set" in each.getMessage()]
+    assert len(told) == replicated, "once, by whoever was to make slots and has keys"
 
 
 @pytest.mark.parametrize("replicated", [True, False])

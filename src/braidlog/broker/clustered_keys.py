@@ -69,6 +69,7 @@ class ClusteredKeys:
         self._is_released = is_released
         self._turns = Turns(around.world)
         self._began = around.world.monotonic()
+        self._has_told = False
         self.slots = Slots(around.world, around.node, settings, around.tails, around.spawn)
         self.feeds = SlotFeeds(self.slots, settings, around.world, around.spawn)
         self.send: Send | None = None
@@ -86,8 +87,16 @@ class ClusteredKeys:
             return True
         if not self._routing.is_coordinator:
             raise self._routing.not_coordinator()
+        if not self._settings.replicated:
+            return False
         is_new = self._is_empty() and self._topics.hosting.find(FEED_TOPIC) is None
-        if not self._settings.replicated or not (is_new or self._is_released()):
+        if not is_new and not self._is_released():
+            if not self._has_told:
+                self._has_told = True
+                log.warning(
+                    "kv.replicated is set, but keys stay on this node alone: it has had some, and nothing moves them unasked. "
+                    "`braid kv move DATA --prepare`, with this node stopped, begins to put them into slots on all nodes"
+                )
             return False
         await self.begin()
         return True
