@@ -43,6 +43,7 @@ from braidlog.server.peers.authority import Pair, make_authority, make_node_cert
 from braidlog.server.peers.certificates import PeerTls, peer_tls
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
+from braidlog.tasks import Tasks
 from braidlog.testing.server import ServerProcess, hold_port
 
 SECONDS_MAX = 120.0
@@ -522,3 +523,32 @@ def test_members_with_tls_and_client_certificates(tmp_path: Path, caplog: pytest
             assert "etcd is shown the certificate as before" in caplog.text
 
         serve(config, scene)
+
+
+@pytest.mark.parametrize("error", [None, BrokerError(Reason.TIMED_OUT, "late")])
+def test_a_change_that_nobody_waits_for_any_more_goes_on_and_ends(error: BrokerError | None) -> None:
+    """The client has gone, its handler was ended where it waited: the node has no task that crashed."""
+
+    async def scene() -> tuple[list[BaseException], bool]:
+        crashed: list[BaseException] = []
+        store = cluster_store.TaskedStore.__new__(cluster_store.TaskedStore)
+        store.tasks = Tasks(crashed.append)
+        may_go_on, has_ended = asyncio.Event(), asyncio.Event()
+
+        async def change() -> None:
+            await may_go_on.wait()
+            has_ended.set()
+            if error is not None:
+                raise error
+
+        waiting = asyncio.get_running_loop().create_task(store._in_task(change()))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        may_go_on.set()
+        await asyncio.gather(*store.tasks._tasks)
+        return crashed, has_ended.is_set()
+
+    assert asyncio.run(scene()) == ([], True)

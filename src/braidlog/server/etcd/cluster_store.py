@@ -71,9 +71,12 @@ class TaskedStore(EtcdStore):
 
         async def run() -> None:
             try:
-                ended.set_result(await work)
+                result = await work
+                if not ended.cancelled():  # else who waited for it has gone
+                    ended.set_result(result)
             except (BrokerError, StorageFault) as error:
-                ended.set_exception(error)
+                if not ended.cancelled():
+                    ended.set_exception(error)
             finally:
                 ended.cancel()  # if neither: the node stops
 
