@@ -21,8 +21,14 @@ from braidlog.client.loop_thread import LoopThread
 
 INTERNAL = {
     "Client": {"abandon", "open"},
-    "Producer": {"abandon", "settled", "batch_taken", "forget"},
-    "Consumer": {"abandon", "arrived", "stopped", "rejoin", "keep_only", "gain", "fetcher_count", "membership"},
+    "Producer": {
+        *("abandon", "settled", "batch_taken", "forget", "enroll"),
+        *("transaction_begun", "transaction_over", "drop_unsettled"),
+    },
+    "Consumer": {
+        *("abandon", "arrived", "stopped", "rejoin", "keep_only", "gain", "fetcher_count", "membership"),
+        *("check_transactional", "uncommitted", "committed_with", "go_back"),
+    },
     "Admin": set[str](),
     "KeyValue": {"abandon", "open"},
 }

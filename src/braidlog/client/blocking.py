@@ -9,7 +9,8 @@ import atexit
 import warnings
 import weakref
 from collections.abc import Iterator, Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from braidlog.client import session
 from braidlog.client.drivers.contract import ConsumedRecord, Placed
@@ -17,6 +18,7 @@ from braidlog.client.engine import admin as aio_admin
 from braidlog.client.engine import consumer as aio_consumer
 from braidlog.client.engine import delivery as aio_delivery
 from braidlog.client.engine import producer as aio_producer
+from braidlog.client.engine import transaction as aio_transaction
 from braidlog.client.errors import ClientError
 from braidlog.client.facade import ConnectionFacade, ContextFacade, Facade, blocking, connected, view
 from braidlog.client.loop_thread import LoopThread
@@ -47,6 +49,22 @@ def deliveries(thread: LoopThread, sent: Sequence[aio_delivery.Delivery]) -> lis
     return [Delivery(thread, each) for each in sent]
 
 
+class Transaction(Facade[aio_transaction.Transaction]):
+    """Made by `producer.transaction()`, used in `with`: committed at its end, aborted if that is left by an exception."""
+
+    commit = blocking(aio_transaction.Transaction.commit)
+    abort = blocking(aio_transaction.Transaction.abort)
+
+    def __enter__(self) -> Self:
+        self._thread.run(self._inner.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.run(self._inner.__aexit__(kind, error, trace))
+
+
 class Producer(ContextFacade[aio_producer.Producer]):
     """Made by `client.producer()`; usable from several threads."""
 
@@ -59,6 +77,13 @@ class Producer(ContextFacade[aio_producer.Producer]):
     send_and_wait = blocking(aio_producer.Producer.send_and_wait)
     flush = blocking(aio_producer.Producer.flush)
     close = blocking(aio_producer.Producer.close)
+
+    def transaction(self, consumer: "Consumer | None" = None) -> Transaction:
+        """All that is sent in `with producer.transaction():` counts together, when it is left; by an exception, never.
+
+        With a `consumer`, all that it has handed out is committed for its group with it. After an abort it reads that again.
+        """
+        return Transaction(self._thread, self._inner.transaction(None if consumer is None else consumer._inner))  # noqa: SLF001
 
 
 class Consumer(ContextFacade[aio_consumer.Consumer]):

@@ -12,6 +12,7 @@ Invariant: an error never claims more than is known. What was sent and not answe
 | `UnknownOutcomeError` | yes | nobody knows | only by who can live with a record stored twice |
 | `UnsupportedError`, `RecordError` | no: the dialect cannot say it | no | never |
 | `BufferFullError` | no | no | when there is room |
+| `AbortedError` | maybe | no reader of what is committed sees it | in another transaction |
 | `ClosedError` | no | no | never |
 """
 
@@ -120,6 +121,10 @@ class BufferFullError(ClientError):
     """The producer's buffer stayed full for as long as `send` may wait."""
 
     retriable = True
+
+
+class AbortedError(ClientError):
+    """The record's transaction was aborted before the record was acknowledged."""
 
 
 class ClosedError(ClientError):

@@ -6,7 +6,7 @@ Invariant: a driver raises `ClientError`s only, and what it cannot do it has dec
 Offsets are the next to read, ranges half-open, whatever the dialect counts.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, get_type_hints
@@ -21,7 +21,7 @@ from braidlog.client.drivers.cluster import (
     Place,
 )
 from braidlog.client.drivers.quotas import Quota
-from braidlog.client.drivers.transactions import ListedTransaction, TransactionInfo
+from braidlog.client.drivers.transactions import TransactionalProducer, TransactionPort
 from braidlog.client.drivers.users import UserCredential
 from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.record import Header, NewRecord
@@ -85,7 +85,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     rules: Annotated[bool, "reading and changing rules"] = False
     users: Annotated[bool, "reading and changing users with passwords"] = False
     quotas: Annotated[bool, "reading and changing quotas"] = False
-    transactions: Annotated[bool, "listing and aborting transactions"] = False
+    transactions: Annotated[bool, "transactions: writing, listing, aborting"] = False
     cluster: Annotated[bool, "telling of the nodes of a cluster"] = False
 
 
@@ -122,6 +122,8 @@ class Identity(msgspec.Struct, frozen=True):
 
     producer: str
     sequence: int
+    transaction: TransactionalProducer | None = None
+    """The server's own name of who writes, if it writes in a transaction."""
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -232,7 +234,7 @@ class AccessRule(msgspec.Struct, frozen=True, order=True):
     deny: bool = False
 
 
-class Driver(ABC):
+class Driver(TransactionPort):
     """One dialect. Every method is one attempt: it does what it says, or raises a `ClientError` that says how far it came."""
 
     name: ClassVar[str]
@@ -397,18 +399,6 @@ class Driver(ABC):
     async def remove_quota(self, quota: Quota) -> None:  # noqa: ARG002 - a port's signature
         """Every rate of whose it is."""
         raise self.missing("quotas")
-
-    # -- transactions ----------------------------------------------------------------------------------------
-
-    async def list_transactions(self, *, open_only: bool) -> list[ListedTransaction]:  # noqa: ARG002 - a port's signature
-        raise self.missing("transactions")
-
-    async def describe_transaction(self, name: str) -> TransactionInfo:  # noqa: ARG002 - a port's signature
-        raise self.missing("transactions")
-
-    async def abort_transaction(self, info: TransactionInfo) -> None:  # noqa: ARG002 - a port's signature
-        """That one, and none that its producer began later."""
-        raise self.missing("transactions")
 
     # -- nodes -----------------------------------------------------------------------------------------------
 

@@ -1,9 +1,14 @@
-"""What a server tells of transactions.
+"""Transactions as a server tells of them, and what a driver that can write in them is asked.
 
-Knows: the shape of it. Refuses to know: which protocol it came by, who decides.
+Knows: the shape of it. Refuses to know: which protocol it came by, when a transaction is over (`engine/transaction.py`).
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
 import msgspec
+
+from braidlog.client.errors import UnsupportedError
 
 OPEN = "Ongoing"
 """The state of one that has neither been committed nor aborted, nor is about to be."""
@@ -32,3 +37,62 @@ class TransactionInfo(msgspec.Struct, frozen=True):
     timeout_ms: int
     started_ms: int | None
     partitions: tuple[TransactionPartition, ...]
+
+
+class TransactionalProducer(msgspec.Struct, frozen=True):
+    """Who writes in transactions: its transactional id, and what the server gave it. A newer epoch fences an older one."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class GroupOffsets(msgspec.Struct, frozen=True):
+    """What a consumer has read and a transaction commits; as a member of the group, under the generation it read it in."""
+
+    group: str
+    offsets: Mapping[tuple[str, int], int]
+    member: str = ""
+    generation: int = -1
+    instance: str | None = None
+
+
+class TransactionPort(ABC):
+    """The part of a driver that is about transactions. Every method is one attempt."""
+
+    @abstractmethod
+    def missing(self, field: str) -> UnsupportedError: ...
+
+    async def list_transactions(self, *, open_only: bool) -> list[ListedTransaction]:  # noqa: ARG002 - a port's signature
+        raise self.missing("transactions")
+
+    async def describe_transaction(self, name: str) -> TransactionInfo:  # noqa: ARG002 - a port's signature
+        raise self.missing("transactions")
+
+    async def abort_transaction(self, info: TransactionInfo) -> None:  # noqa: ARG002 - a port's signature
+        """That one, and none that its producer began later."""
+        raise self.missing("transactions")
+
+    async def begin_producer(
+        self,
+        name: str,  # noqa: ARG002 - a port's signature
+        timeout_ms: int,  # noqa: ARG002
+        last: TransactionalProducer | None = None,  # noqa: ARG002
+    ) -> TransactionalProducer:
+        """Under a new epoch: what is open of this name is aborted, and whoever had it is fenced.
+
+        With `last`, who it was until now, it is refused if another has begun meanwhile.
+        """
+        raise self.missing("transactions")
+
+    async def add_to_transaction(self, producer: TransactionalProducer, place: tuple[str, int]) -> None:  # noqa: ARG002
+        """It is about to write there; the first one begins the transaction."""
+        raise self.missing("transactions")
+
+    async def add_offsets(self, producer: TransactionalProducer, read: GroupOffsets) -> None:  # noqa: ARG002
+        """They are committed with the transaction. `RefusedError(REJOIN)` when the generation is over."""
+        raise self.missing("transactions")
+
+    async def commit_transaction(self, producer: TransactionalProducer) -> None:  # noqa: ARG002
+        """Asked again it is the same answer."""
+        raise self.missing("transactions")

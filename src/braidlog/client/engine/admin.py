@@ -223,10 +223,17 @@ class Admin:
     async def lag(self, group: str, topic: str) -> list[PartitionLag]:
         """How far a group is behind in each partition of a topic."""
         info = await self.describe_topic(topic)
-        return [await self._lag(group, topic, number, span) for number, span in enumerate(info.partitions)]
+        # All at once where that can be asked for: it does not wait for a transaction that is open.
+        known = await self.group_offsets(group) if self._driver.capabilities.group_offsets else None
+        return [await self._lag(group, topic, number, span, known) for number, span in enumerate(info.partitions)]
 
-    async def _lag(self, group: str, topic: str, partition: int, span: Span) -> PartitionLag:
-        committed = await self._ask(lambda: self._driver.committed(group, topic, partition))
+    async def _lag(
+        self, group: str, topic: str, partition: int, span: Span, known: Mapping[Place, int] | None
+    ) -> PartitionLag:
+        if known is not None:
+            committed = known.get((topic, partition))
+        else:
+            committed = await self._ask(lambda: self._driver.committed(group, topic, partition))
         return PartitionLag(topic, partition, committed, span.latest, lag_of(committed, span.earliest, span.latest))
 
     async def _ask(self, call: Callable[[], Awaitable[T]]) -> T:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Self, TypeVar
 
 from braidlog.client.drivers.contract import Commits, ConsumedRecord, Driver, Membership
+from braidlog.client.drivers.transactions import GroupOffsets
 from braidlog.client.engine.closing import AsyncClosing
 from braidlog.client.engine.member import Member, Place, Rebalanced, Start
 from braidlog.client.engine.options import ConsumerOptions
@@ -44,6 +45,10 @@ class Consumer(AsyncClosing):
         self._tasks = Tasks()
         self._arrived = asyncio.Event()
         self._failures: list[ClientError] = []
+        self._is_behind = False
+        """Whether what was handed out since the last commit does not count: it is handed out again."""
+        self._read_as: Membership | None = None
+        """The member that the oldest record was handed out to that is not committed."""
 
     def __repr__(self) -> str:
         places = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self._fetchers))
@@ -141,6 +146,7 @@ class Consumer(AsyncClosing):
     async def poll(self, max_records: int = 500, timeout: float = 1.0) -> list[ConsumedRecord]:  # noqa: ASYNC109 - nothing is cut off
         """Up to `max_records`, as soon as there is one; none after `timeout` seconds."""
         self._worked_on()
+        await self._catch_up()
         await self._wait(timeout)
         records: list[ConsumedRecord] = []
         while len(records) < max_records and (fetcher := self._next_fetcher()) is not None:
@@ -156,6 +162,7 @@ class Consumer(AsyncClosing):
     async def __anext__(self) -> ConsumedRecord:
         """The next record, however long it takes. A record is worked on when the next one is asked for."""
         self._worked_on()
+        await self._catch_up()
         while True:
             fetcher = self._next_fetcher()
             if fetcher is not None:
@@ -188,6 +195,7 @@ class Consumer(AsyncClosing):
         for at, place in enumerate(self._turns):
             if self._fetchers[place].ready:
                 self._turns.append(self._turns.pop(at))
+                self._read_as = self._read_as or self.membership
                 return self._fetchers[place]
         return None
 
@@ -205,12 +213,15 @@ class Consumer(AsyncClosing):
         else too; of partitions that this member keeps it is not handed out again, and goes with the next commit.
         """
         self._check_open()
+        await self._catch_up()
         wanted = (
             {fetcher.place: fetcher.position for fetcher in self._fetchers.values()}
             if offsets is None
             else dict(offsets)
         )
         await self._commit(wanted)
+        if offsets is None:
+            self._read_as = None
 
     async def _commit(self, offsets: Mapping[Place, int]) -> None:
         group = self._require_commits()
@@ -232,6 +243,48 @@ class Consumer(AsyncClosing):
             for partition, offset in wanted.items():
                 if (fetcher := self._fetchers.get((topic, partition))) is not None:
                     fetcher.committed = offset
+
+    # -- told by transactions ----------------------------------------------------------------------------------
+
+    def check_transactional(self) -> None:
+        self._require_commits()
+        if self._options.auto_commit_ms is not None:
+            raise ValueError("a transaction commits what its consumer has read: a consumer without auto_commit_ms")
+
+    def uncommitted(self) -> GroupOffsets | None:
+        """Under the generation in which all of it was handed out: if the group has changed since, others may have it too."""
+        assert self._group is not None
+        member = self._read_as
+        if member != self.membership and member is not None:
+            words = "the group has changed since these records were read; they are read again by whoever has them now"
+            raise RefusedError(Refusal.REJOIN, self._driver.name, "", words)
+        moved = {each.place: each.position for each in self._fetchers.values() if each.position != each.settled}
+        if not moved:
+            return None
+        if member is None:
+            return GroupOffsets(self._group, moved)
+        return GroupOffsets(self._group, moved, member.member, member.generation)
+
+    def committed_with(self, read: GroupOffsets) -> None:
+        self._read_as = None
+        for place, offset in read.offsets.items():
+            if (fetcher := self._fetchers.get(place)) is not None:
+                fetcher.committed = offset
+
+    def go_back(self) -> None:
+        """What was handed out since the last commit does not count: it is handed out again, from the next poll on."""
+        self._is_behind = True
+
+    async def _catch_up(self) -> None:
+        if not self._is_behind:
+            return
+        for fetcher in list(self._fetchers.values()):
+            place = fetcher.place
+            committed = await self.committed(*place)
+            if self._fetchers.get(place) is fetcher:  # a rebalance may have taken it meanwhile
+                self._drop([place])
+                self._place_at(place, fetcher.began if committed is None else committed)
+        self._is_behind, self._read_as = False, None
 
     def _require_commits(self) -> str:
         if self._group is None:

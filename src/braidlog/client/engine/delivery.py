@@ -76,7 +76,12 @@ class Delivery:
     @property
     def unseen_failure(self) -> BaseException | None:
         """Why it failed, if nobody has looked."""
-        return None if self._seen or not self._future.done() else self._future.exception()
+        return None if self._seen else self.failure
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it failed, if it did; whoever was told of it."""
+        return self._future.exception() if self._future.done() else None
 
     def stored(self, placed: Placed) -> None:
         self._future.set_result(placed)
@@ -86,8 +91,8 @@ class Delivery:
         self._future.exception()  # whoever does not look learns of it from flush, not from the loop's log
 
 
-def leaves_doubt(error: ClientError, acks: Acks) -> bool:
-    """Whether the record may be stored although the attempt failed."""
+def leaves_doubt(error: ClientError, acks: Acks = Acks.LEADER) -> bool:
+    """Whether what was asked may be done although the attempt failed."""
     if isinstance(error, NoAnswerError):
         return True
     if not isinstance(error, RefusedError):

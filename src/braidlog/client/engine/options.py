@@ -24,6 +24,11 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """Seconds that `send` waits for room in the buffer."""
     idempotent: bool | None = None
     retries: Retries = Retries.SAFE
+    transactional_id: str | None = None
+    """With it the producer writes in transactions only: `async with producer.transaction()`. Who begins under a name fences who
+    had it, and aborts what that one left open: each of the producers that run at once has a name of its own, which stays."""
+    transaction_timeout: float = 60.0
+    """Seconds after which the server aborts a transaction that is neither committed nor aborted."""
 
     def is_idempotent(self, able: Capabilities) -> bool:
         return able.idempotence and self.idempotent is not False

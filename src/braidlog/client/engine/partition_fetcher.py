@@ -79,6 +79,11 @@ class PartitionFetcher:
     def place(self) -> tuple[str, int]:
         return self.topic, self.partition
 
+    @property
+    def settled(self) -> int:
+        """Where the group has committed, as far as this consumer knows; else where it began."""
+        return self.began if self.committed is None else self.committed
+
     # -- handing out -----------------------------------------------------------------------------------------
 
     @property

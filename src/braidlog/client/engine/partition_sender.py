@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from braidlog.client.drivers.contract import Batch, Driver, Identity, Placed
+from braidlog.client.drivers.transactions import TransactionalProducer
 from braidlog.client.engine.delivery import Delivery, judge, leaves_doubt, unknown
 from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.retry import Backoff, Policy, wait_at_most
-from braidlog.client.errors import ClientError, ClosedError, ConnectError, Refusal, RefusedError
+from braidlog.client.errors import AbortedError, ClientError, ClosedError, ConnectError, Refusal, RefusedError
 
 RECORD_OVERHEAD_BYTES = 256
 """What a record costs in memory beside its bytes: `Delivery.size` is what it weighs on the wire and this."""
@@ -32,6 +33,9 @@ class SenderOwner(Protocol):
 
     def forget(self, topic: str) -> None:
         """The topic is not what it was."""
+
+    async def enroll(self, topic: str, partition: int) -> None:
+        """In a transaction: it is about to be written there."""
 
 
 class PartitionSender:
@@ -69,6 +73,11 @@ class PartitionSender:
         """Why the batch on its way has to be sent again, if it has."""
         return next((each.error for each in self._flying if each.error is not None and not each.done()), None)
 
+    def begin(self, producer: TransactionalProducer) -> None:
+        """A transaction begins. Numbers go on within an epoch, and begin again with the next one."""
+        if self._identity is None or self._identity.transaction != producer:
+            self._identity = Identity(producer.transactional_id, 1, producer)
+
     # -- in --------------------------------------------------------------------------------------------------
 
     def put(self, delivery: Delivery) -> None:
@@ -102,7 +111,7 @@ class PartitionSender:
     def crashed(self, error: BaseException) -> None:
         """`run` has ended by a defect: nobody must wait for it for ever, now or later."""
         self._crash = f"the producer of {self._topic} crashed, make a new one: {error!r}"
-        self.abandon(self._crash)
+        self.abandon(ClosedError(self._crash))
 
     def _take(self) -> list[Delivery]:
         """The next batch: as many as fit, at least one."""
@@ -141,6 +150,7 @@ class PartitionSender:
         records = [delivery.record for delivery in pending]
         batch = Batch(self._topic, self._partition, records, self._acks, self._identity)
         try:
+            await self._owner.enroll(self._topic, self._partition)
             return await self._driver.produce(batch)
         except ClientError as error:
             if isinstance(error, RefusedError) and error.reason is Refusal.TOPIC_NOT_FOUND:
@@ -210,14 +220,14 @@ class PartitionSender:
             if not entry[1].done():
                 entry[1].set_result(None)
 
-    def abandon(self, why: str) -> None:
+    def abandon(self, why: ClientError) -> None:
         """Nothing more will be tried: tell whoever still waits what is known."""
         left = [*self._flying, *self._waiting]
         for at, delivery in enumerate(left):
             if not delivery.done():
-                closed = ClosedError(why)
-                # What is on its way may have arrived.
-                self._tell(delivery, unknown(closed) if at < len(self._flying) else closed)
+                # What is on its way may have arrived, which matters to nobody if it was aborted.
+                is_unknown = at < len(self._flying) and not isinstance(why, AbortedError)
+                self._tell(delivery, unknown(why) if is_unknown else why)
         self._waiting.clear()
         self._waiting_bytes = 0
         if left:
@@ -232,6 +242,8 @@ def _next_identity(identity: Identity, batch: Sequence[Delivery]) -> Identity:
     """Whole batches are stored or not: what became of the first record became of all."""
     first = batch[0]
     if first.is_stored:
-        return Identity(identity.producer, identity.sequence + len(batch))
+        return Identity(identity.producer, identity.sequence + len(batch), identity.transaction)
+    if identity.transaction is not None:
+        return identity  # the transaction fails, and the next one has an epoch of its own
     fenced = isinstance(first.error, RefusedError) and first.error.reason is Refusal.FENCED
     return _new_identity() if first.in_doubt or fenced else identity

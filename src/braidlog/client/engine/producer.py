@@ -9,14 +9,24 @@ failure that nobody looked at is raised by `flush`.
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from braidlog.client.drivers.contract import Driver, Placed, check_types
+from braidlog.client.drivers.contract import Acks, Driver, Placed, check_types
+from braidlog.client.drivers.transactions import TransactionalProducer
 from braidlog.client.engine.byte_budget import ByteBudget
 from braidlog.client.engine.closing import AsyncClosing
 from braidlog.client.engine.delivery import Delivery
 from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, PartitionSender
 from braidlog.client.engine.retry import Policy, retry
-from braidlog.client.errors import BufferFullError, ClientError, Refusal, RefusedError, UnsupportedError
+from braidlog.client.engine.transaction import NamedProducer, Transaction, TransactionalReader
+from braidlog.client.errors import (
+    AbortedError,
+    BufferFullError,
+    ClientError,
+    ClosedError,
+    Refusal,
+    RefusedError,
+    UnsupportedError,
+)
 from braidlog.codec.murmur import partition_for_key
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.record import Header, NewRecord
@@ -57,6 +67,14 @@ class Producer(AsyncClosing):
             raise UnsupportedError(f"{driver.name} does not support acks={options.acks}; supported: {able}")
         if options.idempotent:
             driver.require("idempotence")
+        self._named: NamedProducer | None = None
+        self._transaction: Transaction | None = None
+        self._writes_as: TransactionalProducer | None = None
+        if options.transactional_id is not None:
+            driver.require("transactions")
+            if options.idempotent is False or options.acks_of(driver.capabilities) is not Acks.ALL:
+                raise ValueError("what is written in transactions is idempotent and acknowledged by all")
+            self._named = NamedProducer(driver, policy, options)
         self._driver = driver
         self._policy = policy
         self._options = options
@@ -104,6 +122,8 @@ class Producer(AsyncClosing):
     async def send_record(self, topic: str, record: NewRecord, partition: int | None = None) -> Delivery:
         """The same for a record that is made already."""
         self._check_open()
+        self._check_transaction()
+        within = self._transaction
         check_types(topic, record)
         if self._stamps and record.timestamp_ms is None:
             # Once, here: a batch that is sent again must be the same to the last bit.
@@ -114,6 +134,7 @@ class Producer(AsyncClosing):
         try:
             place = await self._place(topic, record, partition)
             self._check_open()
+            self._check_same(within)
             delivery = Delivery(record, size, self._options.delivery_timeout)
             self._sender(topic, place).put(delivery)
         except BaseException:
@@ -178,14 +199,60 @@ class Producer(AsyncClosing):
         sender = self._senders.get((topic, partition))
         if sender is None:
             sender = PartitionSender(self, self._driver, self._policy, self._options, topic, partition)
+            if self._writes_as is not None:
+                sender.begin(self._writes_as)
             self._senders[topic, partition] = sender
             self._tasks.spawn(sender.run(), f"producer {topic}/{partition}", sender.crashed)
         return sender
+
+    # -- transactions ------------------------------------------------------------------------------------------
+
+    def transaction(self, consumer: TransactionalReader | None = None) -> Transaction:
+        """All that is sent in `async with producer.transaction():` counts together, when it is left; by an exception, never.
+
+        With a `consumer`, all that it has handed out is committed for its group with it. After an abort it reads that again.
+        """
+        self._check_open()
+        if self._named is None:
+            raise ValueError("transactions have a name: client.producer(transactional_id=...)")
+        return Transaction(self, self._driver, self._policy, self._named, consumer)
+
+    def _check_transaction(self) -> None:
+        if self._named is not None and (self._transaction is None or self._transaction.is_ending):
+            raise ValueError(f"{self._named.name!r} writes in transactions only: async with producer.transaction()")
+
+    def _check_same(self, within: Transaction | None) -> None:
+        if within is not None and within.is_ending:
+            raise AbortedError("the transaction was over before the record could be sent")
+
+    def transaction_begun(self, transaction: Transaction, producer: TransactionalProducer) -> None:
+        if self._transaction is not None:
+            raise ValueError("the producer's last transaction is still open: it has one at a time")
+        self._transaction, self._writes_as = transaction, producer
+        for sender in self._senders.values():
+            sender.begin(producer)
+
+    def transaction_over(self) -> None:
+        self._transaction = None
+
+    def drop_unsettled(self, why: ClientError) -> None:
+        """Whatever waits or is on its way is given up. The next transaction has senders of its own."""
+        self._tasks.cancel()
+        for sender in self._senders.values():
+            sender.abandon(why)
+        self._senders.clear()
+        self._unseen.clear()
+
+    async def enroll(self, topic: str, partition: int) -> None:
+        if self._transaction is not None:
+            await self._transaction.enroll((topic, partition))
 
     # -- outcomes, told by senders -----------------------------------------------------------------------------
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
         self._budget.give(sum(delivery.size for delivery in deliveries))
+        if self._transaction is not None:
+            self._transaction.settled(deliveries)
         failed = [delivery for delivery in deliveries if delivery.unseen_failure is not None]
         self._unseen += failed[: _UNSEEN_MAX - len(self._unseen)]
 
@@ -213,6 +280,8 @@ class Producer(AsyncClosing):
             raise first
 
     async def _finish(self) -> None:
+        if self._transaction is not None:
+            await self._transaction.abort()
         await self.flush()
         await self._tasks.stop()
 
@@ -221,4 +290,4 @@ class Producer(AsyncClosing):
         self._closed = True
         self._tasks.cancel()
         for sender in self._senders.values():
-            sender.abandon("the producer was closed before the record was acknowledged")
+            sender.abandon(ClosedError("the producer was closed before the record was acknowledged"))

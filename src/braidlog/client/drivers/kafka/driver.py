@@ -207,10 +207,13 @@ class KafkaDriver(
         place = batch.topic, batch.partition
         producer, sequence = await _not_sent_yet(self._producer(batch.identity))
         leader = await _not_sent_yet(self.leader_of(*place))
-        sealed = r.batch_of(batch.records, self.settings.compression, producer, sequence)
+        within = None if batch.identity is None else batch.identity.transaction
+        sealed = r.batch_of(
+            batch.records, self.settings.compression, producer, sequence, transactional=within is not None
+        )
         timeout_ms = self._timeout_ms
         message = d.ProduceRequest(
-            None,
+            None if within is None else within.transactional_id,
             _ACKS[batch.acks],
             timeout_ms,
             [d.ProduceRequestTopic(batch.topic, partition_data=[d.ProduceRequestPartition(batch.partition, sealed)])],
@@ -231,6 +234,8 @@ class KafkaDriver(
         """Id and epoch, and the number of the first record: here they count from 0."""
         if identity is None:
             return _NOBODY, -1
+        if (within := identity.transaction) is not None:
+            return (within.producer_id, within.epoch), (identity.sequence - 1) % r.SEQUENCES
         found = self._producers.get(identity.producer)
         if found is None:
             answer: t.InitProducerIdResponse = await self.ask(t.InitProducerIdRequest(None, INT_MAX))

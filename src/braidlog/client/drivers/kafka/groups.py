@@ -126,17 +126,20 @@ class GroupDriver(Router):
             self._check_group(each.error_code, group, message.member_id)
 
     async def committed(self, group: str, topic: str, partition: int) -> int | None:
+        """Who is about to read on there waits for the transaction that is about to commit there."""
         asked = [g.OffsetFetchRequestTopic(topic, partition_indexes=[partition])]
-        return (await self._commits(group, asked)).get((topic, partition))
+        return (await self._commits(group, asked, stable=True)).get((topic, partition))
 
     async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
         """Of every topic: that is what no list of topics asks for."""
-        return await self._commits(group, None)
+        return await self._commits(group, None, stable=False)
 
-    async def _commits(self, group: str, topics: list[g.OffsetFetchRequestTopic] | None) -> dict[tuple[str, int], int]:
+    async def _commits(
+        self, group: str, topics: list[g.OffsetFetchRequestTopic] | None, *, stable: bool
+    ) -> dict[tuple[str, int], int]:
         # Until version 7 one group, then several: what a version does not have is not written.
         wanted = [g.OffsetFetchRequestGroup(group, topics=topics)]
-        message = g.OffsetFetchRequest(group, topics, wanted, require_stable=self.settings.committed_only)
+        message = g.OffsetFetchRequest(group, topics, wanted, require_stable=stable)
         answer: g.OffsetFetchResponse = await self.ask_coordinator(group, message)
         told = answer.groups[0] if answer.groups else answer
         self._check_group(told.error_code, group)

@@ -32,7 +32,12 @@ def weigh(record: NewRecord) -> int:
 
 
 def batch_of(
-    records: Sequence[NewRecord], compression: Compression, producer: tuple[int, int], first_sequence: int
+    records: Sequence[NewRecord],
+    compression: Compression,
+    producer: tuple[int, int],
+    first_sequence: int,
+    *,
+    transactional: bool = False,
 ) -> bytes:
     """One batch; `producer` is its id and epoch, (-1, -1) with `first_sequence` -1 for nobody in particular."""
     times = [record.timestamp_ms or 0 for record in records]
@@ -50,6 +55,7 @@ def batch_of(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=first_sequence,
+        transactional=transactional,
     )
 
 

@@ -141,7 +141,7 @@ RULES: Final[dict[E, Rule]] = {
     E.RESOURCE_NOT_FOUND: _INVALID,
     E.DUPLICATE_RESOURCE: _INVALID,
     E.PRINCIPAL_DESERIALIZATION_FAILURE: _FAILED,
-    # -- transactions, which this driver reads and does not write
+    # -- transactions
     E.INVALID_TXN_STATE: _INVALID,
     E.INVALID_TRANSACTION_TIMEOUT: _INVALID,
     E.CONCURRENT_TRANSACTIONS: _BUSY,

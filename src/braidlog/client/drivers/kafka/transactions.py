@@ -1,12 +1,19 @@
-"""Transactions, as Kafka's brokers tell of them and end them.
+"""Transactions, as Kafka's brokers tell of them, begin and end them.
 
-Knows: which requests do it. Refuses to know: how a transaction is written (`staging.py` does that for Spark's sinks).
+Knows: which requests do it. Refuses to know: records (`driver.py`), when a transaction is over (`engine/transaction.py`).
 """
 
 from typing import Any
 
 from braidlog.client.drivers.kafka.routing import TRANSACTION, Router, only
-from braidlog.client.drivers.transactions import OPEN, ListedTransaction, TransactionInfo, TransactionPartition
+from braidlog.client.drivers.transactions import (
+    OPEN,
+    GroupOffsets,
+    ListedTransaction,
+    TransactionalProducer,
+    TransactionInfo,
+    TransactionPartition,
+)
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.rows import Message
@@ -55,5 +62,58 @@ class TransactionsDriver(Router):
         answer: t.InitProducerIdResponse = await self._ask_of_transaction(info.transactional_id, message)
         self.check_code(answer.error_code, transaction=info.transactional_id)
 
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    async def begin_producer(
+        self, name: str, timeout_ms: int, last: TransactionalProducer | None = None
+    ) -> TransactionalProducer:
+        was = (-1, -1) if last is None else (last.producer_id, last.epoch)
+        answer: t.InitProducerIdResponse = await self._ask_of_transaction(
+            name, t.InitProducerIdRequest(name, timeout_ms, *was)
+        )
+        self.check_code(answer.error_code, about=f"transactional id {name!r}", transaction=name)
+        return TransactionalProducer(name, answer.producer_id, answer.producer_epoch)
+
+    async def add_to_transaction(self, producer: TransactionalProducer, place: tuple[str, int]) -> None:
+        topic, number = place
+        message = t.AddPartitionsToTxnRequest(*_named(producer), [t.AddPartitionsToTxnRequestTopic(topic, [number])])
+        answer: t.AddPartitionsToTxnResponse = await self._ask_of_transaction(producer.transactional_id, message)
+        told = only([part for each in answer.results_by_topic for part in each.results_by_partition], "AddPartitions")
+        self.check_code(told.partition_error_code, about=f"{topic}/{number}", transaction=producer.transactional_id)
+
+    async def add_offsets(self, producer: TransactionalProducer, read: GroupOffsets) -> None:
+        message = t.AddOffsetsToTxnRequest(*_named(producer), read.group)
+        added: t.AddOffsetsToTxnResponse = await self._ask_of_transaction(producer.transactional_id, message)
+        self.check_code(added.error_code, transaction=producer.transactional_id)
+        topics: dict[str, list[t.TxnOffsetCommitRequestPartition]] = {}
+        for (topic, number), offset in read.offsets.items():
+            topics.setdefault(topic, []).append(t.TxnOffsetCommitRequestPartition(number, offset))
+        commit = t.TxnOffsetCommitRequest(
+            producer.transactional_id,
+            read.group,
+            producer.producer_id,
+            producer.epoch,
+            read.generation,
+            read.member,
+            read.instance,
+            [t.TxnOffsetCommitRequestTopic(*each) for each in topics.items()],
+        )
+        answer: t.TxnOffsetCommitResponse = await self.ask_coordinator(read.group, commit)
+        for each in (part for found in answer.topics for part in found.partitions):
+            self.check_code(each.error_code, about=f"group {read.group!r}", group=read.group)
+
+    async def commit_transaction(self, producer: TransactionalProducer) -> None:
+        message = t.EndTxnRequest(*_named(producer), committed=True)
+        answer: t.EndTxnResponse = await self._ask_of_transaction(producer.transactional_id, message)
+        self.check_code(
+            answer.error_code,
+            about=f"transactional id {producer.transactional_id!r}",
+            transaction=producer.transactional_id,
+        )
+
     async def _ask_of_transaction(self, name: str, message: Message) -> Any:  # noqa: ANN401 - any answer
         return await self.ask(message, await self.coordinator_of(name, TRANSACTION))
+
+
+def _named(producer: TransactionalProducer) -> tuple[str, int, int]:
+    return producer.transactional_id, producer.producer_id, producer.epoch

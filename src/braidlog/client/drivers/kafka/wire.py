@@ -20,6 +20,10 @@ CLIENT_ID: Final = "braidlog"
 LAST_BY_NAME: Final[dict[int, int]] = {Key.PRODUCE: 12, Key.FETCH: 12, Key.OFFSET_COMMIT: 9, Key.OFFSET_FETCH: 9}
 """From the next version on these name topics by their ids. This driver names them by their names: a topic that was deleted and
 made again goes on to be the one that was meant, as in every other dialect."""
+_LAST_BEFORE_KIP_890: Final[dict[int, int]] = {Key.END_TXN: 4, Key.TXN_OFFSET_COMMIT: 4}
+"""From the next version on a commit gives a new epoch, and partitions need not be added: only where the cluster's feature
+`transaction.version` says so, which is not asked for. This driver takes a new epoch after whatever failed."""
+_LAST: Final = LAST_BY_NAME | _LAST_BEFORE_KIP_890
 
 
 class KafkaWire(ConnectionWire):
@@ -52,7 +56,7 @@ def _by_name(told: ApiVersionsResponse) -> ApiVersionsResponse:
     return msgspec.structs.replace(
         told,
         api_keys=[
-            msgspec.structs.replace(each, max_version=min(each.max_version, LAST_BY_NAME.get(each.api_key, 2**15 - 1)))
+            msgspec.structs.replace(each, max_version=min(each.max_version, _LAST.get(each.api_key, 2**15 - 1)))
             for each in told.api_keys
         ],
     )
