@@ -11,7 +11,13 @@ if TYPE_CHECKING:
     from braidlog import aio, kv
     from braidlog.client.blocking import connect
     from braidlog.client.errors import (
+        AbortedError,
+        BufferFullError,
         ClientError,
+        ClosedError,
+        ConnectError,
+        NoAnswerError,
+        RecordError,
         Refusal,
         RefusedError,
         UnknownOutcomeError,
@@ -26,15 +32,21 @@ if TYPE_CHECKING:
 __version__ = metadata.version("braidlog")
 
 _HOMES = {
+    "AbortedError": "braidlog.client.errors",
     "BrokerError": "braidlog.model.errors",
+    "BufferFullError": "braidlog.client.errors",
     "ClientError": "braidlog.client.errors",
+    "ClosedError": "braidlog.client.errors",
     "Compression": "braidlog.codec.compression",
+    "ConnectError": "braidlog.client.errors",
     "Flush": "braidlog.model.settings",
     "Log": "braidlog.storage.log",
     "NewRecord": "braidlog.model.record",
+    "NoAnswerError": "braidlog.client.errors",
     "ProtocolError": "braidlog.model.errors",
     "Reason": "braidlog.model.errors",
     "Record": "braidlog.model.record",
+    "RecordError": "braidlog.client.errors",
     "Refusal": "braidlog.client.errors",
     "RefusedError": "braidlog.client.errors",
     "StorageFault": "braidlog.model.errors",
@@ -47,15 +59,21 @@ _HOMES = {
 _MODULES = ("aio", "kv")
 
 __all__ = [
+    "AbortedError",
     "BrokerError",
+    "BufferFullError",
     "ClientError",
+    "ClosedError",
     "Compression",
+    "ConnectError",
     "Flush",
     "Log",
     "NewRecord",
+    "NoAnswerError",
     "ProtocolError",
     "Reason",
     "Record",
+    "RecordError",
     "Refusal",
     "RefusedError",
     "StorageFault",

@@ -7,7 +7,9 @@ from braidlog.client.drivers.contract import Acks, Capabilities, ConsumedRecord,
 from braidlog.client.engine.admin import Admin, PartitionLag, TopicInfo
 from braidlog.client.engine.consumer import Consumer
 from braidlog.client.engine.delivery import Delivery, Retries
+from braidlog.client.engine.metrics import ConsumerMetrics, ProducerMetrics
 from braidlog.client.engine.producer import Producer
+from braidlog.client.engine.transaction import Transaction
 from braidlog.client.session import Client, connect
 
 __all__ = [
@@ -17,14 +19,17 @@ __all__ = [
     "Client",
     "ConsumedRecord",
     "Consumer",
+    "ConsumerMetrics",
     "Delivery",
     "GroupInfo",
     "PartitionLag",
     "Placed",
     "Producer",
+    "ProducerMetrics",
     "Retries",
     "Setting",
     "Span",
     "TopicInfo",
+    "Transaction",
     "connect",
 ]

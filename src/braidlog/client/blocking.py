@@ -10,7 +10,7 @@ import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from braidlog.client import session
 from braidlog.client.drivers.contract import ConsumedRecord, Placed
@@ -19,6 +19,7 @@ from braidlog.client.engine import consumer as aio_consumer
 from braidlog.client.engine import delivery as aio_delivery
 from braidlog.client.engine import producer as aio_producer
 from braidlog.client.engine import transaction as aio_transaction
+from braidlog.client.engine.options import ConsumerKeywords, ProducerKeywords
 from braidlog.client.errors import ClientError
 from braidlog.client.facade import ConnectionFacade, ContextFacade, Facade, blocking, connected, view
 from braidlog.client.loop_thread import LoopThread
@@ -71,6 +72,7 @@ class Producer(ContextFacade[aio_producer.Producer]):
     unflushed = view(aio_producer.Producer.unflushed)
     buffered_bytes = view(aio_producer.Producer.buffered_bytes)
     retrying = view(aio_producer.Producer.retrying)
+    metrics = view(aio_producer.Producer.metrics)
     send = blocking(aio_producer.Producer.send, Delivery)
     send_record = blocking(aio_producer.Producer.send_record, Delivery)
     send_many = blocking(aio_producer.Producer.send_many, deliveries)
@@ -95,6 +97,11 @@ class Consumer(ContextFacade[aio_consumer.Consumer]):
     position = blocking(aio_consumer.Consumer.position)
     reached = blocking(aio_consumer.Consumer.reached)
     seek = blocking(aio_consumer.Consumer.seek)
+    pause = blocking(aio_consumer.Consumer.pause)
+    resume = blocking(aio_consumer.Consumer.resume)
+    paused = view(aio_consumer.Consumer.paused)
+    lag = blocking(aio_consumer.Consumer.lag)
+    metrics = view(aio_consumer.Consumer.metrics)
     poll = blocking(aio_consumer.Consumer.poll)
     commit = blocking(aio_consumer.Consumer.commit)
     committed = blocking(aio_consumer.Consumer.committed)
@@ -164,11 +171,11 @@ class Client(ConnectionFacade[session.Client]):
     unflushed = view(session.Client.unflushed)
     asked_for = blocking(session.Client.asked_for)
 
-    def producer(self, **options: Any) -> Producer:  # noqa: ANN401 - the fields of ProducerOptions
+    def producer(self, **options: Unpack[ProducerKeywords]) -> Producer:
         """A new producer; see `ProducerOptions` for what can be set."""
         return Producer(self._thread, self._thread.make(lambda: self._inner.producer(**options)))
 
-    def consumer(self, **options: Any) -> Consumer:  # noqa: ANN401 - the fields of ConsumerOptions
+    def consumer(self, **options: Unpack[ConsumerKeywords]) -> Consumer:
         """A new consumer; see `ConsumerOptions` for what can be set."""
         return Consumer(self._thread, self._thread.make(lambda: self._inner.consumer(**options)))
 

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import Callable, Generator
 from functools import wraps
 from itertools import count
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -16,7 +16,7 @@ from braidlog.client.drivers.contract import Capabilities
 from braidlog.client.engine.admin import Admin
 from braidlog.client.engine.closing import AsyncConnection
 from braidlog.client.engine.consumer import Consumer
-from braidlog.client.engine.options import ConsumerOptions, ProducerOptions
+from braidlog.client.engine.options import ConsumerKeywords, ConsumerOptions, ProducerKeywords, ProducerOptions
 from braidlog.client.engine.producer import Producer
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.schemes import make_driver, parse_url
@@ -77,17 +77,17 @@ class Client(AsyncConnection):
         """How the server wants to be told who asks, if it does not talk to us because we have not said; else nothing."""
         return await retry(self._policy, self._driver.asked_for)
 
-    def producer(self, **options: Any) -> Producer:  # noqa: ANN401 - the fields of ProducerOptions
+    def producer(self, **options: Unpack[ProducerKeywords]) -> Producer:
         """A new producer; see `ProducerOptions` for what can be set."""
         self._check_open()
-        producer = Producer(self._driver, self._policy, options_of(ProducerOptions, options))
+        producer = Producer(self._driver, self._policy, options_of(ProducerOptions, {**options}))
         self._opened.append(producer)
         return producer
 
-    def consumer(self, **options: Any) -> Consumer:  # noqa: ANN401 - the fields of ConsumerOptions
+    def consumer(self, **options: Unpack[ConsumerKeywords]) -> Consumer:
         """A new consumer; see `ConsumerOptions` for what can be set."""
         self._check_open()
-        consumer = Consumer(self._driver, self._policy, options_of(ConsumerOptions, options), self._slots)
+        consumer = Consumer(self._driver, self._policy, options_of(ConsumerOptions, {**options}), self._slots)
         self._opened.append(consumer)
         return consumer
 

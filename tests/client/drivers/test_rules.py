@@ -11,6 +11,7 @@ from tests.client.dialects import run, until
 from tests.client.peer import Peer, cursus_frame, cut_cursus, cut_line, cut_mlog, mlog_frame, script
 
 from braidlog import aio
+from braidlog.client.engine.delivery import Retries
 from braidlog.client.errors import ClientError, NoAnswerError, Refusal, RefusedError, UnknownOutcomeError
 from braidlog.testing.server import ServerProcess
 
@@ -390,7 +391,7 @@ def test_rustlog_what_may_be_done_is_asked_again_by_who_chose_at_least_once() ->
         )
         async with Peer(cut_cursus, steps) as peer, aio.connect(url("rustlog", peer), **QUICK) as client:
             try:
-                offset = (await client.producer(retries=retries).send_and_wait("t", b"v")).offset
+                offset = (await client.producer(retries=Retries(retries)).send_and_wait("t", b"v")).offset
             except UnknownOutcomeError:
                 offset = -1
             return offset, len(peer.heard(b'{"type":"Produce"'))

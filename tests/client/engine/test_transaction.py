@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer as ForeignProducer
-from tests.client.dialects import fresh, run, server_url, until
+from tests.client.dialects import fresh, run, server_url
 from tests.client.drivers.kafka.test_staging import committed
-from tests.client.proxy import Proxy
 
 import braidlog
 from braidlog import aio
-from braidlog.client.errors import AbortedError, Refusal, RefusedError, UnsupportedError
+from braidlog.client.drivers.kafka.driver import KafkaDriver
+from braidlog.client.drivers.transactions import TransactionalProducer
+from braidlog.client.errors import AbortedError, NoAnswerError, Refusal, RefusedError, UnsupportedError
 from braidlog.testing.server import ServerProcess
 
 
@@ -195,36 +196,33 @@ def test_offsets_of_a_member_that_was_replaced_are_not_committed(braid_server_sh
     run(test)
 
 
-def test_a_lost_answer_to_the_commit(braid_server_shared: ServerProcess) -> None:
-    """The connection dies whenever it will: each transaction is seen once, or its program was told that it is not."""
+def test_a_lost_answer_to_the_commit(braid_server_shared: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections end before the commit, or when it is done and not answered: each transaction counts, and once."""
 
     async def test() -> None:
-        topic = fresh()
-        async with (
-            Proxy(braid_server_shared.ports["kafka"]) as proxy,
-            aio.connect(url_of(braid_server_shared)) as client,
-        ):
+        async with aio.connect(url_of(braid_server_shared)) as client:
+            topic, driver = fresh(), client._driver
+            assert isinstance(driver, KafkaDriver)
             await client.admin.create_topic(topic)
-            driver_url = f"kafka://127.0.0.1:{proxy.port}"
-            async with aio.connect(driver_url) as shaky:
-                producer = shaky.producer(transactional_id=fresh("x"))
-                for number in range(10):
-                    async with producer.transaction() as transaction:
-                        await producer.send(topic, b"%d" % number)
-                        if number % 2:
-                            proxy.cut()
-                            continue
+            done, lost = driver.commit_transaction, [True] * 3
+
+            async def commit(producer: TransactionalProducer) -> None:
+                await done(producer)
+                if lost:
+                    lost.pop()
+                    raise NoAnswerError("the answer was lost")
+
+            monkeypatch.setattr(driver, "commit_transaction", commit)
+            producer = client.producer(transactional_id=fresh("x"))
+            for number in range(6):
+                async with producer.transaction():
+                    await producer.send(topic, b"%d" % number)
+                    if number % 2:
                         await producer.flush()
-                        asked = sum(pipe.asked_bytes for pipe in proxy.pipes)
-                        proxy.holds_answers.clear()
-                        committing = asyncio.ensure_future(transaction.commit())
-                        await until(
-                            lambda a=asked: sum(each.asked_bytes for each in proxy.pipes) > a, "asked to commit"
-                        )  # type: ignore[misc]
-                        proxy.cut()
-                        proxy.holds_answers.set()
-                        await committing
-            assert await seen(braid_server_shared, topic) == [[b"%d" % number for number in range(10)]]
+                    for link in driver._links.opened():
+                        link.abort("cut by the test")
+            assert not lost
+            assert await seen(braid_server_shared, topic) == [[b"%d" % number for number in range(6)]]
 
     run(test)
 

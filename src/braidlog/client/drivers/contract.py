@@ -75,6 +75,8 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     finds_times: Annotated[bool, "finding an offset by its time"] = False
     """The server tells an offset by its time."""
     groups: Annotated[bool, "groups that share out partitions"] = False
+    many_topics: Annotated[bool, "group members that read several topics"] = False
+    static_members: Annotated[bool, "group members that keep their share over a restart"] = False
     group_admin: Annotated[bool, "listing and describing groups"] = False
     group_offsets: Annotated[bool, "listing a group's commits, deleting groups"] = False
     """All commits of a group are told at once, whatever topics they are of; and groups can be deleted."""
@@ -179,13 +181,21 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """One member's share of one generation."""
+    """One member's share of one generation. `instance` is its lasting name, if it has one."""
 
     group: str
-    topic: str
+    topics: tuple[str, ...]
     member: str
     generation: int
-    partitions: tuple[int, ...]
+    places: tuple[Place, ...]
+    instance: str | None = None
+
+
+class MemberName(msgspec.Struct, frozen=True):
+    """Who joins: a name that lives as long as the member, and one that the group knows over restarts, if it has one."""
+
+    name: str
+    instance: str | None = None
 
 
 class GroupMember(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -340,7 +350,8 @@ class Driver(TransactionPort):
 
     # -- groups ----------------------------------------------------------------------------------------------
 
-    async def join(self, group: str, topic: str, member: str) -> Membership:  # noqa: ARG002 - a port's signature
+    async def join(self, group: str, topics: Sequence[str], who: MemberName) -> Membership:  # noqa: ARG002 - a port's signature
+        """Topics may be none for now; one where the dialect cannot name several."""
         raise self.missing("groups")
 
     async def heartbeat(self, membership: Membership) -> None:  # noqa: ARG002 - a port's signature
@@ -459,28 +470,6 @@ class Driver(TransactionPort):
 
         able = ", ".join(dialects_with(field)) or "no dialect of this version"
         return UnsupportedError(f"{self.name} does not support {TITLES[field]}; supported by: {able}")
-
-
-def check_types(topic: str, record: NewRecord) -> None:
-    """`TypeError` for what only a type checker would have found: a text is some encoder's base64, and another's crash."""
-    if not isinstance(topic, str):
-        raise TypeError(f"a topic is named by a str, not by {_kind(topic)}")
-    for what, raw in (("value", record.value), ("key", record.key)):
-        if not isinstance(raw, bytes | None):
-            raise TypeError(f"the {what} of a record is bytes or None, not {_kind(raw)}")
-    header: object
-    for header in record.headers:
-        match header:
-            case (str(), bytes() | None):
-                pass
-            case _:
-                raise TypeError(f"a header is a pair of a str and bytes or None, not {str(header)[:80]}")
-    if not isinstance(record.timestamp_ms, int | None):
-        raise TypeError(f"a time is a number of milliseconds since 1970, not {_kind(record.timestamp_ms)}")
-
-
-def _kind(value: object) -> str:
-    return f"{type(value).__name__}; encode it: text.encode()" if isinstance(value, str) else type(value).__name__
 
 
 def shown(value: Any) -> str:  # noqa: ANN401 - whatever a capability is

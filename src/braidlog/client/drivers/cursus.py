@@ -21,6 +21,7 @@ from braidlog.client.drivers.contract import (
     GroupInfo,
     GroupMember,
     Headers,
+    MemberName,
     Membership,
     Placed,
     Span,
@@ -262,16 +263,18 @@ class CursusDriver(RoutedDriver):
         answer: a.CommittedOffset = await self._ask_coordinator(group, r.FetchOffset(topic, partition, group))
         return answer.offset or None
 
-    async def join(self, group: str, topic: str, member: str) -> Membership:
-        answer: a.Assignment = await self._ask_coordinator(group, r.JoinGroup(topic, group, member))
-        return Membership(group, topic, answer.member, answer.generation, answer.assignments)
+    async def join(self, group: str, topics: Sequence[str], who: MemberName) -> Membership:
+        (topic,) = topics
+        answer: a.Assignment = await self._ask_coordinator(group, r.JoinGroup(topic, group, who.name))
+        places = tuple((topic, number) for number in answer.assignments)
+        return Membership(group, (topic,), answer.member, answer.generation, places)
 
     async def heartbeat(self, membership: Membership) -> None:
-        message = r.Heartbeat(membership.topic, membership.group, membership.member, membership.generation)
+        message = r.Heartbeat(membership.topics[0], membership.group, membership.member, membership.generation)
         await self._ask_coordinator(membership.group, message)
 
     async def leave(self, membership: Membership) -> None:
-        message = r.LeaveGroup(membership.topic, membership.group, membership.member, membership.generation)
+        message = r.LeaveGroup(membership.topics[0], membership.group, membership.member, membership.generation)
         await self._ask_coordinator(membership.group, message)
 
     async def list_groups(self) -> list[str]:

@@ -21,6 +21,7 @@ from braidlog.client.drivers.contract import (
     ConsumedRecord,
     Fetched,
     FetchRequest,
+    MemberName,
     Membership,
     Placed,
     Span,
@@ -246,16 +247,18 @@ class FluxDriver(RoutedDriver):
         answer = await self.ask_checked(m.ReadOffset(self._id(), group, topic, partition))
         return answer.offset if answer.offset > 0 else None
 
-    async def join(self, group: str, topic: str, member: str) -> Membership:
-        answer = await self.ask_checked(m.Join(self._id(), group, topic, member))
-        return Membership(group, topic, member, answer.generation, answer.assigned)
+    async def join(self, group: str, topics: Sequence[str], who: MemberName) -> Membership:
+        (topic,) = topics
+        answer = await self.ask_checked(m.Join(self._id(), group, topic, who.name))
+        places = tuple((topic, number) for number in answer.assigned)
+        return Membership(group, (topic,), who.name, answer.generation, places)
 
     async def heartbeat(self, membership: Membership) -> None:
         await self.ask_checked(
-            m.Heartbeat(self._id(), membership.group, membership.topic, membership.member, membership.generation)
+            m.Heartbeat(self._id(), membership.group, membership.topics[0], membership.member, membership.generation)
         )
 
     async def leave(self, membership: Membership) -> None:
         await self.ask_checked(
-            m.Leave(self._id(), membership.group, membership.topic, membership.member, membership.generation)
+            m.Leave(self._id(), membership.group, membership.topics[0], membership.member, membership.generation)
         )

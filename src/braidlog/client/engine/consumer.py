@@ -9,24 +9,21 @@ through a rebalance only if nobody else can have had it meanwhile.
 import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Self, TypeVar
 
-from braidlog.client.drivers.contract import Commits, ConsumedRecord, Driver, Membership
+from braidlog.client.drivers.contract import Commits, ConsumedRecord, Driver, MemberName, Membership
 from braidlog.client.drivers.transactions import GroupOffsets
 from braidlog.client.engine.closing import AsyncClosing
-from braidlog.client.engine.member import Member, Place, Rebalanced, Start
+from braidlog.client.engine.member import Leaving, Member, Rebalanced, Subscription, is_pattern
+from braidlog.client.engine.metrics import ConsumerMetrics
 from braidlog.client.engine.options import ConsumerOptions
 from braidlog.client.engine.partition_fetcher import PartitionFetcher
 from braidlog.client.engine.retry import Policy, retry, wait_at_most
+from braidlog.client.engine.starts import Place, Start, check_start, offset_of
 from braidlog.client.errors import ClientError, Refusal, RefusedError, UnsupportedError
 from braidlog.tasks import Tasks
 
 T = TypeVar("T")
-
-_WORDS = ("earliest", "latest")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
 
 
 class Consumer(AsyncClosing):
@@ -45,6 +42,8 @@ class Consumer(AsyncClosing):
         self._tasks = Tasks()
         self._arrived = asyncio.Event()
         self._failures: list[ClientError] = []
+        self._paused: frozenset[Place] = frozenset()
+        self._records = self._bytes = self._fetches = 0
         self._is_behind = False
         """Whether what was handed out since the last commit does not count: it is handed out again."""
         self._read_as: Membership | None = None
@@ -71,7 +70,7 @@ class Consumer(AsyncClosing):
         that is what `subscribe` is for.
         """
         self._check_open()
-        self._check_start(start)
+        check_start(self._driver, start)
         if self._member is not None or (self._fetchers and group != self._group):
             raise ValueError("a consumer has one group, and is either subscribed or assigned by hand")
         numbers = (
@@ -84,25 +83,36 @@ class Consumer(AsyncClosing):
 
     async def subscribe(
         self,
-        topic: str,
-        *,
+        *topics: str,
         group: str,
         member: str | None = None,
+        instance: str | None = None,
         start: Start = "earliest",
+        before_rebalance: Leaving | None = None,
         on_rebalance: Rebalanced | None = None,
     ) -> None:
-        """Become a member of a group, which shares out the topic's partitions. `start`: where nothing is committed yet.
+        """Become a member of a group, which shares out the partitions of topics. `start`: where nothing is committed yet.
 
-        `on_rebalance` is called in the client's loop, with the blocking client in its thread: it must not call the client.
+        A topic may be a pattern, as file names have it (`orders-*`); new topics that match are read when they are noticed.
+        `instance` is a name that stays: a member that comes back under it in time has its share again, and nobody else notices.
+        `before_rebalance` and `on_rebalance` are called in the client's loop, with the blocking client in its thread: what they
+        return is awaited, and must not be a call of the blocking client.
         """
         self._check_open()
-        self._check_start(start)
+        check_start(self._driver, start)
         self._driver.require("groups")
+        if not topics:
+            raise ValueError("a topic or a pattern to subscribe to is missing")
+        if len(topics) > 1 or is_pattern(topics[0]):
+            self._driver.require("many_topics")
+        if instance is not None:
+            self._driver.require("static_members")
         if self._member is not None or self._fetchers:
             raise ValueError("this consumer has partitions already: a consumer subscribes once")
         self._group = group
-        name = member or f"braidlog-{uuid.uuid4().hex}"
-        found = Member(self, self._driver, self._policy, (group, topic, name), start=start, on_rebalance=on_rebalance)
+        who = MemberName(member or f"braidlog-{uuid.uuid4().hex}", instance)
+        wanted = Subscription(group, topics, who, start, before_rebalance, on_rebalance)
+        found = Member(self, self._driver, self._policy, wanted)
         self._member = found
         try:
             await found.join()
@@ -115,7 +125,8 @@ class Consumer(AsyncClosing):
 
     def _beat(self) -> None:
         assert self._member is not None
-        self._beating = self._tasks.spawn(self._member.run(self._options.heartbeat_seconds), f"{self._member!r}")
+        beating = self._member.run(self._options.heartbeat_seconds, self._options.patterns_seconds)
+        self._beating = self._tasks.spawn(beating, f"{self._member!r}")
 
     @property
     def assignment(self) -> frozenset[Place]:
@@ -132,14 +143,43 @@ class Consumer(AsyncClosing):
 
     async def seek(self, topic: str, partition: int, start: Start) -> None:
         """Go on somewhere else."""
-        self._check_start(start)
+        check_start(self._driver, start)
         place = topic, partition
         if place not in self._fetchers:
             raise ValueError(f"{topic}/{partition} is not assigned to this consumer")
-        offset = await self._offset(place, start)
+        offset = await offset_of(self._driver, self._policy, place, start)
         if place in self._fetchers:  # a rebalance may have taken it meanwhile
             self._drop([place])
             self._place_at(place, offset)
+
+    def pause(self, *places: Place) -> None:
+        """Hand out nothing of these, of none at all if none is named; what was fetched ahead is kept. Until they are lost."""
+        self._paused |= self._held(places)
+
+    def resume(self, *places: Place) -> None:
+        """Hand out records of these again, of all if none is named."""
+        self._paused -= self._held(places)
+        self._arrived.set()
+
+    @property
+    def paused(self) -> frozenset[Place]:
+        return frozenset(self._paused)
+
+    def _held(self, places: Collection[Place]) -> frozenset[Place]:
+        for topic, partition in places:
+            if (topic, partition) not in self._fetchers:
+                raise ValueError(f"{topic}/{partition} is not assigned to this consumer")
+        return frozenset(places or self._fetchers)
+
+    def lag(self) -> dict[Place, int | None]:
+        """How many records each partition has beyond those handed out, as of its last fetch; None where that was not told."""
+        return {place: fetcher.lag for place, fetcher in self._fetchers.items()}
+
+    @property
+    def metrics(self) -> ConsumerMetrics:
+        """What it has done so far."""
+        joins = 0 if self._member is None else self._member.joins
+        return ConsumerMetrics(self._records, self._bytes, self._fetches, joins)
 
     # -- records ---------------------------------------------------------------------------------------------
 
@@ -152,6 +192,7 @@ class Consumer(AsyncClosing):
         while len(records) < max_records and (fetcher := self._next_fetcher()) is not None:
             for _ in range(min(fetcher.ready, max_records - len(records))):
                 records.append(fetcher.take())  # noqa: PERF401 - taking changes what is ready
+        self._records += len(records)
         if not records:
             self._raise_failure()
         return records
@@ -166,6 +207,7 @@ class Consumer(AsyncClosing):
         while True:
             fetcher = self._next_fetcher()
             if fetcher is not None:
+                self._records += 1
                 return fetcher.take()
             self._raise_failure()
             await self._wait(None)
@@ -181,7 +223,7 @@ class Consumer(AsyncClosing):
 
     async def _wait(self, seconds: float | None) -> None:
         """Until there is something to hand out or to raise."""
-        while not self._failures and not any(fetcher.ready for fetcher in self._fetchers.values()):
+        while not self._failures and not any(self._is_ready(place) for place in self._turns):
             self._check_open()
             self._arrived.clear()
             began = asyncio.get_running_loop().time()
@@ -190,10 +232,13 @@ class Consumer(AsyncClosing):
             if seconds is not None:
                 seconds = max(seconds - (asyncio.get_running_loop().time() - began), 0)
 
+    def _is_ready(self, place: Place) -> bool:
+        return self._fetchers[place].ready > 0 and place not in self._paused
+
     def _next_fetcher(self) -> PartitionFetcher | None:
         """A partition that has records; they take turns."""
         for at, place in enumerate(self._turns):
-            if self._fetchers[place].ready:
+            if self._is_ready(place):
                 self._turns.append(self._turns.pop(at))
                 self._read_as = self._read_as or self.membership
                 return self._fetchers[place]
@@ -263,7 +308,7 @@ class Consumer(AsyncClosing):
             return None
         if member is None:
             return GroupOffsets(self._group, moved)
-        return GroupOffsets(self._group, moved, member.member, member.generation)
+        return GroupOffsets(self._group, moved, member.member, member.generation, member.instance)
 
     def committed_with(self, read: GroupOffsets) -> None:
         self._read_as = None
@@ -355,21 +400,7 @@ class Consumer(AsyncClosing):
             committed = await self._ask(lambda: self._driver.committed(group, *place))
             if committed is not None:
                 return committed
-        return await self._offset(place, start)
-
-    async def _offset(self, place: Place, start: Start) -> int:
-        if isinstance(start, int):
-            return start
-        if isinstance(start, datetime):
-            return await self._offset_at(place, start)
-        span = await self._ask(lambda: self._driver.span(*place))
-        return span.earliest if start == "earliest" else span.latest
-
-    async def _offset_at(self, place: Place, time: datetime) -> int:
-        """The first record at or after a time; the end where all are older."""
-        timestamp_ms = -((_EPOCH - time) // _MILLISECOND)  # rounded up: never a record that is older
-        found = await self._ask(lambda: self._driver.offset_at(*place, timestamp_ms))
-        return (await self._ask(lambda: self._driver.span(*place))).latest if found is None else found
+        return await offset_of(self._driver, self._policy, place, start)
 
     def _drop(self, places: Iterable[Place]) -> None:
         for place in places:
@@ -389,7 +420,9 @@ class Consumer(AsyncClosing):
     def membership(self) -> Membership | None:
         return self._member.membership if self._member is not None else None
 
-    def arrived(self) -> None:
+    def arrived(self, size: int) -> None:
+        self._fetches += 1
+        self._bytes += size
         self._arrived.set()
 
     def stopped(self, error: ClientError) -> None:
@@ -404,6 +437,7 @@ class Consumer(AsyncClosing):
         """Lose what is not among these; returns what was lost."""
         lost = frozenset(self._fetchers) - frozenset(places)
         self._drop(lost)
+        self._paused -= lost
         return lost
 
     async def gain(self, places: Collection[Place], start: Start) -> frozenset[Place]:
@@ -442,16 +476,6 @@ class Consumer(AsyncClosing):
         self._arrived.set()
         self._tasks.cancel()
         self._drop(list(self._fetchers))
-
-    def _check_start(self, start: Start) -> None:
-        if isinstance(start, datetime):
-            self._driver.require("finds_times")
-            if start.tzinfo is None:
-                raise ValueError("a time to start at has a zone: datetime.now(UTC), datetime(..., tzinfo=UTC)")
-        if isinstance(start, str) and start not in _WORDS:
-            raise ValueError(f"start is {' or '.join(_WORDS)}, an offset or a datetime, not {start!r}")
-        if isinstance(start, int) and start < 0:
-            raise ValueError(f"an offset is not negative: {start}")
 
     async def __aexit__(self, *error: object) -> None:
         # After an error nobody knows whether the last records were worked on: they are read again.

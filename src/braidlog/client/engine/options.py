@@ -1,6 +1,6 @@
 """What can be set of a producer and of a consumer: the keywords of `client.producer()` and `client.consumer()`."""
 
-from typing import Literal
+from typing import Literal, TypedDict
 
 import msgspec
 
@@ -29,6 +29,8 @@ class ProducerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     had it, and aborts what that one left open: each of the producers that run at once has a name of its own, which stays."""
     transaction_timeout: float = 60.0
     """Seconds after which the server aborts a transaction that is neither committed nor aborted."""
+    trace_context: bool = False
+    """Put the current OpenTelemetry context into the headers of each record (`braidlog.client.tracing`)."""
 
     def is_idempotent(self, able: Capabilities) -> bool:
         return able.idempotence and self.idempotent is not False
@@ -51,3 +53,34 @@ class ConsumerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     auto_commit_ms: int | None = None
     """None: offsets are committed by `commit()` alone."""
     heartbeat_seconds: float = 3.0
+    patterns_seconds: float = 30.0
+    """How often a member that subscribed to patterns looks for topics that match."""
+
+
+class ProducerKeywords(TypedDict, total=False):
+    """`ProducerOptions` as keywords, for editors and type checkers."""
+
+    acks: Acks | Literal["leader", "all"] | None
+    linger_ms: float
+    batch_bytes_max: int
+    batch_records_max: int
+    buffer_bytes_max: int
+    delivery_timeout: float
+    send_timeout: float
+    idempotent: bool | None
+    retries: Retries | Literal["safe", "at-least-once"]
+    transactional_id: str | None
+    transaction_timeout: float
+    trace_context: bool
+
+
+class ConsumerKeywords(TypedDict, total=False):
+    """`ConsumerOptions` as keywords."""
+
+    fetch_bytes_max: int
+    prefetch_bytes_max: int
+    wait_ms: int
+    reset: Literal["earliest", "latest"] | None
+    auto_commit_ms: int | None
+    heartbeat_seconds: float
+    patterns_seconds: float

@@ -29,8 +29,8 @@ class FetcherOwner(Protocol):
     @property
     def membership(self) -> Membership | None: ...
 
-    def arrived(self) -> None:
-        """There is something to hand out."""
+    def arrived(self, size: int) -> None:
+        """There is something to hand out, of so many bytes."""
 
     def stopped(self, error: ClientError) -> None:
         """Fetching has ended; it begins again when the consumer is asked for records again."""
@@ -63,6 +63,7 @@ class PartitionFetcher:
         """Where the consumer had got when it was last asked for more: all before that was worked on."""
         self.committed: int | None = None
         self._next_fetch = offset
+        self._high_watermark: int | None = None
         self._slot = slot
         self._records: deque[ConsumedRecord] = deque()
         self._bytes = 0
@@ -94,6 +95,11 @@ class PartitionFetcher:
     def reached(self) -> int:
         """All before this was handed out, or is nothing to hand out: marks of transactions, what compaction took."""
         return self.position if self._records else max(self.position, self._next_fetch)
+
+    @property
+    def lag(self) -> int | None:
+        """Records that are stored and not handed out, as of the last fetch."""
+        return None if self._high_watermark is None else max(self._high_watermark - self.reached, 0)
 
     def take(self) -> ConsumedRecord:
         record = self._records.popleft()
@@ -163,12 +169,15 @@ class PartitionFetcher:
 
     def _keep(self, fetched: Fetched) -> None:
         self._next_fetch = fetched.next_offset
+        if fetched.high_watermark is not None:
+            self._high_watermark = fetched.high_watermark
         if fetched.records:
             self._records.extend(fetched.records)
-            self._bytes += sum(map(_weigh, fetched.records))
+            size = sum(map(_weigh, fetched.records))
+            self._bytes += size
             if self._bytes > self._quota // 2:
                 self._has_room.clear()
-            self._owner.arrived()
+            self._owner.arrived(size - _RECORD_OVERHEAD_BYTES * len(fetched.records))
 
 
 def _weigh(record: ConsumedRecord) -> int:

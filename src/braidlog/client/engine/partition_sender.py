@@ -35,7 +35,7 @@ class SenderOwner(Protocol):
         """The topic is not what it was."""
 
     async def enroll(self, topic: str, partition: int) -> None:
-        """In a transaction: it is about to be written there."""
+        """An attempt begins. In a transaction: it is about to be written there."""
 
 
 class PartitionSender:

@@ -9,13 +9,17 @@ failure that nobody looked at is raised by `flush`.
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from braidlog.client.drivers.contract import Acks, Driver, Placed, check_types
+import msgspec
+
+from braidlog.client.drivers.contract import Acks, Driver, Headers, Placed
 from braidlog.client.drivers.transactions import TransactionalProducer
 from braidlog.client.engine.byte_budget import ByteBudget
 from braidlog.client.engine.closing import AsyncClosing
 from braidlog.client.engine.delivery import Delivery
+from braidlog.client.engine.metrics import ProducerMetrics
 from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, PartitionSender
+from braidlog.client.engine.record_types import check_types
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.engine.transaction import NamedProducer, Transaction, TransactionalReader
 from braidlog.client.errors import (
@@ -27,6 +31,7 @@ from braidlog.client.errors import (
     RefusedError,
     UnsupportedError,
 )
+from braidlog.client.tracing import check_installed, with_context
 from braidlog.codec.murmur import partition_for_key
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.record import Header, NewRecord
@@ -75,6 +80,12 @@ class Producer(AsyncClosing):
             if options.idempotent is False or options.acks_of(driver.capabilities) is not Acks.ALL:
                 raise ValueError("what is written in transactions is idempotent and acknowledged by all")
             self._named = NamedProducer(driver, policy, options)
+        if options.trace_context:
+            check_installed()
+            if driver.capabilities.headers is not Headers.ANY:
+                raise UnsupportedError(
+                    f"{driver.name} does not support trace_context: it carries no headers of any name"
+                )
         self._driver = driver
         self._policy = policy
         self._options = options
@@ -85,6 +96,7 @@ class Producer(AsyncClosing):
         self._senders: dict[tuple[str, int], PartitionSender] = {}
         self._tasks = Tasks()
         self._unseen: list[Delivery] = []
+        self._settled_count = self._stored_count = self._stored_bytes = self._batches = self._attempts = 0
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{self.unflushed} unflushed"
@@ -99,6 +111,18 @@ class Producer(AsyncClosing):
     def retrying(self) -> ClientError | None:
         """Why records are being sent again at this moment, if some are."""
         return next((error for error in (sender.retrying for sender in self._senders.values()) if error), None)
+
+    @property
+    def metrics(self) -> ProducerMetrics:
+        """What it has done so far."""
+        return ProducerMetrics(
+            self._settled_count + self.unflushed,
+            self._stored_count,
+            self._settled_count - self._stored_count,
+            self._stored_bytes,
+            self._batches,
+            self._attempts,
+        )
 
     @property
     def buffered_bytes(self) -> int:
@@ -125,6 +149,8 @@ class Producer(AsyncClosing):
         self._check_transaction()
         within = self._transaction
         check_types(topic, record)
+        if self._options.trace_context:
+            record = msgspec.structs.replace(record, headers=with_context(record.headers))
         if self._stamps and record.timestamp_ms is None:
             # Once, here: a batch that is sent again must be the same to the last bit.
             record = NewRecord(record.value, record.key, record.headers, self._clock.now_ms())
@@ -244,6 +270,7 @@ class Producer(AsyncClosing):
         self._unseen.clear()
 
     async def enroll(self, topic: str, partition: int) -> None:
+        self._attempts += 1
         if self._transaction is not None:
             await self._transaction.enroll((topic, partition))
 
@@ -251,6 +278,10 @@ class Producer(AsyncClosing):
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
         self._budget.give(sum(delivery.size for delivery in deliveries))
+        stored = [delivery.size - RECORD_OVERHEAD_BYTES for delivery in deliveries if delivery.is_stored]
+        self._settled_count += len(deliveries)
+        self._stored_count += len(stored)
+        self._stored_bytes += sum(stored)
         if self._transaction is not None:
             self._transaction.settled(deliveries)
         failed = [delivery for delivery in deliveries if delivery.unseen_failure is not None]
@@ -258,6 +289,7 @@ class Producer(AsyncClosing):
 
     def batch_taken(self, topic: str, partition: int) -> None:
         """Keyless records go on to the next partition: batches stay large, and all partitions get some."""
+        self._batches += 1
         known = self._topics.get(topic)
         if known is not None and known.sticky == partition:
             known.sticky = (partition + 1) % known.partitions

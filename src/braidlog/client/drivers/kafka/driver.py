@@ -80,6 +80,8 @@ class KafkaDriver(
         tells_uncommitted=True,
         finds_times=True,
         groups=True,
+        many_topics=True,
+        static_members=True,
         group_admin=True,
         group_offsets=True,
         deletes=True,

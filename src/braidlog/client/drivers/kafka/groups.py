@@ -8,7 +8,7 @@ may wait for the others, so that each member has a connection of its own for it:
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 
-from braidlog.client.drivers.contract import GroupInfo, GroupMember, Membership
+from braidlog.client.drivers.contract import GroupInfo, GroupMember, MemberName, Membership
 from braidlog.client.drivers.kafka.routing import Router, Settings, only
 from braidlog.client.drivers.kafka.rules import Forget, rule_of
 from braidlog.client.engine.retry import Policy
@@ -41,12 +41,13 @@ class GroupDriver(Router):
 
     # -- members -----------------------------------------------------------------------------------------------
 
-    async def join(self, group: str, topic: str, name: str) -> Membership:
+    async def join(self, group: str, topics: Sequence[str], who: MemberName) -> Membership:
         """Join and sync: one round. The one whom the coordinator calls leader shares out for all."""
-        joined = await self._enter(group, topic, name)
+        name = who.name
+        joined = await self._enter(group, topics, who)
         if joined.error_code == E.MEMBER_ID_REQUIRED:
             self._ids[group, name] = joined.member_id
-            joined = await self._enter(group, topic, name)
+            joined = await self._enter(group, topics, who)
         self._check_group(joined.error_code, group, self._ids.get((group, name), ""))
         self._ids[group, name] = joined.member_id
         shares: list[g.SyncGroupRequestAssignment] = []
@@ -56,6 +57,7 @@ class GroupDriver(Router):
             group,
             joined.generation_id,
             joined.member_id,
+            who.instance,
             protocol_type=PROTOCOL_TYPE,
             protocol_name=ASSIGNOR,
             assignments=shares,
@@ -64,20 +66,22 @@ class GroupDriver(Router):
             group, message, _channel(group, name), REBALANCE_TIMEOUT_MS
         )
         self._check_group(synced.error_code, group, joined.member_id)
-        mine = _partitions(synced.assignment).get(topic, ())
-        return Membership(group, topic, joined.member_id, joined.generation_id, tuple(mine))
+        shared = _partitions(synced.assignment)
+        mine = tuple((topic, number) for topic in topics for number in shared.get(topic, ()))
+        return Membership(group, tuple(topics), joined.member_id, joined.generation_id, mine, who.instance)
 
-    async def _enter(self, group: str, topic: str, name: str) -> g.JoinGroupResponse:
+    async def _enter(self, group: str, topics: Sequence[str], who: MemberName) -> g.JoinGroupResponse:
         message = g.JoinGroupRequest(
             group,
             self.settings.session_timeout_ms,
             REBALANCE_TIMEOUT_MS,
-            self._ids.get((group, name), ""),
+            self._ids.get((group, who.name), ""),
+            who.instance,
             protocol_type=PROTOCOL_TYPE,
-            protocols=[g.JoinGroupRequestProtocol(ASSIGNOR, subscription([topic]))],
+            protocols=[g.JoinGroupRequestProtocol(ASSIGNOR, subscription(list(topics)))],
         )
         answer: g.JoinGroupResponse = await self.ask_coordinator(
-            group, message, _channel(group, name), REBALANCE_TIMEOUT_MS
+            group, message, _channel(group, who.name), REBALANCE_TIMEOUT_MS
         )
         return answer
 
@@ -93,7 +97,7 @@ class GroupDriver(Router):
         ]
 
     async def heartbeat(self, membership: Membership) -> None:
-        message = g.HeartbeatRequest(membership.group, membership.generation, membership.member)
+        message = g.HeartbeatRequest(membership.group, membership.generation, membership.member, membership.instance)
         answer: g.HeartbeatResponse = await self.ask_coordinator(membership.group, message)
         self._check_group(answer.error_code, membership.group, membership.member)
 
@@ -102,6 +106,8 @@ class GroupDriver(Router):
         names = [name for (of, name), known in self._ids.items() if of == group and known == member]
         message = g.LeaveGroupRequest(group, member, [g.LeaveGroupRequestMember(member)])
         try:
+            if membership.instance is not None:
+                return  # its share is kept for it until its session is over: it may be about to start again
             answer: g.LeaveGroupResponse = await self.ask_coordinator(group, message)
         finally:
             self._forget(group, member)
@@ -119,6 +125,7 @@ class GroupDriver(Router):
             group,
             _NO_GENERATION if member is None else member.generation,
             "" if member is None else member.member,
+            None if member is None else member.instance,
             topics=[g.OffsetCommitRequestTopic(topic, partitions=partitions)],
         )
         answer: g.OffsetCommitResponse = await self.ask_coordinator(group, message)

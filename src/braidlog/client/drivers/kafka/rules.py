@@ -66,7 +66,7 @@ RULES: Final[dict[E, Rule]] = {
     E.ILLEGAL_GENERATION: _REJOIN,
     E.UNKNOWN_MEMBER_ID: Rule(_R.REJOIN, _F.MEMBER),
     E.MEMBER_ID_REQUIRED: _REJOIN,  # the join goes on with the id it was given
-    E.FENCED_INSTANCE_ID: Rule(_R.REJOIN, _F.MEMBER),
+    E.FENCED_INSTANCE_ID: Rule(_R.FENCED, _F.MEMBER),  # joining again would fence the one that has the name now
     E.GROUP_ID_NOT_FOUND: _REJOIN,
     E.FENCED_MEMBER_EPOCH: Rule(_R.REJOIN, _F.MEMBER),
     E.STALE_MEMBER_EPOCH: _REJOIN,
