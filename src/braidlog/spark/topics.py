@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from braidlog.spark.cold import COLUMNS, Cold, cold_frame, cold_part
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.options import Query
@@ -28,6 +29,10 @@ Time = dt.datetime | int | str
 """A moment: of `datetime` (UTC unless it says otherwise), in milliseconds since 1970, or as ISO 8601 writes it."""
 _OWN = "__"
 """Before the names of topics that the node keeps for itself."""
+_WITH_TABLE = ("servers", "fromOffset", "toOffset", "includeHeaders", "onDataLoss", "failOnDataLoss")
+"""Options that mean the same for the log and for files of the table."""
+_OFFSETS = ("fromOffset", "toOffset")
+_FAR = 2**63 - 1
 _NO_NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 
@@ -39,6 +44,7 @@ class Topic(msgspec.Struct, frozen=True):
     options: dict[str, str]
     partitions: frozenset[int] | None = None
     names: tuple[str, ...] = ()
+    has_table: bool = False
 
     def where(
         self,
@@ -69,9 +75,71 @@ class Topic(msgspec.Struct, frozen=True):
         """Only these columns, in this order."""
         return msgspec.structs.replace(self, names=names)
 
+    def with_table(self) -> "Topic":
+        """A topic that is a table (`braidlog.table`): its rows are read from the table's files by Spark's own Parquet scan, with
+        column pruning and filters, and only what is no row yet from the server. Rows that the log has let go of are there too.
+        For frames; the files must be where the driver and all executors reach them, and pyiceberg where the driver is."""
+        return msgspec.structs.replace(self, has_table=True)
+
     def frame(self) -> "DataFrame":
         """As it is now: a frame is planned once, and what comes later is in the next one."""
-        return self._load(self.spark.read)
+        return self._with_cold_part() if self.has_table else self._load(self.spark.read)
+
+    def _with_cold_part(self) -> "DataFrame":
+        """The table's rows and the log behind them: one after the other, nothing twice."""
+        if odd := [name for name in self.options if name not in _WITH_TABLE]:
+            raise OptionError(odd[0], self.options[odd[0]], "not with the topic's table: filter the frame's columns")
+        query = Query({**self.options, "subscribe": self.name}, streaming=None)
+        assert query.servers is not None, "a path was refused"
+        if not query.committed_only:
+            raise OptionError("isolation", "read_uncommitted", "rows of a table are committed records")
+        names = self.names or tuple(name for name in COLUMNS if name != "headers" or query.include_headers)
+        if strange := [name for name in names if name not in COLUMNS]:
+            raise OptionError("columns", strange[0], f"there are {', '.join(COLUMNS)}")
+        cold, starts, ends = self._seam(query.servers)
+        said = {"startingOffsets": starts, "endingOffsets": ends}
+        options = {name: value for name, value in self.options.items() if name not in _OFFSETS} | {
+            name: msgspec.json.encode({self.name: at}).decode() for name, at in said.items()
+        }
+        tail = msgspec.structs.replace(self, options=options, names=names, has_table=False).frame()
+        if not cold.files:
+            return tail
+        rows = cold_frame(self.spark, cold, self.name)
+        if self.partitions is not None:
+            rows = rows.where(rows["partition"].isin(sorted(self.partitions)))
+        if "fromOffset" in self.options:
+            rows = rows.where(rows["offset"] >= int(self.options["fromOffset"]))
+        if "toOffset" in self.options:
+            rows = rows.where(rows["offset"] < int(self.options["toOffset"]))
+        return rows.select(*names).union(tail)
+
+    def _seam(self, servers: str) -> tuple[Cold, dict[str, int], dict[str, int]]:
+        """One state of the table, and from and up to where the log is read behind it.
+
+        The order is what makes it exact. Where the log begins is asked first: what is missing below became rows, or went before
+        it could. Then the table: what goes from the log after that is missed by whoever reads it, and not stepped over. Where the
+        log ends is asked last, so that it is not before the table's end.
+        """
+        log = open_log(servers, None, committed_only=True)
+        try:
+            count = log.topics([self.name]).get(self.name, 0)
+            places = [(self.name, n) for n in (range(count) if self.partitions is None else sorted(self.partitions))]
+            first = log.earliest(places)
+            cold = cold_part(servers, self.name)
+            latest = log.latest(places)
+            log.topics([self.name])
+            is_same = cold.topic_id in (None, log.identities.get(self.name))
+        finally:
+            log.close()
+        begins = {place: max(cold.ends.get(place[1], 0), first[place]) for place in places}
+        if not is_same or any(begins[place] > latest[place] for place in places):
+            raise OptionError(
+                "table", self.name, "the topic was deleted or truncated while it was looked at: try again"
+            )
+        low, high = int(self.options.get("fromOffset", 0)), int(self.options.get("toOffset", _FAR))
+        ends = {place: max(begin, min(latest[place], high)) for place, begin in begins.items()}
+        starts = {place: min(max(begin, low), ends[place]) for place, begin in begins.items()}
+        return cold, {str(n): at for (_, n), at in starts.items()}, {str(n): at for (_, n), at in ends.items()}
 
     def stream(self) -> "DataFrame":
         """From the first record on, unless `startingOffsets` says otherwise; bounds are for frames."""
