@@ -23,6 +23,7 @@ from braidlog.cli.node.bench import Measurement
 from braidlog.cli.node.doctor import Examination
 from braidlog.cli.node.health import Readiness
 from braidlog.cli.schema.subjects import SchemaText, SubjectRow
+from braidlog.cli.table.status import TableRow
 from braidlog.cli.topic.inspect import TopicDescription, TopicRow
 from braidlog.client.drivers.cluster import ClusterEvent, ClusterPartition, PartitionOutcome
 from braidlog.client.drivers.contract import AccessRule
@@ -68,6 +69,7 @@ GENERATED: dict[str, Any] = {
     "rule-list": list[AccessRule],
     "schema-get": SchemaText,
     "schema-list": list[SubjectRow],
+    "table-status": list[TableRow],
     "topic-describe": list[TopicDescription],
     "topic-list": list[TopicRow],
     "txn-describe": TransactionInfo,

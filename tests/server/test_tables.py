@@ -1,6 +1,7 @@
 """Topics that are tables, on a real node: rows are the topic's records whatever happens to the node."""
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import SQLAlchemyError
+from tests.cli.braid import Braid
 from tests.console import waiting
 
 import braidlog
@@ -21,7 +23,8 @@ from braidlog.testing.server import ServerProcess
 
 T = TypeVar("T")
 SETTINGS = {"braidlog.table": "json", "segment.bytes": "20000", "braidlog.table.lag.ms": "500"}
-SECONDS_MAX = 300
+SECONDS_MAX = 900
+NOW_MS = 1_700_000_000_000
 QUICK = ("--set", "tables.check_seconds=0.05")
 
 
@@ -73,6 +76,16 @@ def test_a_topic_is_a_table_also_after_kills(node: ServerProcess) -> None:
     state = until(lambda: found if (found := told(node, "orders")).get("braidlog.table.lag") == "0" else None)
     assert (state["braidlog.table"], state["braidlog.table.rows"]) == ("json", "1500")
     assert (state["braidlog.table.metadata"] or "").endswith(".metadata.json")
+    (row,) = Braid(node).json("table", "status", "orders", schema="table-status")
+    assert (row["topic"], row["form"], row["rows"], row["lag_records"], row["lag_bytes"]) == (
+        "orders",
+        "json",
+        1500,
+        0,
+        0,
+    )
+    assert (row["error"], row["bytes"] > 0, row["committed_ms"] > NOW_MS) == (None, True, True)
+    assert "orders  json  0    0 B        1500" in Braid(node).ok("table", "status")
 
 
 def test_a_table_is_asked_for_and_left_again_at_any_time(node: ServerProcess) -> None:
@@ -106,6 +119,39 @@ def test_a_warehouse_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         error = until(lambda: told(node, "orders").get("braidlog.table.error"))
         assert "the table of topic 'orders' is not written: FileExistsError" in (error or "")
         produce(node, "orders", range(10))
+        (row,) = until(
+            lambda: (
+                found
+                if (found := Braid(node).json("table", "status", schema="table-status"))[0]["lag_records"] == 10
+                else None
+            )
+        )
+        assert (row["committed_ms"], row["metadata"], row["error"]) == (None, None, error)
+        assert row["lag_bytes"] > 500
+        assert f"orders: {error}" in Braid(node).ok("table", "status")
+
+
+def test_a_table_that_cannot_be_read_is_told_and_keeps_no_other(node: ServerProcess) -> None:
+    """Its newest metadata is something else for a while: the worker goes on, and so does the topic when that is mended."""
+    with client_of(node) as client:
+        client.admin.create_topic("odd", settings=SETTINGS)
+        right = until(lambda: told(node, "odd").get("braidlog.table.metadata"))
+        Path(node.data_dir, "odd.json").write_text("{}")
+        point_to(node, "odd", f"file://{node.data_dir}/odd.json")
+        produce(node, "odd", range(300))
+        assert "topic 'odd' is not written: Validation" in until(lambda: told(node, "odd").get("braidlog.table.error"))
+        client.admin.create_topic("goes-on", settings=SETTINGS)
+    produce(node, "goes-on", range(300))
+    assert until(lambda: found if len(found := numbers_of(node, "goes-on")) >= 300 else None) == list(range(300))
+    point_to(node, "odd", right)
+    assert until(lambda: found if len(found := numbers_of(node, "odd")) >= 300 else None) == list(range(300))
+
+
+def point_to(node: ServerProcess, topic: str, metadata: str) -> None:
+    tables = sqlite3.connect(f"{node.data_dir}/tables/catalog.db", timeout=SECONDS_MAX)
+    with tables:
+        tables.execute("UPDATE iceberg_tables SET metadata_location = ? WHERE table_name = ?", (metadata, topic))
+    tables.close()
 
 
 def test_a_node_without_tables_imports_nothing_for_them() -> None:

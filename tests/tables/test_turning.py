@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import CommitFailedException, NotInstalledError, ValidationError
 from tests.storage.building import marker
+from tests.tables.filled import fill
 from tests.tables.turned import NOW, expected_of, plan_of, rows_of, table_of, turn
 
 from braidlog.codec.arrow import Pieces
-from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import NewRecord
@@ -32,21 +32,6 @@ def topic(tmp_path: Path) -> Topic:
     )
     fill(topic, 40)
     return topic
-
-
-def fill(topic: Topic, count: int) -> None:
-    for number in range(count):
-        records = [NewRecord(b"%d-%d" % (number, n) * 20, b"k%d" % n, (("h", b"x"),), NOW + number) for n in range(5)]
-        topic.append_many(
-            records, partition=number % 2, compression=Compression.NONE if number % 3 else Compression.GZIP
-        )
-    producer = topic.end_offset(0)
-    aborted = encode_batch(
-        [b"never"] * 3, base_timestamp=NOW, producer_id=producer, producer_epoch=0, base_sequence=0, transactional=True
-    )
-    topic.partition(0).append(aborted, now_ms=NOW)
-    topic.partition(0).append_marker(marker(producer, commit=False), now_ms=NOW)
-    topic.append(None, key=b"gone", partition=0)
 
 
 def test_committed_records_are_rows_once(topic: Topic, tmp_path: Path) -> None:
@@ -165,6 +150,20 @@ def test_a_catalog_that_always_refuses(topic: Topic, tmp_path: Path, monkeypatch
     assert rows_of(table_of(plan)) == expected_of(topic)
 
 
+@pytest.mark.parametrize(
+    "error", [ValueError("odd"), ValidationError("odd"), KeyError("odd"), NotInstalledError("odd")]
+)
+def test_whatever_a_catalog_ends_in_is_told_with_the_topic(
+    topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(catalog, "load_catalog", refuse)
+    with pytest.raises(BrokerError, match=rf"'or\.ders' is not written: {type(error).__name__}: .*odd"):
+        turn(plan_of(topic, tmp_path / "w"))
+
+
 def test_only_aborted_records_move_the_offset(tmp_path: Path) -> None:
     topic = Log(str(tmp_path / "data")).create_topic("t")
     batch = encode_batch(
@@ -218,6 +217,9 @@ def test_old_rows_go_by_the_tables_own_retention(tmp_path: Path) -> None:
     assert (done.rows, done.offsets) == (0, {0: 3})
     folder = Path(catalog.data_folder(table_of(plan)).removeprefix("file://"))
     assert not list(folder.iterdir()), "no snapshot names them any more"
+    table = table_of(plan)
+    named = {*catalog._files_of_all(table)}
+    assert {f"{table.location()}/metadata/{path.name}" for path in (folder.parent / "metadata").iterdir()} == named
 
 
 def test_fields_of_json_objects_are_columns(tmp_path: Path) -> None:
@@ -258,6 +260,20 @@ def test_columns_that_come_within_a_turn(tmp_path: Path, monkeypatch: pytest.Mon
     assert sorted(rows, key=str) == sorted(
         ({f"f{n}": n if n == at else None for n in range(3)} for at in range(3)), key=str
     )
+
+
+def test_fields_are_taken_from_slices_of_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if they were looked at together: what comes later is null before, and whole numbers are doubles where one is none."""
+    monkeypatch.setattr("braidlog.tables.turning.SLICE_BYTES", 1)
+    topic = Log(str(tmp_path / "data")).create_topic("t")
+    topic.append(b'{"n": 1, "m": 1}')
+    topic.append(b'{"n": 1.5, "late": "x", "m": 2}')
+    plan = plan_of(topic, tmp_path / "w", has_fields=True)
+    assert turn(plan).files == 1
+    names = ("n", "m", "late")
+    rows = table_of(plan).scan(selected_fields=("offset", *names)).to_arrow().sort_by("offset").select(names)
+    assert rows.to_pylist() == [{"n": 1.0, "m": 1, "late": None}, {"n": 1.5, "m": 2, "late": "x"}]
+    assert [str(rows.schema.field(name).type) for name in ("n", "m")] == ["double", "int64"]
 
 
 def test_damage_is_told_and_stays_out(topic: Topic, tmp_path: Path) -> None:

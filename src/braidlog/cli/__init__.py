@@ -129,6 +129,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "serve": ("braidlog.cli.node.serve:serve", "Run a node: one port per protocol."),
         "config": ("braidlog.cli.node.serve:config", "Show every setting of a node and where it comes from."),
         "topic": ("braidlog.cli.topic:topic", "Make, list, describe, change, trim and delete topics."),
+        "table": ("braidlog.cli.table:table", "Topics that are tables: how far they are."),
         "produce": ("braidlog.cli.records.produce:produce", "Write records: lines, files, JSON, bytes."),
         "consume": ("braidlog.cli.records.consume:consume", "Print the records that are there."),
         "tail": ("braidlog.cli.records.consume:tail", "Print records as they come."),

@@ -254,8 +254,12 @@ class TableState(msgspec.Struct, frozen=True):
     files: int = 0
     metadata: str = ""
     """Where its newest metadata file was."""
+    committed_ms: int = 0
+    """When it was last changed; 0: never."""
     lag: int = 0
     """Offsets of partitions led here that are no rows yet."""
+    lag_bytes: int = 0
+    """About how many bytes of the log those are."""
     error: str = ""
     """Why it is not written; empty if it is."""
 

@@ -215,7 +215,8 @@ class Server:
     def _start_tables(self, services: Services) -> None:
         """Another process: no compaction waits behind a catalog or an object store somewhere else."""
         settings = self.config.tables
-        worker = self._tables = WorkerProcess(self.config.worker.for_upkeep(), self._budget, niceness=UPKEEP_NICENESS)
+        limits = self.config.worker.for_upkeep(settings.turn_seconds_max)
+        worker = self._tables = WorkerProcess(limits, self._budget, niceness=UPKEEP_NICENESS)
         self._tasks.spawn(worker.run(), "tables worker")
         place = settings.place(self.config.data_dir, is_alone=self._cluster is None)
         turning = Tables(services.hosting, services.world, worker, place)

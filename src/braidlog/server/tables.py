@@ -31,7 +31,7 @@ TURN_BYTES_MAX: Final = 256 * 1024 * 1024
 REFRESH_MS: Final = 60_000
 """A table is looked at so often though there is nothing to turn: others may have turned, rows may be old."""
 AGAIN_MS: Final = 10_000
-"""After a failure."""
+"""After a failure; after one that took longer, so long as it took: a table that hangs has half of the worker's time at most."""
 _decode = msgspec.msgpack.Decoder(Turned).decode
 
 
@@ -44,8 +44,12 @@ class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Properties of an Iceberg catalog as pyiceberg calls them, such as type and uri; empty: catalog.db in the warehouse."""
     namespace: str = NAMESPACE
     check_seconds: float = 5.0
+    turn_seconds_max: float = 600.0
+    """A commit that takes longer, because a catalog or a store does not answer, fails and is tried again after others."""
 
     def __post_init__(self) -> None:
+        if not 1 <= self.turn_seconds_max <= 86400:
+            raise ValueError(f"turn_seconds_max must be 1 to 86400, not {self.turn_seconds_max}")
         if not 0.01 <= self.check_seconds <= 3600:
             raise ValueError(f"check_seconds must be 0.01 to 3600, not {self.check_seconds}")
 
@@ -87,14 +91,17 @@ class Tables:
         self._hosting.tables[topic.topic_id] = state
         has_more = True
         while has_more and self._hosting.find(topic.name) is topic:
+            began_ms = self._world.now_ms()
             try:
                 state, has_more = await self._turn(topic, state)
             except (BrokerError, StorageFault, ValueError) as error:
                 if str(error) != state.error:
                     log.warning("topic %r: %s", topic.name, error)
                 state, has_more = msgspec.structs.replace(state, error=str(error)), False
-                self._due_ms[topic.topic_id] = self._world.now_ms() + AGAIN_MS
-            self._hosting.tables[topic.topic_id] = msgspec.structs.replace(state, lag=self._lag(topic, state))
+                now_ms = self._world.now_ms()
+                self._due_ms[topic.topic_id] = now_ms + max(AGAIN_MS, now_ms - began_ms)
+            lag, lag_bytes = self._lag(topic, state)
+            self._hosting.tables[topic.topic_id] = msgspec.structs.replace(state, lag=lag, lag_bytes=lag_bytes)
 
     async def _turn(self, topic: Topic, state: TableState) -> tuple[TableState, bool]:
         if self._place is None:
@@ -132,6 +139,7 @@ class Tables:
             turned.bytes,
             turned.files,
             turned.metadata,
+            turned.committed_ms,
             error=error,
         )
         return found, has_more and not turned.missed and not turned.unread
@@ -165,8 +173,11 @@ class Tables:
     def _led(self, topic: Topic) -> list[HostedPartition]:
         return [each for each in self._hosting.opened(topic.name) if each.role is Role.LEADER and not each.is_gone]
 
-    def _lag(self, topic: Topic, state: TableState) -> int:
-        return sum(
-            max(each.high_watermark - max(state.offsets.get(each.number, 0), each.start_offset), 0)
-            for each in self._led(topic)
-        )
+    def _lag(self, topic: Topic, state: TableState) -> tuple[int, int]:
+        """Records, and by the mean size of their partition's the bytes."""
+        lag, lag_bytes = 0, 0.0
+        for each in self._led(topic):
+            behind = max(each.high_watermark - max(state.offsets.get(each.number, 0), each.start_offset), 0)
+            lag += behind
+            lag_bytes += behind * each.size_bytes / max(each.end_offset - each.start_offset, 1)
+        return lag, int(lag_bytes)

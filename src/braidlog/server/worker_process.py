@@ -52,9 +52,9 @@ class WorkerSettings(msgspec.Struct, frozen=True):
     queue_bytes_max: int = 64 * 1024 * 1024
     """Of the jobs that wait and the one that is done, together; more are refused."""
 
-    def for_upkeep(self) -> "WorkerSettings":
+    def for_upkeep(self, job_seconds_max: float = UPKEEP_SECONDS_MAX) -> "WorkerSettings":
         """A job is one new segment of a compaction, and waits behind others of that size."""
-        return msgspec.structs.replace(self, job_seconds_max=UPKEEP_SECONDS_MAX, wait_seconds_max=UPKEEP_SECONDS_MAX)
+        return msgspec.structs.replace(self, job_seconds_max=job_seconds_max, wait_seconds_max=UPKEEP_SECONDS_MAX)
 
 
 class _Waiting:

@@ -43,13 +43,15 @@ _KEPT_SMALL: Final = {
 """Properties of a new table: a topic commits for years."""
 _SMALLER: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 """pyiceberg's types of columns, and those that are written."""
+_PATIENCE: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
+"""In seconds; unless the catalog's settings say otherwise."""
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-[0-9a-f]{32}\.parquet")
 _IO = f"{TableIO.__module__}.{TableIO.__qualname__}"
 
 
 def catalog_of(place: TablePlace) -> Catalog:
     warehouse = uri_of(place.warehouse)
-    options = {"warehouse": warehouse, "py-io-impl": _IO, **place.catalog}
+    options = {"warehouse": warehouse, "py-io-impl": _IO, **_PATIENCE, **place.catalog}
     if not place.catalog:
         if not warehouse.startswith("file://"):
             raise BrokerError(Reason.INVALID_SETTING, f"tables in {warehouse} need a catalog: set tables.catalog")
@@ -120,29 +122,45 @@ def file_name(partition: int, begin: int, end: int, token: str) -> str:
     return f"{partition}-{begin}-{end}-{token}.parquet"
 
 
-def sweep(table: Table) -> int:
-    """Remove files that never became rows, and those whose rows were let go; returns how many."""
-    done, folder, files = offsets_of(table.properties), data_folder(table), table.io
+def sweep(table: Table, now_ms: int) -> int:
+    """Remove files that never became rows, those whose rows were let go, and metadata that nobody refers to any more; returns how
+    many."""
+    done, files = offsets_of(table.properties), table.io
     assert isinstance(files, TableIO)
+    folder, metadata = data_folder(table), f"{table.location()}/metadata"
     left = {
-        f"{folder}/{name}"
+        name: folder
         for name in files.names(folder)
         if (found := _NAME.fullmatch(name)) and int(found[3]) <= done.get(int(found[1]), 0)
     }
-    left -= {str(each.file_path) for each in _files_of_all(table)} if left else set()
-    for path in left:
-        files.delete(path)
+    # Metadata has no offsets in its names: what is young may be of a commit that somebody else is about to make.
+    oldest_ms = now_ms - KEPT_SNAPSHOTS_MS
+    left |= {
+        name: metadata
+        for name, written_ms in files.names(metadata).items()
+        if written_ms < oldest_ms and name.endswith((".avro", ".metadata.json"))
+    }
+    # By their last name, which is unique: another engine may spell the folder in another way.
+    for path in _files_of_all(table) if left else ():
+        left.pop(path.rpartition("/")[2], None)
+    for name, its in left.items():
+        files.delete(f"{its}/{name}")
     return len(left)
 
 
-def _files_of_all(table: Table) -> Iterator[DataFile]:
+def _files_of_all(table: Table) -> Iterator[str]:
+    """Everything that the newest metadata leads to."""
+    yield table.metadata_location
+    yield from (each.metadata_file for each in table.metadata.metadata_log)
     seen: set[str] = set()
     for snapshot in table.snapshots():
+        yield snapshot.manifest_list
         for manifest in snapshot.manifests(table.io):
             if manifest.manifest_path not in seen:
                 seen.add(manifest.manifest_path)
+                yield manifest.manifest_path
                 for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                    yield entry.data_file
+                    yield str(entry.data_file.file_path)
 
 
 # -- commits -------------------------------------------------------------------------------------------------------

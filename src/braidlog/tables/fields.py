@@ -12,8 +12,8 @@ column is null there; `value` has every record's bytes as they are, so that noth
 | a string                   | string  |                      |
 | a list, an object          | string  | its JSON             |
 
-A field of which the first rows have whole and other numbers is a double. A field named like a column that every table has gets
-an underscore before its name.
+A field of which the rows that it comes with have whole and other numbers is a double. A field named like a column that every
+table has gets an underscore before its name.
 """
 
 from collections.abc import Iterable, Sequence
@@ -50,10 +50,9 @@ def column_of(field: str) -> str:
     return f"_{field}" if field.lower() in SCHEMA.names else field
 
 
-def wider(known: pa.Schema, rows: Iterable[Row | None]) -> pa.Schema:
-    """The columns of `known`, and one for each field that is new in these rows and has a value."""
-    taken = {name.lower() for name in known.names}
-    kinds: dict[str, pa.DataType] = {}
+def note_new(known: pa.Schema, kinds: dict[str, pa.DataType], rows: Iterable[Row | None]) -> None:
+    """Add to `kinds` the columns of fields that are new in these rows and have a value."""
+    taken = {name.lower() for name in (*known.names, *kinds)}
     for row in rows:
         for field, value in () if row is None else row.items():
             column = column_of(field)
@@ -67,7 +66,6 @@ def wider(known: pa.Schema, rows: Iterable[Row | None]) -> pa.Schema:
                 kinds[column] = kind
             elif {kinds[column], kind} == {pa.int64(), pa.float64()}:
                 kinds[column] = pa.float64()
-    return pa.schema([*known, *(pa.field(name, kind) for name, kind in kinds.items())])
 
 
 def _is_name(column: str) -> bool:

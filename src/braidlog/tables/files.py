@@ -23,11 +23,11 @@ class TableIO(PyArrowFileIO):
             return super().new_output(location)
         return _LocalFile(location, path, self.fs_by_scheme(scheme, netloc))
 
-    def names(self, folder: str) -> list[str]:
-        """The files of a folder; none if it is not there."""
+    def names(self, folder: str) -> dict[str, int]:
+        """The files of a folder, and when each was written, in ms; none if it is not there."""
         scheme, netloc, path = self.parse_location(folder, self.properties)
         found = self.fs_by_scheme(scheme, netloc).get_file_info(FileSelector(path, allow_not_found=True))
-        return [each.base_name for each in found if each.type is FileType.File]
+        return {each.base_name: (each.mtime_ns or 0) // 10**6 for each in found if each.type is FileType.File}
 
 
 class _LocalFile(PyArrowFile):

@@ -56,6 +56,8 @@ class Turned(msgspec.Struct, frozen=True):
     files: int = 0
     metadata: str = ""
     """Where the table's newest metadata file is."""
+    committed_ms: int = 0
+    """When it was last changed; 0: never."""
     missed: list[int] = []
     """Partitions whose segments were exchanged or removed meanwhile: plan them anew."""
     unread: list[int] = []

@@ -7,20 +7,15 @@ the commit that names them; who loses a race removes its files and believes the 
 
 import contextlib
 import uuid
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.exceptions import (
-    CommitFailedException,
-    CommitStateUnknownException,
-    RESTError,
-    WaitingForLockException,
-)
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table
-from sqlalchemy.exc import SQLAlchemyError
 
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.storage.files import Disk
 from braidlog.tables import catalog, fields
 from braidlog.tables.plan import Part, Plan, Turned
@@ -29,8 +24,11 @@ from braidlog.tables.segments import SCHEMA, MissedError, UnreadError, read
 GROUP_ROWS = 1024 * 1024
 GROUP_BYTES = 64 * 1024 * 1024
 """Of a row group, before it is compressed: what waits in memory."""
+SLICE_BYTES = 4 * 1024 * 1024
+"""Of records whose JSON is Python's objects at the same time: those take ten times as much."""
 ATTEMPTS_MAX = 10
-_UNREACHED = (OSError, SQLAlchemyError, RESTError, WaitingForLockException, CommitFailedException, pa.ArrowException)
+_OURS = (BrokerError, ProtocolError, StorageFault, AssertionError, MemoryError)
+"""Each means something where the worker answers; whatever else is raised comes from a catalog, a store or their libraries."""
 _swept: set[str] = set()
 """Tables that this process has looked through for files that a crash left."""
 
@@ -49,7 +47,12 @@ def turn(plan: Plan, disk: Disk) -> Turned:
     pa.set_memory_pool(pa.system_memory_pool())  # others take address space beforehand, which the worker's limit counts
     try:
         return _turn(plan, disk)
-    except _UNREACHED as error:
+    except _OURS:
+        raise
+    except Exception as error:
+        # The door between their errors and ours. What a catalog answers may end in any exception of pyiceberg, pydantic,
+        # SQLAlchemy, requests or Arrow; one topic's must not end the process, and is told with its topic.
+        _swept.clear()  # files may be left that could not be removed, either
         said = f"the table of topic {plan.topic!r} is not written: {type(error).__name__}: {error}"
         raise BrokerError(Reason.UNAVAILABLE, said[:2000]) from error
 
@@ -91,6 +94,7 @@ def _state(table: Table, missed: list[int], unread: list[int]) -> Turned:
         bytes=total["total-files-size"],
         files=total["total-data-files"],
         metadata=table.metadata_location,
+        committed_ms=0 if (snapshot := table.current_snapshot()) is None else snapshot.timestamp_ms,
         missed=missed,
         unread=unread,
     )
@@ -135,9 +139,16 @@ def _tidy(table: Table, plan: Plan) -> Table:
     except CommitFailedException:
         return catalog.again(table)  # the next turn looks again
     if identity not in _swept:
-        catalog.sweep(table)
+        catalog.sweep(table, plan.now_ms)
         _swept.add(identity)
     return table
+
+
+def _slices(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        step = max(batch.num_rows * SLICE_BYTES // max(batch.nbytes, 1), 1)
+        for at in range(0, batch.num_rows, step):
+            yield batch.slice(at, step)
 
 
 class _Writer:
@@ -178,24 +189,27 @@ class _Writer:
     def _flush(self) -> None:
         if not self._waiting:
             return
-        rows = pa.Table.from_batches(self._waiting, SCHEMA)
-        self._waiting, self._rows, self._bytes = [], 0, 0
-        if self._has_fields:
-            rows = self._with_fields(rows)
+        batches, self._waiting, self._rows, self._bytes = self._waiting, [], 0, 0
+        rows = self._with_fields(batches) if self._has_fields else pa.Table.from_batches(batches, SCHEMA)
         if self._open is None:
             self._open = self._begin_file(rows.schema)
         self._open[0].write_table(rows, row_group_size=GROUP_ROWS)
 
-    def _with_fields(self, rows: pa.Table) -> pa.Table:
-        found = fields.objects(rows.column("value").to_pylist())
-        wider = fields.wider(self.columns, found)
-        if len(wider) > len(self.columns):
+    def _with_fields(self, batches: list[pa.RecordBatch]) -> pa.Table:
+        new: dict[str, pa.DataType] = {}
+        known = [each for each in self.columns if each.name not in SCHEMA.names and each.type in fields.OF_JSON]
+        done = []
+        for rows in _slices(batches):
+            found = fields.objects(rows.column("value").to_pylist())
+            fields.note_new(self.columns, new, found)
+            own = [*known, *map(pa.field, new.keys(), new.values())]
+            columns = [*rows.columns, *fields.columns(found, pa.schema(own))]
+            done.append(pa.Table.from_arrays(columns, schema=pa.schema([*SCHEMA, *own])))
+        if new:
             self._close()
-            self.columns = wider
-        own = pa.schema([each for each in wider if each.name not in SCHEMA.names and each.type in fields.OF_JSON])
-        for field, column in zip(own, fields.columns(found, own), strict=True):
-            rows = rows.append_column(field, column)
-        return rows
+            self.columns = pa.schema([*self.columns, *map(pa.field, new.keys(), new.values())])
+        # A column that came with a later slice is null in those before; one that became a double there is one in all.
+        return pa.concat_tables(done, promote_options="permissive")
 
     def _begin_file(self, schema: pa.Schema) -> tuple[pq.ParquetWriter, object]:
         name = catalog.file_name(self._part.partition, self._begin, self._part.end, uuid.uuid4().hex)

@@ -115,7 +115,9 @@ def _of_table(services: Services, topic: str) -> list[Config]:
         return []
     rows = (
         ("braidlog.table.metadata", state.metadata, Kind.STRING),
+        ("braidlog.table.committed.ms", str(state.committed_ms), Kind.LONG),
         ("braidlog.table.lag", str(state.lag), Kind.LONG),
+        ("braidlog.table.lag.bytes", str(state.lag_bytes), Kind.LONG),
         ("braidlog.table.rows", str(state.rows), Kind.LONG),
         ("braidlog.table.files", str(state.files), Kind.LONG),
         ("braidlog.table.bytes", str(state.bytes), Kind.LONG),

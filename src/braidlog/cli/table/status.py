@@ -1,0 +1,67 @@
+"""`braid table status`: how far the tables of topics are.
+
+Knows: which settings of a topic tell it. Refuses to know: tables.
+"""
+
+import click
+import msgspec
+
+from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.output import OUTPUT, hint, moment, print_json, print_table, size
+from braidlog.client.blocking import Client
+
+_PREFIX = "braidlog.table"
+
+
+class TableRow(msgspec.Struct, frozen=True):
+    """A topic's table, as the node knows it that was asked: `lag_records` are of partitions that it leads, `lag_bytes` about
+    what they take in the log. `committed_ms`: when it was last changed; null if never. `error`: why it is not written."""
+
+    topic: str
+    form: str
+    lag_records: int
+    lag_bytes: int
+    rows: int
+    files: int
+    bytes: int
+    committed_ms: int | None
+    metadata: str | None
+    error: str | None
+
+
+@click.command(epilog="Example: braid table status -o json | jq '.[] | select(.error)'")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@OUTPUT
+@with_client
+def status(client: Client, topics: tuple[str, ...], output: str) -> None:
+    """Of each TOPIC that is a table, or of all: records and bytes that are no rows yet, rows and size, when it was last
+    committed to, and why it is not written, if it is not."""
+    rows = [row for name in topics or client.admin.list_topics() if (row := _row(client, name)) is not None]
+    if output == "json":
+        print_json(rows)
+    elif rows:
+        head = ["TOPIC", "FORM", "LAG", "LAG BYTES", "ROWS", "FILES", "SIZE", "COMMITTED"]
+        print_table(head, map(_cells, rows))
+        for each in rows:
+            if each.error:
+                click.echo(f"{each.topic}: {each.error}")
+    else:
+        click.echo("No topic is a table." if not topics else "None of them is a table.")
+        hint(f"braid topic alter {topics[0] if topics else 'NAME'} --set braidlog.table=json")
+
+
+def _row(client: Client, topic: str) -> TableRow | None:
+    told = {each.name.removeprefix(_PREFIX): each.value or "" for each in client.admin.topic_settings(topic)}
+    form = told.get("", "off")
+    if form == "off":
+        return None
+    lag, lag_bytes, rows, files, size_bytes, committed = (
+        int(told.get(name) or 0) for name in (".lag", ".lag.bytes", ".rows", ".files", ".bytes", ".committed.ms")
+    )
+    metadata, error = told.get(".metadata") or None, told.get(".error") or None
+    return TableRow(topic, form, lag, lag_bytes, rows, files, size_bytes, committed or None, metadata, error)
+
+
+def _cells(row: TableRow) -> list[object]:
+    committed = "never" if row.committed_ms is None else moment(row.committed_ms)
+    return [row.topic, row.form, row.lag_records, size(row.lag_bytes), row.rows, row.files, size(row.bytes), committed]
