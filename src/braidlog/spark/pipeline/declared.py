@@ -128,9 +128,14 @@ class Declared:
             return read
         return self.flows[name].make(self._made(self.flows[name].reads, read))
 
-    def source_options(self) -> dict[str, str]:
+    def source_options(self, flow: str) -> dict[str, str]:
         source = self.project.source
-        found = {"servers": source.servers, "subscribe": ",".join(source.topics), "includeHeaders": "true"}
+        found = {
+            "servers": source.servers,
+            "subscribe": ",".join(source.topics),
+            "includeHeaders": "true",
+            "groupId": f"{source.group or self.project.name}.{flow}",
+        }
         if source.max_records_per_batch:
             found["maxOffsetsPerTrigger"] = str(source.max_records_per_batch)
         return found | self.generation.starts.get(RECORDS, {"startingOffsets": source.starting})
@@ -170,7 +175,7 @@ def register(declared: Declared, flow: Flow) -> None:
     spark = SparkSession.active()
 
     def made() -> DataFrame:
-        read = spark.readStream.format("braidlog").options(**declared.source_options()).load()
+        read = spark.readStream.format("braidlog").options(**declared.source_options(flow.name)).load()
         return declared.rows(flow.name, records.as_it_came(read))
 
     match flow.writes:
