@@ -28,6 +28,14 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 1
 
 
+_ONE_NODE = """\
+# It says when it serves: a large folder is looked through first, after a crash. A loop that hangs is started again.
+Type=notify
+TimeoutStartSec=infinity
+WatchdogSec=120
+"""
+
+
 def systemd(wanted: Deployment) -> str:
     is_one = wanted.nodes == 1
     steps = "" if is_one else cluster.systemd_steps(wanted.nodes, wanted.ports)
@@ -43,8 +51,7 @@ After=network-online.target
 Wants=network-online.target
 
 [Service]
-Type=exec
-{"" if is_one else cluster.SYSTEMD_SERVICE}\
+{_ONE_NODE if is_one else "Type=exec" + chr(10) + cluster.SYSTEMD_SERVICE}\
 User={wanted.name}
 Group={wanted.name}
 ExecStart={wanted.program} serve --config {wanted.config} --data-dir /var/lib/{wanted.name}

@@ -336,6 +336,7 @@ def test_the_systemd_unit_starts_what_there_is() -> None:
     for name in ("NoNewPrivileges", "ProtectHome", "PrivateTmp", "PrivateDevices"):
         assert service[name] == "yes"
     assert (service["ProtectSystem"], service["StateDirectory"], service["User"]) == ("strict", "mylog", "mylog")
+    assert (service["Type"], service["TimeoutStartSec"]) == ("notify", "infinity")
 
 
 def test_the_systemd_unit_starts_the_program_that_was_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,8 @@ from braidlog.server.allocator import keep_freed_memory
 from braidlog.server.compose import Server
 from braidlog.server.config import ListenersConfig, LoadedConfig, load_config
 from braidlog.server.logs import Sparing
+from braidlog.server.service_manager import ServiceManager
+from braidlog.tasks import Tasks
 
 NODES_MAX = 9
 """Of a cluster on one machine."""
@@ -147,6 +149,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve(loaded: LoadedConfig, *, friendly: bool = False) -> None:
+    manager, tasks = ServiceManager.of_this_process(os.environ), Tasks()
     server = Server(loaded.config)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -156,9 +159,14 @@ async def _serve(loaded: LoadedConfig, *, friendly: bool = False) -> None:
         await server.start()
         await server.start_console(loaded)
         _announce(server, friendly=friendly)
+        manager.tell("READY=1", f"MAINPID={os.getpid()}", f"STATUS=serves {server.config.data_dir}")
+        if manager.beat_seconds is not None:
+            tasks.every(manager.beat_seconds, manager.beat, "service manager")
         await server.run()
     finally:
+        manager.tell("STOPPING=1")
         await server.stop()
+        await tasks.stop()
 
 
 def _announce(server: Server, *, friendly: bool) -> None:
