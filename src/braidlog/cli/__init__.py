@@ -49,6 +49,18 @@ class LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, and what was perhaps meant."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            from difflib import get_close_matches  # noqa: PLC0415 - for who has mistyped
+
+            near = get_close_matches(args[0], self.list_commands(ctx), 3)
+            meant = f" Did you mean {' or '.join(near)}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{meant}")
+        return super().resolve_command(ctx, args)
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """From the table too: a person who presses Tab waits for it."""
         named = [
@@ -145,6 +157,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "pipeline": ("braidlog.cli.pipeline:pipeline", "Make tables, topics and keys of a topic, on Spark."),
         "spark": ("braidlog.cli.spark:spark", "Spark, set up for braidlog: a prompt, flags for a cluster."),
         "demo": ("braidlog.cli.demo:demo", "Make events to try things out with."),
+        "profile": ("braidlog.cli.profile:profile", "Servers under names: create, use, list, delete."),
         "health": ("braidlog.cli.node.health:health", "Ask a node whether it is ready."),
         "doctor": ("braidlog.cli.node.doctor:doctor", "Check this machine: Python, disk, ports, Java, packages."),
         "bench": ("braidlog.cli.node.bench:bench", "A quick measurement of a running node."),

@@ -13,6 +13,7 @@ from braidlog.cli import NO, REFUSED, end
 from braidlog.cli.group.inspect import commits_of
 from braidlog.cli.terminal.arguments import YES, confirm
 from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.names import complete_groups
 from braidlog.cli.terminal.output import OUTPUT, hint, plural, print_json, print_table
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import Commits, Span
@@ -71,7 +72,7 @@ Example:
   braid group reset billing --by -100 --topic orders -p 0
 """
 )
-@click.argument("group")
+@click.argument("group", shell_complete=complete_groups)
 @click.option("--to", metavar="earliest|latest|OFFSET|TIME", help="Where to go on, in each partition.")
 @click.option("--by", type=int, help="So many records on, or back if below 0, from where it is.")
 @click.option("--topic", "topics", multiple=True, help="Only this one; may be repeated. Else all it has committed.")

@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.names import complete_groups
 from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_listing, print_table
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import GroupInfo, GroupMember, Span
@@ -113,7 +114,7 @@ def list_(client: Client, output: str) -> None:
 
 
 @click.command(epilog="Example: braid group describe billing -o json")
-@click.argument("group")
+@click.argument("group", shell_complete=complete_groups)
 @OUTPUT
 @with_client
 def describe(client: Client, group: str, output: str) -> None:

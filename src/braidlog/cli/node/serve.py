@@ -18,6 +18,7 @@ import click
 
 from braidlog.cli import LazyGroup
 from braidlog.cli.terminal.arguments import pairs
+from braidlog.cli.terminal.output import plural
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.logline import TEXT, formatter
 from braidlog.server.allocator import keep_freed_memory
@@ -194,6 +195,7 @@ def _place(host: str, port: int) -> str:
     cls=LazyGroup,
     lazy={
         "show": ("braidlog.cli.node.serve:show", "Every setting and its value."),
+        "check": ("braidlog.cli.node.serve:check", "Whether a node would start with these."),
         "init": ("braidlog.cli.node.config_init:init", "Write a file of settings to begin with."),
     },
 )
@@ -225,3 +227,15 @@ def show(config: str | None, data_dir: str | None, changes: tuple[str, ...], *, 
     width = max(map(len, rows))
     for name, (value, where) in rows.items():
         click.echo(f"{name:{width}}  {json.dumps(value)}" + (f"  ({where})" if origin else ""))
+
+
+@click.command(epilog="Example: braid config check -c braidlog.toml && systemctl reload braidlog")
+@settings_options
+def check(config: str | None, data_dir: str | None, changes: tuple[str, ...]) -> None:
+    """Whether names and values of all settings are right: the file's, the environment's, those given here.
+
+    Files that they name, ports and the data folder are looked at when the node starts.
+    """
+    loaded = load_settings(config, data_dir, changes, {})
+    given = [origin for origin in loaded.origins.values() if origin != "default"]
+    click.echo(f"sound; {plural(len(given), 'setting')} given, the others are the defaults")

@@ -1,10 +1,11 @@
-"""`braid consume`, `braid tail`: records of a topic, printed.
+"""`braid consume`, `braid tail`: records of topics, printed.
 
 Knows: where to begin, when to end, what a terminal may be shown. Refuses to know: how records are written (`text.py`).
 Invariants: `consume` ends at what was the end when it began; `tail` ends when it is told to. With --group an offset is committed
 only after its record was written out. Who closes the pipe ends the command, without an error.
 """
 
+import fnmatch
 import select
 import sys
 from collections.abc import Callable, Iterable
@@ -16,10 +17,12 @@ import msgspec
 
 from braidlog.cli.records.text import ENCODINGS, TOKENS, writer
 from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.names import complete_topics
 from braidlog.cli.terminal.output import hint, plural
 from braidlog.cli.terminal.times import MOMENT
 from braidlog.client.blocking import Client, Consumer
 from braidlog.client.drivers.contract import ConsumedRecord
+from braidlog.client.engine.member import is_pattern
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.model.record_json import json_line
 
@@ -31,10 +34,14 @@ _CONTROLS = {**{code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), 1
 _LETTERS = "\n".join(f"  %{letter}  {token.what}" for letter, token in TOKENS.items())
 
 
+Ends = dict[tuple[str, int], int]
+"""Where each partition ended when the command began."""
+
+
 class ConsumeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked for."""
 
-    topic: str
+    topics: tuple[str, ...]
     offset: str
     partitions: tuple[int, ...]
     count: int | None
@@ -65,7 +72,7 @@ class OffsetType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # g
 def _options(default_offset: str) -> Callable[[Any], Any]:
     """What both commands take; they differ in where they begin and when they end."""
     options = (
-        click.argument("topic"),
+        click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics),
         click.option(
             "-o",
             "--offset",
@@ -113,6 +120,7 @@ _EPILOG = f"""\b
 Example:
   braid {{command}} clicks -f '%p/%o %k: %s\\n'
   braid {{command}} clicks --json | jq .value
+  braid {{command}} orders 'log-*' -f '%t %s\n'         several topics, or all that match
 \b
 In a format:
 {_LETTERS}
@@ -124,9 +132,9 @@ In a format:
 @_options("beginning")
 @with_client
 def consume(client: Client, *, shape: str | None, output: str, **wanted: Any) -> None:  # noqa: ANN401 - the fields of ConsumeOptions
-    """Print the records of TOPIC that are there now, then end. `braid tail` waits for more.
+    """Print the records of each TOPIC that are there now, then end. `braid tail` waits for more.
 
-    Within a partition records come in order; partitions take turns.
+    Within a partition records come in order; partitions take turns. A TOPIC may be a pattern of names, as a shell has them.
     """
     _run(client, ConsumeOptions(follow=False, **wanted), shape, output)
 
@@ -135,9 +143,10 @@ def consume(client: Client, *, shape: str | None, output: str, **wanted: Any) ->
 @_options("end")
 @with_client
 def tail(client: Client, *, shape: str | None, output: str, **wanted: Any) -> None:  # noqa: ANN401 - the fields of ConsumeOptions
-    """Print the records of TOPIC as they come, until interrupted, until -n records, or until nobody reads them any more.
+    """Print the records of each TOPIC as they come, until interrupted, until -n records, or until nobody reads them any more.
 
-    It begins at the end; `-o -5` prints the last five of each partition first.
+    It begins at the end; `-o -5` prints the last five of each partition first. A TOPIC may be a pattern of names, as a shell
+    has them: topics that match when it begins, or with --group whenever they are made.
     """
     _run(client, ConsumeOptions(follow=True, **wanted), shape, output)
 
@@ -147,17 +156,35 @@ def _run(client: Client, options: ConsumeOptions, shape: str | None, output: str
     if options.until_ms is not None:
         client.require("timestamps")
     try:
-        ends = [span.latest for span in client.admin.describe_topic(options.topic).partitions]
-        _check_partitions(options, len(ends))
+        topics = _matching(client, options.topics)
+        ends = {(topic, at): end for topic in topics for at, end in enumerate(_ends(client, topic))}
+        _check_partitions(options, ends)
         with client.consumer(wait_ms=int(POLL_SECONDS * 1000)) as consumer:
-            _begin(client, consumer, options)
+            _begin(client, consumer, options, topics)
             printed = _print(consumer, options, ends, write)
     except RefusedError as error:
         if error.reason is Refusal.TOPIC_NOT_FOUND:
             hint("braid topic list")
         raise
     if not printed and not options.follow:
-        hint(f"braid tail {options.topic}")
+        hint(f"braid tail {' '.join(options.topics)}")
+
+
+def _matching(client: Client, wanted: Iterable[str]) -> list[str]:
+    """Topics by their names, and those that match a pattern now."""
+    found: list[str] = []
+    for topic in wanted:
+        if not is_pattern(topic):
+            found.append(topic)
+        elif not (matches := fnmatch.filter(client.admin.list_topics(), topic)):
+            raise RefusedError(Refusal.TOPIC_NOT_FOUND, client.dialect, "", f"no topic matches {topic!r}")
+        else:
+            found += matches
+    return list(dict.fromkeys(found))
+
+
+def _ends(client: Client, topic: str) -> list[int]:
+    return [span.latest for span in client.admin.describe_topic(topic).partitions]
 
 
 def _writer(shape: str | None, output: str) -> Callable[[ConsumedRecord], bytes]:
@@ -177,15 +204,17 @@ def _harmless(text: bytes) -> bytes:
     return text.decode("utf-8", "backslashreplace").translate(_CONTROLS).encode()
 
 
-def _check_partitions(options: ConsumeOptions, count: int) -> None:
-    for number in options.partitions:
-        if number >= count:
-            raise click.UsageError(f"{options.topic} has {plural(count, 'partition')}; there is no {number}")
+def _check_partitions(options: ConsumeOptions, ends: Ends) -> None:
+    for topic in dict.fromkeys(topic for topic, _ in ends):
+        count = sum(each == topic for each, _ in ends)
+        for number in options.partitions:
+            if number >= count:
+                raise click.UsageError(f"{topic} has {plural(count, 'partition')}; there is no {number}")
     if options.group is not None and options.partitions:
         raise click.UsageError("a group assigns partitions itself: pass --group or --partition, not both")
 
 
-def _begin(client: Client, consumer: Consumer, options: ConsumeOptions) -> None:
+def _begin(client: Client, consumer: Consumer, options: ConsumeOptions, topics: list[str]) -> None:
     since = None if options.since_ms is None else _EPOCH + timedelta(milliseconds=options.since_ms)
     start: Any = since or {"beginning": "earliest", "end": "latest"}.get(options.offset, 0)
     if options.group is not None:
@@ -193,29 +222,29 @@ def _begin(client: Client, consumer: Consumer, options: ConsumeOptions) -> None:
             raise click.UsageError(
                 "a group begins where it has committed: pass -o beginning, -o end or --from for the rest"
             )
-        consumer.subscribe(options.topic, group=options.group, start=start)
+        consumer.subscribe(*options.topics, group=options.group, start=start)
         return
-    partitions = options.partitions or None
-    if since is not None or options.offset in ("beginning", "end"):
-        consumer.assign(options.topic, partitions, start=start)
-        return
-    spans = client.admin.describe_topic(options.topic).partitions
-    wanted = int(options.offset)
-    for number in options.partitions or range(len(spans)):
-        first, last = spans[number].earliest, spans[number].latest
-        consumer.assign(options.topic, [number], start=min(max(wanted if wanted >= 0 else last + wanted, first), last))
+    for topic in topics:
+        if since is not None or options.offset in ("beginning", "end"):
+            consumer.assign(topic, options.partitions or None, start=start)
+            continue
+        spans = client.admin.describe_topic(topic).partitions
+        wanted = int(options.offset)
+        for number in options.partitions or range(len(spans)):
+            first, last = spans[number].earliest, spans[number].latest
+            consumer.assign(topic, [number], start=min(max(wanted if wanted >= 0 else last + wanted, first), last))
 
 
-def _print(
-    consumer: Consumer, options: ConsumeOptions, ends: list[int], write: Callable[[ConsumedRecord], bytes]
-) -> int:
+def _print(consumer: Consumer, options: ConsumeOptions, ends: Ends, write: Callable[[ConsumedRecord], bytes]) -> int:
     """How many were printed."""
     out = sys.stdout.buffer
     left = sys.maxsize if options.count is None else options.count
     printed = 0
     while left > 0 and (options.follow or not _is_done(consumer, ends)):
         for record in consumer.poll(min(POLL_RECORDS, left), POLL_SECONDS):
-            if options.wants(record) and (options.follow or record.offset < ends[record.partition]):
+            if options.wants(record) and (
+                options.follow or record.offset < ends.get((record.topic, record.partition), 0)
+            ):
                 out.write(write(record))
                 left -= 1
                 printed += 1
@@ -227,9 +256,9 @@ def _print(
     return printed
 
 
-def _is_done(consumer: Consumer, ends: list[int]) -> bool:
-    assigned: Iterable[tuple[str, int]] = consumer.assignment
-    return all(consumer.reached(topic, number) >= ends[number] for topic, number in assigned)
+def _is_done(consumer: Consumer, ends: Ends) -> bool:
+    """What was made meanwhile is not waited for."""
+    return all(consumer.reached(*place) >= ends.get(place, 0) for place in consumer.assignment)
 
 
 def _nobody_reads(out: BinaryIO) -> bool:

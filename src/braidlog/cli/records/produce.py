@@ -21,6 +21,7 @@ from braidlog.cli.records.text import ENCODINGS, RecordDefaults, json_reader, te
 from braidlog.cli.terminal.arguments import pairs
 from braidlog.cli.terminal.connection import Node, with_node
 from braidlog.cli.terminal.interrupts import Interrupts
+from braidlog.cli.terminal.names import complete_topics
 from braidlog.cli.terminal.output import hint, is_watched, plural
 from braidlog.cli.terminal.times import MOMENT
 from braidlog.client.engine.delivery import Delivery
@@ -129,7 +130,7 @@ Example:
   braid consume clicks --json | braid produce copy --json
 """
 )
-@click.argument("topic")
+@click.argument("topic", shell_complete=complete_topics)
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("-k", "--key", help="Of every record whose line has none.")
 @click.option("-K", "--key-separator", metavar="TEXT", help="A line is a key, this, and a value.")
@@ -165,6 +166,11 @@ Example:
 @click.option(
     "--at-least-once", is_flag=True, help="Where a protocol cannot recognise a retry: rather twice than unknown."
 )
+@click.option(
+    "--compression",
+    type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+    help="Of what is sent, where the protocol has it (kafka, cursus).",
+)
 @click.option("--create", is_flag=True, help="Make the topic first, if it is not there.")
 @with_node
 def produce(  # noqa: PLR0913 - one parameter an option
@@ -182,6 +188,7 @@ def produce(  # noqa: PLR0913 - one parameter an option
     acks: str | None,
     at_least_once: bool,
     create: bool,
+    compression: str | None,
     **defaults: Any,  # noqa: ANN401 - the fields of RecordDefaults
 ) -> None:
     """Write each line of the FILEs, or of standard input, to TOPIC as a record; `-` is standard input too.
@@ -189,6 +196,8 @@ def produce(  # noqa: PLR0913 - one parameter an option
     Ends when all is acknowledged. At an interrupt it reads no more, delivers what it has read, and says how many records were
     acknowledged.
     """
+    if compression is not None:
+        node = node.with_option("compression", compression)
     try:
         every = RecordDefaults(
             key=None if key is None else key.encode(),

@@ -15,8 +15,11 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import click
 import msgspec
+from click.core import ParameterSource
 
+from braidlog.cli.terminal.arguments import pairs
 from braidlog.cli.terminal.output import QUIET
+from braidlog.cli.terminal.profiles import ProfileError, load_profile
 from braidlog.client.blocking import Client, connect
 from braidlog.client.errors import ConnectError, Refusal, RefusedError
 from braidlog.client.schemes import parse_url
@@ -49,6 +52,20 @@ OPTIONS = (
     click.option("--cert", envvar="BRAID_CERT", show_envvar=True, type=_FILE, help="Use TLS; show this certificate."),
     click.option("--cert-key", envvar="BRAID_CERT_KEY", show_envvar=True, type=_FILE, help="The certificate's key."),
     click.option(
+        "-X",
+        "options",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="An option of the URL, e.g. isolation=read_committed; may be repeated.",
+    ),
+    click.option(
+        "--profile",
+        envvar="BRAID_PROFILE",
+        show_envvar=True,
+        metavar="NAME",
+        help="What is not given here is taken from it (`braid profile`).",
+    ),
+    click.option(
         "--timeout",
         type=click.FloatRange(0.01, 3600),
         default=TIMEOUT_SECONDS,
@@ -68,6 +85,12 @@ class Node(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         """Without the URL, in which a token may stand."""
         return f"<Node {self.url.partition('://')[0]}>"
+
+    def with_option(self, name: str, value: str) -> "Node":
+        """The same, and another option of its URL."""
+        parts = urlsplit(self.url)
+        options = {**dict(parse_qsl(parts.query, keep_blank_values=True)), name: value}
+        return Node(parts._replace(query=urlencode(options)).geturl(), self.timeout)
 
     @contextmanager
     def connect(self) -> Iterator[Client]:
@@ -132,6 +155,7 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     ca: str | None = None
     cert: str | None = None
     cert_key: str | None = None
+    options: tuple[str, ...] = ()
     timeout: float = TIMEOUT_SECONDS
 
     def url(self) -> str:
@@ -146,8 +170,24 @@ class NodeOptions(msgspec.Struct, frozen=True, kw_only=True):
         files = {name: file for name, file in named.items() if file is not None}
         if files and not scheme.endswith(_TLS):
             scheme += _TLS
-        options = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **files}
+        options = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **pairs(self.options, "-X"), **files}
         return parts._replace(scheme=scheme, netloc=hosts, query=urlencode(options)).geturl()
+
+
+def node_options(context: click.Context, given: dict[str, Any], profile: str | None) -> NodeOptions:
+    """As typed or in the environment; else as in the profile, the one that is named or the one in use; else the defaults."""
+    try:
+        known = load_profile(profile)
+    except ProfileError as error:
+        raise click.UsageError(str(error)) from error
+    kept = {name: value for name, value in known.items() if _is_default(context, name)}
+    if "server" in given and not _is_default(context, "server"):
+        kept = {}  # who a profile's principal and certificates are for is its own server
+    return NodeOptions(**(given | kept))
+
+
+def _is_default(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) in (None, ParameterSource.DEFAULT)
 
 
 def read_token(file: str | None) -> str | None:
@@ -176,7 +216,9 @@ def with_node(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**arguments: Any) -> None:  # noqa: ANN401 - click's own
-        options = NodeOptions(**{name: arguments.pop(name) for name in NodeOptions.__struct_fields__})
+        context = click.get_current_context()
+        given = {name: arguments.pop(name) for name in NodeOptions.__struct_fields__}
+        options = node_options(context, given, arguments.pop("profile"))
         command(Node(options.url(), options.timeout), **arguments)
 
     for option in reversed(OPTIONS):

@@ -8,10 +8,11 @@ import click
 
 from braidlog.cli.terminal.arguments import YES, confirm, pairs
 from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.names import complete_topics
 from braidlog.cli.terminal.output import hint, plural
 from braidlog.client.blocking import Client
 
-TOPIC = click.argument("topic")
+TOPIC = click.argument("topic", shell_complete=complete_topics)
 SETTING = click.option(
     "-c", "--set", "changes", multiple=True, metavar="NAME=VALUE", help="A setting, e.g. retention.ms=86400000."
 )
@@ -78,7 +79,7 @@ def trim(client: Client, topic: str, partition: int | None, before: str, *, yes:
 
 
 @click.command(epilog="Example: braid topic delete clicks --yes")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @YES
 @with_client
 def delete(client: Client, topics: tuple[str, ...], *, yes: bool) -> None:

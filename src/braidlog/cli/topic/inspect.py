@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from braidlog.cli.terminal.connection import with_client
+from braidlog.cli.terminal.names import complete_topics
 from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_listing, print_table
 from braidlog.client.blocking import Client
 
@@ -58,7 +59,7 @@ def list_(client: Client, output: str) -> None:
 
 
 @click.command(epilog="Example: braid topic describe clicks -o json")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @click.option("--all", "everything", is_flag=True, help="Also settings that have their default.")
 @OUTPUT
 @with_client

@@ -1,0 +1,33 @@
+"""Names that a shell completes: topics and groups of the node that the options, the environment or a profile name.
+
+Knows: when to give up. Refuses to know: shells. Invariant: who presses Tab waits a second at most, and never sees an error.
+"""
+
+from collections.abc import Callable
+
+import click
+
+from braidlog.client.blocking import Client
+from braidlog.client.errors import ClientError
+
+SECONDS_MAX = 1.0
+Completion = Callable[[click.Context, click.Parameter, str], list[str]]
+
+
+def _completed(ask: Callable[[Client], list[str]]) -> Completion:
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        from braidlog.cli.terminal.connection import Node, NodeOptions, node_options  # noqa: PLC0415 - it has commands' options
+
+        given = {name: context.params[name] for name in NodeOptions.__struct_fields__ if name in context.params}
+        try:
+            options = node_options(context, given, context.params.get("profile"))
+            with Node(options.url(), SECONDS_MAX).connect() as client:
+                return [name for name in ask(client) if name.startswith(incomplete)]
+        except (ClientError, click.ClickException, ValueError, TypeError, OSError):
+            return []
+
+    return complete
+
+
+complete_topics = _completed(lambda client: client.admin.list_topics())
+complete_groups = _completed(lambda client: client.admin.list_groups())
