@@ -47,7 +47,7 @@ def topic(
     def write(batch: "DataFrame", number: int) -> None:
         from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
-        rows = _last(batch, key, order)
+        rows = last_rows(batch, key, order)
         values = [column for column in rows.columns if column not in _names(key)]
         records = rows.select(_text(key).alias("key"), f.to_json(f.struct(*values)).alias("value"))
         given = {"servers": servers, "topic": name, "sinkId": _sink(batch, sink), "batchId": str(number), **options}
@@ -65,7 +65,7 @@ def kv(
     def write(batch: "DataFrame", number: int) -> None:  # noqa: ARG001 - as Spark calls it
         from pyspark.sql import functions as f  # noqa: PLC0415 - an extra
 
-        rows = _last(batch, key, order)
+        rows = last_rows(batch, key, order)
         values = [column for column in rows.columns if column not in _names(key)]
         keys = f.concat(f.lit(prefix), _text(key)).alias("key")
         pairs = rows.select(keys, f.to_json(f.struct(*values)).alias("value")).repartition("key")
@@ -107,7 +107,7 @@ def _table(opened: "Callable[[], Table]", key: Key, order: str | None, sink: str
         from braidlog.spark.lake.upserting import upsert_rows  # noqa: PLC0415 - as above
 
         # On the driver, where one commit is made of it: a micro-batch is as large as its source's limit says.
-        rows = _last(batch, key, order).toArrow()
+        rows = last_rows(batch, key, order).toArrow()
         upsert_rows(opened(), rows, _names(key), _sink(batch, sink), number, merge_schema=add_columns)
 
     return write
@@ -130,7 +130,7 @@ def _text(key: Key) -> "Column":
     return f.coalesce(text, f.raise_error(f.lit(f"key {', '.join(_names(key))} is null in a row: leave such rows out")))
 
 
-def _last(batch: "DataFrame", key: Key, order: str | None) -> "DataFrame":
+def last_rows(batch: "DataFrame", key: Key, order: str | None) -> "DataFrame":
     """The row of each key with the greatest `order`."""
     names = _names(key)
     if missing := [name for name in [*names, *([order] if order else [])] if name not in batch.columns]:

@@ -67,9 +67,12 @@ stage = "windows"
 name = "busy"
 check = "events > 3"
 [[stages]]
-name = "large"
-transform = "transforms/large.sql"
-table = "large"
+name = "latest"
+transform = "transforms/latest.sql"
+table = "latest"
+[tables.upsert.latest]
+key = ["id"]
+order = "_offset"
 """
 
 
@@ -89,7 +92,7 @@ def write_project(
     text = (LEAST + more).format(name=name, topic=topic, starting=starting, format=table_format, admin=admin, **ports)
     (folder / "pipeline.toml").write_text(text)
     (folder / "transforms" / "loud.sql").write_text("SELECT *, upper(type) AS loud FROM input")
-    (folder / "transforms" / "large.sql").write_text("SELECT id, amount, _offset FROM input WHERE amount > 90")
+    (folder / "transforms" / "latest.sql").write_text("SELECT id, version, amount, _offset FROM input")
     return folder
 
 

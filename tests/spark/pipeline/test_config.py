@@ -68,6 +68,24 @@ def test_the_least_that_is_enough() -> None:
             LEAST + '[[expectations]]\nstage = "silver"\nnme = "a"',
             "[expectations[]] there is no setting 'nme'; did you mean",
         ),
+        (
+            LEAST + '[tables.upsert]\ngold = { key = ["id"], order = "at" }',
+            "[tables.upsert] gold: there is no such table; there are bronze",
+        ),
+        (
+            LEAST + '[tables.upsert]\nbronze = { key = ["id"], order = "at" }',
+            "bronze: it has a row for everything that came",
+        ),
+        (LEAST + '[tables.upsert]\nsilver = { key = [], order = "at" }', "silver: key = [] names no column"),
+        (
+            LEAST
+            + '[tables]\npartition_by = { silver = ["day"] }\nupsert = { silver = { key = ["id"], order = "at" } }',
+            "silver: a table that is upserted cannot be in partition_by as well",
+        ),
+        (
+            'name = "a"\nkind = "sdp"\n[source]\ntopics = ["t"]\n[tables.upsert]\nsilver = { key = ["id"], order = "at" }',
+            "Spark's own pipelines only append to sinks",
+        ),
         (LEAST + '[[stages]]\nname = "silver"\ntransform = "x.sql"\ntable = "x"', "'silver' is taken"),
         (LEAST + '[[stages]]\nname = "own"\ntransform = "x.sql"', "own: it writes one thing: table = or topic ="),
         (

@@ -71,8 +71,10 @@ def check(node: ServerProcess, project: Project) -> None:
     assert len(mine) == len(windows)
     assert mine == wanted.windows
 
-    large = {row._offset for row in rows_of(project, "large")}
-    assert len(large) <= sum(event["amount"] > 90 for event in wanted.silver.values())
+    latest = rows_of(project, "latest")
+    assert sorted((row.id, row.version, row.amount) for row in latest) == sorted(
+        (order, event["version"], event["amount"]) for order, event in wanted.state.items()
+    )
 
     with kv.connect(f"mayfly://127.0.0.1:{node.ports['mayfly']}") as store:
         state = {order: json.loads(store.get(f"{project.name}:{order}") or b"null") for order in wanted.state}

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from braidlog import BrokerError
-from braidlog.spark.pipeline import row_tests, templates
+from braidlog.spark.pipeline import backfilling, row_tests, templates
 from braidlog.spark.pipeline.project import Project, open_project
 
 
@@ -30,6 +30,20 @@ def test_a_template_comes_with_a_test_that_holds(template: str, spark: SparkSess
     assert {each.stage: each.sentences() for each in compared if not each.is_right} == {}
     assert {each.stage for each in compared} > {"bronze", "silver", "windows"}
     assert not project.storage.exists()
+
+
+def test_a_table_that_is_upserted_has_the_last_row_of_each_key(spark: SparkSession, tmp_path: Path) -> None:
+    _, test = made("events", tmp_path)
+    text = (tmp_path / "pipeline.toml").read_text()
+    assert "\n# upsert = {} " in text
+    setting = 'upsert = { silver = { key = ["type"], order = "_offset" } } '
+    (tmp_path / "pipeline.toml").write_text(text.replace("\n# upsert = {} ", f"\n{setting}"))
+    project = open_project(tmp_path)
+    (test / "silver-table.jsonl").write_text('{"id": "a2", "type": "paid"}\n')
+    compared = row_tests.run(spark, project, test)
+    assert {each.stage: each.sentences() for each in compared if not each.is_right} == {}
+    with pytest.raises(BrokerError, match="table silver has one row for each key"):
+        backfilling.check(project, {})
 
 
 def test_what_differs_is_told_row_by_row(spark: SparkSession, tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ class Filled(msgspec.Struct, frozen=True):
 
 def check(project: Project, ends: Offsets) -> None:
     """Rows on their way between layers would come twice: refused until they have arrived."""
+    for table in ("silver", "windows"):
+        if table in project.pipeline.tables.upsert:
+            raise refusal(
+                f"table {table} has one row for each key ([tables.upsert]), and older ones are not put under newer ones; "
+                "`braid pipeline replay --from TIME` makes it anew from there on"
+            )
     for stage in status(project, ends).stages:
         if stage.stage == "bronze" and stage.batch < 0:
             raise refusal("the pipeline has not run yet: `braid pipeline run --once` reads all there is")

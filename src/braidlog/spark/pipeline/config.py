@@ -66,6 +66,13 @@ class Run(_Section, frozen=True):
     conf: dict[str, str] = {}
 
 
+class Upsert(_Section, frozen=True):
+    """A table with one row for each key."""
+
+    key: tuple[str, ...]
+    order: str
+
+
 class Tables(_Section, frozen=True):
     """The lake tables."""
 
@@ -73,6 +80,7 @@ class Tables(_Section, frozen=True):
     target_file_bytes: int = 128 * 1024 * 1024
     evolution: Literal["refuse", "add"] = "refuse"
     partition_by: dict[str, tuple[str, ...]] = {}
+    upsert: dict[str, Upsert] = {}
 
 
 class Dedup(_Section, frozen=True):
@@ -286,7 +294,7 @@ def _of_events(pipeline: Pipeline) -> list[str]:
         found.append(f"[source] max_records_per_batch = {source.max_records_per_batch}: 0 is no limit, less is nothing")
     if pipeline.tables.target_file_bytes < 1:
         found.append(f"[tables] target_file_bytes = {pipeline.tables.target_file_bytes}: at least 1")
-    found += _partitions(pipeline)
+    found += _tables(pipeline)
     found += _spans(pipeline, silver)
     found += _columns(pipeline, silver)
     found += _of_stages(pipeline)
@@ -302,6 +310,8 @@ def _of_sdp(pipeline: Pipeline) -> list[str]:
         for name in ("silver", "gold", "stages")
         if getattr(pipeline, name) != getattr(Pipeline(pipeline.name), name)
     ]
+    if pipeline.tables.upsert:
+        found.append('[tables.upsert]: Spark\'s own pipelines only append to sinks; kind = "events" upserts')
     if not _SPAN.fullmatch(pipeline.run.trigger):
         found.append(f"[run] trigger = {pipeline.run.trigger!r}: {_A_SPAN}")
     return found
@@ -310,14 +320,24 @@ def _of_sdp(pipeline: Pipeline) -> list[str]:
 _OF_KIND: Final = {"events": _of_events, "sdp": _of_sdp, "wire-log": _of_wire_log}
 
 
-def _partitions(pipeline: Pipeline) -> list[str]:
-    """Tables that are partitioned are tables that there are; whether a column is there, its rows say."""
+def _tables(pipeline: Pipeline) -> list[str]:
+    """Tables that are partitioned or upserted are tables that there are; whether a column is there, its rows say."""
     tables = {"bronze", "silver", "gaps", "windows"} | {own.table for own in pipeline.stages if own.table}
-    return [
-        f"[tables.partition_by] {name}: there is no such table; there are {', '.join(sorted(tables))}"
-        for name in pipeline.tables.partition_by
+    settings = pipeline.tables
+    found = [
+        f"[tables.{setting}] {name}: there is no such table; there are {', '.join(sorted(tables))}"
+        for setting, names in (("partition_by", settings.partition_by), ("upsert", settings.upsert))
+        for name in names
         if name not in tables
     ]
+    for name, wanted in settings.upsert.items():
+        if name in ("bronze", "gaps"):
+            found.append(f"[tables.upsert] {name}: it has a row for everything that came, and none is replaced")
+        if not wanted.key:
+            found.append(f"[tables.upsert] {name}: key = [] names no column")
+        if name in settings.partition_by:
+            found.append(f"[tables.upsert] {name}: a table that is upserted cannot be in partition_by as well")
+    return found
 
 
 def _spans(pipeline: Pipeline, silver: Silver) -> list[str]:

@@ -23,13 +23,14 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructField, StructType
 
 from braidlog.model.record_json import read_json
+from braidlog.spark import upsert
 from braidlog.spark.pipeline import declarative, records
 from braidlog.spark.pipeline.config import refusal
 from braidlog.spark.pipeline.declared import Declared, declaring
 from braidlog.spark.pipeline.ledger import Generation
 from braidlog.spark.pipeline.project import SOURCE, TESTS, Project
 from braidlog.spark.pipeline.running import cause
-from braidlog.spark.pipeline.stages import Layers, Stage, ToKeys, stages_of
+from braidlog.spark.pipeline.stages import Layers, Stage, ToKeys, ToTable, stages_of
 from braidlog.spark.pipeline.status import DEAD_LETTERS
 
 RECORDS: Final = "records.jsonl"
@@ -129,7 +130,13 @@ def _stages(spark: SparkSession, project: Project, raw: DataFrame) -> tuple[list
 
     def rows(name: str) -> DataFrame:
         made = stages[name].checked(read(stages[name]))
-        return stages[name].writes.last(made) if isinstance(stages[name].writes, ToKeys) else made  # type: ignore[union-attr]
+        match stages[name].writes:
+            case ToKeys(_, last):
+                return last(made)
+            case ToTable(table) if wanted := project.pipeline.tables.upsert.get(table):
+                return upsert.last_rows(made, wanted.key, wanted.order)
+            case _:
+                return made
 
     return list(stages), cache(rows)
 

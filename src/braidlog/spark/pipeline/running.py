@@ -29,6 +29,8 @@ from braidlog.spark.pipeline.stages import Layers, Stage, ToKeys, ToTable, ToTop
 WAIT_SECONDS: Final = 0.2
 END_SECONDS_MAX: Final = 15.0
 START_ATTEMPTS_MAX: Final = 5
+UPSERT_RECORDS_MAX: Final = 100_000
+"""A micro-batch that is merged into a table is in the driver's memory."""
 _NOT_UP: Final = "Python worker failed to connect back"
 """Spark's only word for a process that took longer than ten seconds to start; the query has done nothing then."""
 _RAISED: Final = "[USER_RAISED_EXCEPTION] "
@@ -134,8 +136,11 @@ class Runner:
             "includeHeaders": "true",
             "groupId": f"{source.group or self._project.name}.{stage.name}",
         }
-        if source.max_records_per_batch:
-            options["maxOffsetsPerTrigger"] = str(source.max_records_per_batch)
+        most = source.max_records_per_batch
+        if isinstance(stage.writes, ToTable) and stage.writes.table in self._project.pipeline.tables.upsert:
+            most = min(most or UPSERT_RECORDS_MAX, UPSERT_RECORDS_MAX)
+        if most:
+            options["maxOffsetsPerTrigger"] = str(most)
         begin = source.starting if stage.reads == SOURCE else "earliest"
         return options | self._generation.starts.get(stage.name, {"startingOffsets": begin})
 
@@ -162,6 +167,8 @@ class Runner:
     def _sink(self, stage: Stage, rows: DataFrame) -> DataStreamWriter:
         writer = rows.writeStream.outputMode("append")
         match stage.writes:
+            case ToTable(table) if table in self._project.pipeline.tables.upsert:
+                return writer.foreachBatch(tables.upserting(self._project, table))
             case ToTable(table):
                 return writer.format(tables.FORMAT).options(**tables.options(self._project, table))
             case ToTopic(topic):

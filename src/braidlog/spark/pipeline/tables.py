@@ -11,6 +11,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from braidlog.spark import upsert
 from braidlog.spark.lake import files
 from braidlog.spark.pipeline.project import Project
 
@@ -28,6 +29,15 @@ def options(project: Project, table: str) -> dict[str, str]:
     if columns := settings.partition_by.get(table):
         found["partitionBy"] = ",".join(columns)
     return found
+
+
+def upserting(project: Project, table: str) -> upsert.Write:
+    """What `foreachBatch` calls for a table with one row for each key: MERGE in one commit, each batch of a query once."""
+    settings = project.pipeline.tables
+    wanted = settings.upsert[table]
+    write = {"delta": upsert.delta, "iceberg": upsert.iceberg}[settings.format]
+    evolves = settings.evolution == "add"
+    return write(str(project.table(table)), key=wanted.key, order=wanted.order, add_columns=evolves)
 
 
 def append(rows: DataFrame, project: Project, table: str) -> None:
