@@ -11,6 +11,7 @@ from braidlog import kv
 from braidlog.client.drivers.contract import AccessRule
 from braidlog.client.drivers.quotas import Quota
 from braidlog.client.errors import ClientError
+from braidlog.model.actor import Actor
 from braidlog.testing.server import ServerProcess
 
 DOORS = ("mlog", "flux", "cursus", "rustlog", "kafka")
@@ -109,6 +110,12 @@ def test_a_snapshot_of_keys_that_is_refused_has_a_line(node: ServerProcess) -> N
     assert lines(node, "Snapshot") == [
         "Snapshot is refused ('bob' may not cluster here): by 'bob' from ADDRESS over mayfly"
     ]
+
+
+def test_a_name_cannot_make_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "braidlog.audit"):
+        Actor("ann", "here", "console").write("Delete key a\nb\u2028c\x1b.")
+    assert caplog.messages == [r"Delete key a\nb\u2028c\x1b.: by 'ann' from here over console"]
 
 
 def test_what_reads_or_writes_records_has_none(node: ServerProcess) -> None:

@@ -289,6 +289,7 @@ def test_a_key_is_added_edited_expires_and_is_deleted(browser: Browser, node: Se
 
 def test_a_user_is_created_signs_in_and_is_deleted(browser: Browser, node: ServerProcess) -> None:
     with looking(browser, node, "/access") as page:
+        expect(page.locator("#tokens .pill")).to_have_text(["ada", "nick", "olga", "vera"])
         page.locator("#user-form [name=user]").fill("ulla")
         page.locator("#user-form [name=password]").fill("ullas-password")
         page.get_by_role("button", name="Create user or set password").click()

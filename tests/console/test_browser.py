@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
+from tests.console.asking import ask
 from tests.console.browsing import MILLISECONDS_MAX, opened
 from tests.console.waiting import until
 
@@ -33,6 +34,7 @@ PAGES = (
     "/access",
     "/connections",
     "/cluster",
+    "/schemas",
     "/spark",
     "/settings",
 )
@@ -376,3 +378,10 @@ def test_light_and_dark(browser: Browser, filled: ServerProcess) -> None:
         expect(html).to_have_attribute("data-theme", "light")
         page.reload()
         expect(html).to_have_attribute("data-theme", "light")
+
+
+def test_a_topic_that_is_a_table_says_how_far_that_is(filled: ServerProcess) -> None:
+    with braidlog.connect(kafka(filled)) as client:
+        client.admin.create_topic("tabled", settings={"braidlog.table": "json"})
+    words = 'id="table">json, 0 rows in 0 files, 0 B; 0 records of this node not in it yet.'
+    until(lambda: words in ask(f"{filled.admin_url}/topics/tabled").text)

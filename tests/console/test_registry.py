@@ -4,6 +4,7 @@ import asyncio
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -312,3 +313,25 @@ def test_the_asynchronous_client_works_too(node: ServerProcess) -> None:
             assert (await client.get_schema(number)).schema_str == '"string"'
 
     asyncio.run(scene())
+
+
+def test_a_subjects_page_shows_every_version(node: ServerProcess, client: SchemaRegistryClient) -> None:
+    first = client.register_schema("paged/eu-value", Schema(USER, "AVRO"))
+    client.register_schema("paged/eu-value", Schema(USER_2, "AVRO"))
+    listed = ask(f"{node.admin_url}/schemas").text
+    assert '<a href="/schemas/paged/eu-value">paged/eu-value</a>' in listed
+    page = ask(f"{node.admin_url}/schemas/paged/eu-value").text
+    assert [int(each) for each in re.findall(r'<tr><td class="n">(\d+)</td>', page)] == [2, 1]
+    assert f'<td class="n">{first}</td>' in page
+    assert "&#34;age&#34;" in page
+    assert ask(f"{node.admin_url}/schemas/nobodys").status == 404
+
+
+def test_who_administers_the_registry_has_an_audit_line(node: ServerProcess, client: SchemaRegistryClient) -> None:
+    client.register_schema("audited-value", Schema(USER, "AVRO"))
+    assert send(node, "DELETE", "/subjects/audited-value").status == 200
+    assert send(node, "DELETE", "/subjects/audited-value").status == 404
+    found = [line for line in node.errors().splitlines() if "braidlog.audit" in line and "audited-value" in line]
+    done, refused_again = (line.partition("braidlog.audit: ")[2] for line in found)
+    assert done == "DELETE /subjects/audited-value is answered with 200: by 'anonymous' from 127.0.0.1 over registry"
+    assert "is refused (Subject 'audited-value' was soft deleted" in refused_again

@@ -92,6 +92,7 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
         Route("/cluster", _page(pages.cluster)),
         Route("/cluster/{topic}/{partition:int}", _page(pages.partition_story)),
         Route("/schemas", _page(pages.schemas)),
+        Route("/schemas/{subject:path}", _page(pages.subject)),
         Route("/spark", _page(pages.spark)),
         Route("/settings", _page(pages.settings)),
         Route("/search", _page(pages.search)),

@@ -230,9 +230,9 @@ class Node:
         )
         return proved
 
-    async def audit(self, principal: str, address: str, words: str) -> None:
+    async def audit(self, principal: str, address: str, words: str, door: str = "console") -> None:
         """Put into the node's log who has done what here."""
-        await self._ask(bool, ask="audit", principal=principal, address=address, words=words)
+        await self._ask(bool, ask="audit", principal=principal, address=address, words=words, door=door)
 
     async def watch(self, connection: int) -> AsyncIterator[WatchedPiece]:
         """What a connection says from now on, until it ends or nobody listens any more."""

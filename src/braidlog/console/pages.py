@@ -27,6 +27,7 @@ from braidlog.registry.state import State, Version
 
 FOUND_MAX: Final = 12
 SUBJECTS_MAX: Final = 1000
+VERSIONS_MAX: Final = 100
 VALUES_MAX: Final = 200
 TIMED_MAX: Final = 64
 """Partitions whose lag in seconds is looked up for one page."""
@@ -124,9 +125,17 @@ class Pages:
             return self._missing(request, f"There is no topic {name!r}.")
         lags = [each for each in snapshot.lags if each.topic == name]
         host = self._node.welcome.listeners.get("kafka", "")
+        table = next((each for each in snapshot.tables if each.topic == name), None)
         settings = await self._settings_of(request, name)
         return self._renderer.page(
-            request, "topic.html", topic=name, partitions=partitions, lags=lags, server=host, settings=settings
+            request,
+            "topic.html",
+            topic=name,
+            partitions=partitions,
+            lags=lags,
+            server=host,
+            settings=settings,
+            table=table,
         )
 
     async def _settings_of(self, request: Request, topic: str) -> list[Setting]:
@@ -150,6 +159,16 @@ class Pages:
         state = await self._registry.fresh()
         rows = [(each[-1], len(each), state.level(each[-1].subject)) for each in _by_subject(state)]
         return self._renderer.page(request, "schemas.html", rows=rows[:SUBJECTS_MAX], left_out=len(rows[SUBJECTS_MAX:]))
+
+    async def subject(self, request: Request) -> Response:
+        """Every version of a subject, the newest first."""
+        name, state = request.path_params["subject"], await self._registry.fresh()
+        versions = state.versions(name, deleted=False)
+        if not versions:
+            return self._missing(request, f"There is no subject {name!r}.")
+        return self._renderer.page(
+            request, "subject.html", subject=name, level=state.level(name), versions=versions[::-1][:VERSIONS_MAX]
+        )
 
     async def group(self, request: Request) -> Response:
         name = request.path_params["group"]
@@ -243,6 +262,7 @@ class Pages:
             request,
             "access.html",
             users=await admin.list_users(),
+            tokens=sorted(next((each.value for each in await self._node.settings() if each.name == "auth.tokens"), ())),
             rules=rules,
             rules_fault=fault,
             quotas=await admin.list_quotas(),

@@ -19,12 +19,15 @@ from starlette.types import Receive, Scope, Send
 
 from braidlog.console.guard import REQUESTS_MAX, Keys, is_our_host
 from braidlog.console.node import Node, NodeError
+from braidlog.model.door_tokens import CONSOLE
 from braidlog.registry.errors import Code, RegistryError
 
 CONTENT_TYPE: Final = "application/vnd.schemaregistry.v1+json"
 CONTENT_TYPES: Final = frozenset(
     {CONTENT_TYPE, "application/vnd.schemaregistry+json", "application/json", "application/octet-stream"}
 )
+ADMINISTERS: Final = frozenset({"PUT", "DELETE"})
+PATH_CHARS_MAX: Final = 300
 BODY_BYTES_MAX: Final = 2 * 1024 * 1024
 _SUFFIXES: Final = ("-key", "-value")
 
@@ -44,12 +47,15 @@ class Client:
         self._access = access
         self._proof = (name, secret, address)
         self.is_admin = is_admin
+        self.principal = CONSOLE if is_admin else ""
+        """Who it is, once that is proved."""
 
     async def may_each(self, wishes: Sequence[Wish]) -> list[bool]:
         """Raises if it is not who it says."""
         if self.is_admin:
             return [True] * len(wishes)
         found = await self._access.node.may(*self._proof, list(wishes))
+        self.principal = found.principal
         if not found.is_known:
             raise RegistryError(Code.UNAUTHORIZED, "Unauthorized: show a name and its token by basic authentication")
         return found.allowed
@@ -134,7 +140,20 @@ class RegistryGate:
         client = await self._access.client(headers, request.client.host if request.client else "")
         if "authorization" not in headers and not is_our_host(headers.get("host", ""), self._hosts):
             raise RegistryError(Code.FORBIDDEN, "this host name is not ours; name it in admin.hosts")
-        return await self._routes(request, client)
+        try:
+            response = await self._routes(request, client)
+        except RegistryError as error:
+            await self._audit(request, client, f"is refused ({error})")
+            raise
+        await self._audit(request, client, f"is answered with {response.status_code}")
+        return response
+
+    async def _audit(self, request: Request, client: Client, outcome: str) -> None:
+        """Who administers has a line in the node's log; who could not prove a name changes nothing, and has none."""
+        if request.method in ADMINISTERS and client.principal:
+            path = bytes(request.scope["raw_path"]).decode("ascii", "replace")[:PATH_CHARS_MAX]
+            address = request.client.host if request.client else ""
+            await self._access.node.audit(client.principal, address, f"{request.method} {path} {outcome}", "registry")
 
 
 def answer(value: object, status: int = 200) -> Response:

@@ -1,12 +1,14 @@
 """Who asked for what is being done, and the audit line that says so.
 
 Knows: the request under way, for as long as it is under way. Refuses to know: what is allowed.
-Invariants: a line is written after the change is durable, or when it was refused; what a node does by itself has none.
+Invariants: a line is written after the change is durable, or when it was refused; what a node does by itself has none; whatever
+names are in it, it is one line.
 
     … INFO braidlog.audit: topic orders is deleted: by 'ann' from 127.0.0.1:40112 over kafka
 """
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,6 +17,7 @@ from typing import Final
 from braidlog.model.errors import BrokerError, Reason, is_elsewhere
 
 log = logging.getLogger("braidlog.audit")
+_UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Actor:
@@ -31,6 +34,7 @@ class Actor:
 
     def write(self, words: str) -> None:
         self.lines += 1
+        words = _UNSEEN.sub(lambda found: repr(found[0])[1:-1], words)
         fields = {"principal": self.principal, "peer": self.peer, "door": self.door}
         log.info("%s: by %r from %s over %s", words, self.principal, self.peer, self.door, extra=fields)
 

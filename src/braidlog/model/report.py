@@ -67,7 +67,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the client or the browser, also for `sign_in` and `audit`."""
     wishes: list[tuple[str, str | None]] = []
     words: str = ""
-    """For `audit`: what was done."""
+    """For `audit`: what was done, and by which door."""
+    door: str = ""
 
 
 class SchemaPage(msgspec.Struct, frozen=True):
@@ -81,10 +82,11 @@ class SchemaPage(msgspec.Struct, frozen=True):
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """`is_known`: the proof holds, or none is needed. `allowed`: each wish in turn."""
+    """`is_known`: the proof holds, or none is needed. `allowed`: each wish in turn. `principal`: whose name is proved."""
 
     is_known: bool
     allowed: list[bool]
+    principal: str = ""
 
 
 class Reply(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -111,7 +111,7 @@ def welcome_of(
 
 
 def _audit(question: Question) -> bool:
-    Actor(question.principal, question.address, "console").write(question.words)
+    Actor(question.principal, question.address, question.door).write(question.words)
     return True
 
 

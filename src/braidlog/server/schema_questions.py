@@ -41,7 +41,7 @@ class SchemaQuestions:
             return Permission(is_known=False, allowed=[])
         wishes = [(Operation(operation), name) for operation, name in question.wishes]
         allowed = [self._authorize.is_allowed(who, operation, name) for operation, name in wishes]
-        return Permission(is_known=True, allowed=allowed)
+        return Permission(is_known=True, allowed=allowed, principal=who)
 
     async def _proves(self, question: Question) -> bool:
         """A token of the configuration, or the password of a user; who is wrong hears it late."""

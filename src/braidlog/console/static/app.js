@@ -214,7 +214,7 @@
     all.href = `/api/topics/${encodeURIComponent(topic)}/${record.p}/${record.o}/value`;
     const again = make("button", "secondary", "Resend…");
     again.addEventListener("click", () => fillForm(record, bytes));
-    tabs.append(all, again);
+    tabs.append(all, ...($("#produce-form") ? [again] : []));
     record.h.forEach(([name, value]) => box.append(make("div", "hint", `${name}: ${preview(value)}`)));
     return box;
   };
