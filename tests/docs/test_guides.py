@@ -1,12 +1,16 @@
 """Every block of a guide that is marked `run` runs, and prints what the guide shows; links of all guides lead somewhere."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from tests.docs.transcript import GUIDES, ROOT, Desk, blocks, matches, steps
+
+from braidlog.cli import main
 
 WHOLE = ("quickstart.md", "testing.md", "embedding.md")
 """Guides in which no command and no program is left out."""
@@ -33,6 +37,25 @@ def test_nothing_is_left_out(name: str) -> None:
 def test_links_lead_somewhere(name: str) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", TEXTS[name]):
         assert (GUIDES / target).exists(), target
+
+
+def said_commands(text: str) -> list[list[str]]:
+    """Commands of braid in the middle of a sentence, a table or a plain block."""
+    lines = [*re.findall(r"`(braid [^`]+)`", text), *re.findall(r"^(braid .+)$", text, re.MULTILINE)]
+    return [shlex.split(line)[1:] for line in lines]
+
+
+@pytest.mark.parametrize("words", said_commands(TEXTS["from-kafka.md"]), ids=" ".join)
+def test_a_command_that_is_named_exists(words: list[str]) -> None:
+    """It is understood, to its last option; nothing is run."""
+    command: click.Command = main
+    context = click.Context(main)
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(context, words[0])
+        assert found is not None, words
+        command, words = found, words[1:]
+    options = {option for each in command.params for option in each.opts if option.startswith("-")}
+    assert {word for word in words if re.match(r"--?[a-zA-Z]", word)} <= options
 
 
 def test_the_comparison_can_fail() -> None:
