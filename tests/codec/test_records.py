@@ -28,6 +28,7 @@ from braidlog.codec.records import (
     decode_batch,
     encode_batch,
     read_marker,
+    sealed_batch,
     select_batch,
 )
 
@@ -255,3 +256,13 @@ def test_control_records_that_are_none():
     marker[69] = 2  # the kind's last byte
     with pytest.raises(ProtocolError, match="kind 2"):
         control_kind(seal(marker), 0, read_header(marker), decompressed_bytes_max=BOUND)
+
+
+@pytest.mark.parametrize("keys", [None, [b"k", None, b""]])
+def test_a_sealed_batch_knows_the_header_that_stands_in_it(keys):
+    sealed = sealed_batch([b"a", None, b"c" * 300], keys=keys, base_timestamp=T)
+    assert sealed.data == encode_batch([b"a", None, b"c" * 300], keys=keys, base_timestamp=T)
+    assert sealed.header == read_header(sealed.data)
+    assert len(decode(sealed.data)) == 3
+    with pytest.raises(ValueError, match="no records"):
+        sealed_batch([], base_timestamp=T)

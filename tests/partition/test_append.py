@@ -6,10 +6,11 @@ import pytest
 from tests.broker.node import Node, batch_of
 
 from braidlog.codec.batch import seal
-from braidlog.codec.records import encode_batch
+from braidlog.codec.records import encode_batch, sealed_batch
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
-from braidlog.partition.append import Acks
+from braidlog.partition.append import Acks, Appended
 from braidlog.partition.hosted import Role
+from braidlog.storage.head import DATA_START
 
 
 @pytest.fixture
@@ -342,3 +343,30 @@ def test_a_batch_whose_records_were_not_checked_is_checked(node: Node) -> None:
     assert (
         node.services.append.write("a", 0, memoryview(batch_of(b"x")), records_checked=False).appended.base_offset == 0
     )
+
+
+def test_what_was_sealed_here_is_in_the_log_as_if_it_had_been_read(node: Node) -> None:
+    append, now_ms = node.services.append, node.world.now_ms()
+    batches = [
+        sealed_batch([b"x", b"y"], keys=[b"k", None], base_timestamp=now_ms),
+        sealed_batch([b"z"], base_timestamp=now_ms),
+    ]
+    with node.world.holding_syncs():
+        own = append.append_own("a", 0, batches, acks=Acks.LEADER)
+        assert not isinstance(own, Appended), "it is not durable yet"
+        job = node.spawn(own)
+        node.world.advance(10_000)
+        assert not job.is_done
+    assert job.result() == node.run(append.append("a", 1, b"".join(each.data for each in batches), acks=Acks.LEADER))
+    files = [node.services.hosting.partition("a", number).log.segments[0].file for number in (0, 1)]
+    kept = [file.read_at(file.size(), 0)[DATA_START:] for file in files]
+    assert kept[0] == kept[1]
+    assert len(kept[0]) == sum(len(each.data) for each in batches)
+
+
+def test_what_was_sealed_here_waits_for_nothing_where_the_page_cache_counts() -> None:
+    node = Node()
+    node.create("a", 1, settings={"flush": "os"})
+    batch = sealed_batch([b"x"], base_timestamp=node.world.now_ms())
+    assert node.services.append.append_own("a", 0, [batch], acks=Acks.LEADER) == Appended(0, 0)
+    assert node.services.hosting.partition("a", 0).high_watermark == 1

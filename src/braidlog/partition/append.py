@@ -6,12 +6,13 @@ replica has it and there are enough of them. A transactional batch goes only whe
 is alone looks itself (`guard`), where several hold the partition the coordinator is asked before (`verify`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from braidlog.codec.batch import NO_PRODUCER, TRANSACTIONAL, BatchHeader, read_header, read_headers
+from braidlog.codec.records import Sealed
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.model.turns import Turns
@@ -84,11 +85,29 @@ class Append:
         transactional_id: str = "",
     ) -> Appended:
         """Append one batch; return when it is acknowledged as `acks` says."""
-        await self.ready(topic, partition)
+        if not self.is_ready(topic, partition):
+            await self.ready(topic, partition)
         if transactional_id:
             await self.verify(topic, partition, read_header(batch), transactional_id)
         written = self.write(topic, partition, batch, acks=acks)
         return await self.acknowledge(written, acks=acks, timeout_ms=timeout_ms, in_sync_min=in_sync_min)
+
+    def append_own(
+        self, topic: str, partition: int, batches: Sequence[Sealed], *, acks: Acks
+    ) -> Appended | Coroutine[Any, Any, Appended]:
+        """Append what was sealed here; a coroutine only if there is something to wait for."""
+        if not self.is_ready(topic, partition):
+            return self.append(topic, partition, b"".join([each.data for each in batches]), acks=acks)
+        headers = [each.header for each in batches]
+        data = batches[0].data if len(batches) == 1 else b"".join([each.data for each in batches])
+        written = self.write(topic, partition, data, acks=acks, headers=headers, own=True)
+        if self.is_acknowledged(written, acks=acks):
+            return written.appended
+        return self._acknowledged(written, acks)
+
+    async def _acknowledged(self, written: Written, acks: Acks) -> Appended:
+        await self.wait_until_acknowledged(written, acks=acks, timeout_ms=ACKS_TIMEOUT_MS)
+        return written.appended
 
     def is_ready(self, topic: str, partition: int) -> bool:
         """Whether there is nothing to wait for in `ready`: so it is nearly always."""
@@ -166,11 +185,13 @@ class Append:
         acks: Acks = Acks.ALL,
         records_checked: bool = True,
         headers: Sequence[BatchHeader] | None = None,
+        own: bool = False,
     ) -> Written:
         """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged.
 
         `acks` as it will be asked of `acknowledge`: what cannot be acknowledged so is not written, where several nodes hold the
-        partition. Who has read the headers of `batch` already hands them along: they are read once on their way in.
+        partition. Who has read the headers of `batch` already hands them along: they are read once on their way in. `own`: it was
+        sealed here.
         """
         refuse_published(topic)
         if self.no_room is not None:
@@ -202,6 +223,7 @@ class Append:
                     now_ms=now_ms,
                     records_checked=records_checked,
                     headers=headers,
+                    own=own,
                 )
         except StorageFault as fault:
             fault.place = str(hosted)

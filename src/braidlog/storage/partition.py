@@ -169,13 +169,14 @@ class PartitionLog:
         now_ms: int,
         records_checked: bool = True,
         headers: Sequence[BatchHeader] | None = None,
+        own: bool = False,
     ) -> Appended:
         """Append the batches of a producer. Each is checked; base offsets and epochs are ours, the rest stays as it came.
 
         All or nothing: either every batch of `data` is in the log or none is. A retry of an idempotent producer's batch
         returns the offsets it has. A batch that a client made itself comes with `records_checked` False: then every record in
         it is checked too, or one client could leave something that no other can read. Who has read the headers of `data`
-        already hands them along.
+        already hands them along; who has sealed it (`own`) has the checksum from the same bytes.
         """
         with self._lock:
             self.check_writable()
@@ -184,7 +185,7 @@ class PartitionLog:
             view = memoryview(data)
             position, offset = 0, self._state.end_offset
             for header in read_headers(view) if headers is None else headers:
-                check_produced(header, view, position, self.settings, records_checked=records_checked)
+                check_produced(header, view, position, self.settings, records_checked=records_checked, own=own)
                 duplicate = self._state.producers.check(header)
                 if duplicate is not None:
                     return Appended(duplicate.base_offset, duplicate.last_offset, duplicate=True)

@@ -8,16 +8,24 @@ from braidlog.model.settings import TopicSettings
 
 
 def check_produced(
-    header: BatchHeader, data: memoryview, position: int, settings: TopicSettings, *, records_checked: bool
+    header: BatchHeader,
+    data: memoryview,
+    position: int,
+    settings: TopicSettings,
+    *,
+    records_checked: bool,
+    own: bool = False,
 ) -> None:
-    """Raise unless the batch at `position` is whole and one that a producer may append to a topic of these settings."""
+    """Raise unless the batch at `position` is whole and one that a producer may append to a topic of these settings. `own`: it
+    was sealed here just now."""
     size = header.size_bytes
     if size > settings.batch_bytes_max:
         raise BrokerError(
             Reason.RECORD_TOO_LARGE,
             f"a batch of {size} bytes is larger than the topic's {settings.batch_bytes_max}",
         )
-    check_crc(data, position, header)
+    if not own:
+        check_crc(data, position, header)
     if header.record_count != header.last_offset_delta + 1:
         raise ProtocolError(f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets")
     attributes = header.attributes

@@ -17,7 +17,7 @@ from braidlog.adapters.mlog.topics import led
 from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Route, named
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.layout import Packed
-from braidlog.codec.records import encode_batch
+from braidlog.codec.records import sealed_batch
 from braidlog.coordinator.offsets import Commit, check_group_name
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Record
@@ -74,8 +74,9 @@ async def _append(services: Services, topic: str, values: Sequence[bytes | None]
         )
     now_ms = services.world.now_ms()
     pieces = [values[at : at + RECORDS_PER_BATCH] for at in range(0, len(values), RECORDS_PER_BATCH)]
-    batches = b"".join([encode_batch(piece, base_timestamp=now_ms) for piece in pieces])
-    return await services.append.append(topic, 0, batches, acks=_ACKS[m.AckMode(acks)])
+    batches = [sealed_batch(piece, base_timestamp=now_ms) for piece in pieces]
+    appended = services.append.append_own(topic, 0, batches, acks=_ACKS[m.AckMode(acks)])
+    return appended if isinstance(appended, Appended) else await appended
 
 
 def _check_values(values: Sequence[bytes | None], bytes_max: int) -> None:

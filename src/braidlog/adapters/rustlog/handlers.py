@@ -3,7 +3,7 @@
 Knows: both forms' manners (the RustLog page, §5). Refuses to know: bytes, sockets, how anything is done.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -15,12 +15,12 @@ from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.metrics import log_report
 from braidlog.codec.layout import Packed
-from braidlog.codec.records import encode_batch
+from braidlog.codec.records import sealed_batch
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.metrics_text import log_lines_of
 from braidlog.model.slices import Pace, breathe
-from braidlog.partition.append import Acks
+from braidlog.partition.append import Acks, Appended
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.binary import RECORD_ROW as BINARY_ROW
 from braidlog.wire.rustlog.connection import ClientConnection, Request, ServerConnection
@@ -37,16 +37,22 @@ _TOPIC_BYTES = len('{"name":"","partition_count":},') + 10
 _ANSWER_BYTES = 2048  # whatever stands around the lines: the type, the longest id
 
 
-async def produce(message: m.Produce, services: Services, _: Conversation) -> m.ProduceResponse:
+def produce(message: m.Produce, services: Services, _: Conversation) -> Any:  # noqa: ANN401 - an answer, or a coroutine
     if not message.records:
         services.hosting.check_partition(message.topic, message.partition)
         return m.ProduceResponse(base_offset=0, record_count=0)
     services.hosting.partition(message.topic, message.partition).require_leader()  # before anything is made of it
-    batch = encode_batch(message.records, keys=message.keys, base_timestamp=services.world.now_ms())
+    batch = sealed_batch(message.records, keys=message.keys, base_timestamp=services.world.now_ms())
     # Who cannot say how much is enough is told of what outlives any one node.
     acks = Acks.LEADER if services.routing.is_alone else Acks.ALL
-    appended = await services.append.append(message.topic, message.partition, batch, acks=acks)
-    return m.ProduceResponse(base_offset=appended.base_offset, record_count=len(message.records))
+    appended = services.append.append_own(message.topic, message.partition, (batch,), acks=acks)
+    if isinstance(appended, Appended):
+        return m.ProduceResponse(base_offset=appended.base_offset, record_count=len(message.records))
+    return _produced(appended, len(message.records))
+
+
+async def _produced(appended: Awaitable[Appended], count: int) -> m.ProduceResponse:
+    return m.ProduceResponse(base_offset=(await appended).base_offset, record_count=count)
 
 
 async def fetch(
