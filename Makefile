@@ -151,6 +151,9 @@ bench-console: setup ## what the admin port costs: produce throughput without it
 bench-hostile: setup ## a good client's p99 beside a thousand hostile connections and without them, in one run
 	$(BIN)/python -m benchmarks.hostile $(BENCH)
 
+bench-compaction: setup ## a lone producer's p99 while 5 GB beside it are compacted, and before that (BENCH="--gb 1" for less)
+	$(BIN)/python -m benchmarks.compaction $(BENCH)
+
 bench-flood: setup ## small requests of 200 connections beside two that flood the node with OffsetCommits, and without them, in one run
 	$(BIN)/python -m benchmarks.flood $(BENCH)
 
@@ -181,4 +184,4 @@ interop-peer: setup ## the same checks against Apache Kafka itself: what fails t
 interop-cluster: setup ## Kafka's command-line tools, and franz-go, librdkafka and the Java client across a kill -9 of a leader, against three nodes
 	INTEROP=full $(BIN)/pytest tests/interop/cluster -n 0
 
-.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack nemesis nemesis-jobs spark-kill spark fuzz bench bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kv-cluster bench-kafka bench-spark bench-console bench-hostile bench-flood bench-loop sizing etcd etcd-clock pictures interop interop-peer interop-cluster
+.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack nemesis nemesis-jobs spark-kill spark fuzz bench bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kv-cluster bench-kafka bench-spark bench-console bench-hostile bench-compaction bench-flood bench-loop sizing etcd etcd-clock pictures interop interop-peer interop-cluster

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from tests.adapters.attackers import CONNECTIONS
 from tests.adapters.rustlog.client import Client
 
-from benchmarks import doors, flood, hostile, kv
+from benchmarks import compaction, doors, flood, hostile, kv
 from benchmarks.comparison import Question, Row, Run, Sample, answered, changes, load_run, save_run, table
 from benchmarks.kafka import NOW_MS, make_topic, produce_request, raw_speed
 from benchmarks.load import RECEIVE_BYTES, Frames, Line, cpu_seconds, percentile
@@ -235,6 +235,18 @@ def beside_attackers() -> Iterator[Asked]:
         yield [(Question(what, "without them", hostile.SLOWDOWN_MAX, "ms", less_is_better=True), work)]
 
 
+@contextlib.contextmanager
+def beside_a_compaction() -> Iterator[Asked]:
+    with compaction.compacting_node(compaction.GB) as measure:
+
+        def work() -> Sample:
+            beside, calm = measure()
+            return Sample(beside * 1000, calm * 1000)
+
+        what = "p99 of produce while 1 GB is compacted (5 GB: `make bench-compaction`)"
+        yield [(Question(what, "before that", compaction.SLOWDOWN_MAX, "ms", less_is_better=True), work)]
+
+
 GROUPS: Final = (
     Group("pings", pings),
     Group("produce", partial(one_produce, fsync=False), "redis-server"),
@@ -243,6 +255,7 @@ GROUPS: Final = (
     Group("raw", raw_produce),
     Group("flood", beside_a_flood),
     Group("hostile", beside_attackers),
+    Group("compaction", beside_a_compaction),
     Group(
         "keys", partial(keys, fsync=False, feed=False, wanted={"SET": 1.2, "GET": 1.2, "INCR": 1.0}), "redis-server"
     ),
@@ -260,10 +273,6 @@ ELSEWHERE: Final = (
     Row(Question("Kafka Fetch by raw frames", _RABBIT, 1.2, "records/s"), missing=_NO_RABBIT),
     Row(Question("our client produces 100 B, acknowledged", _RABBIT, 6.0, "records/s"), missing=_NO_RABBIT),
     Row(Question("our client consumes 100 B to columns", _RABBIT, 0.8, "records/s"), missing=_NO_RABBIT),
-    Row(
-        Question("p99 of produce while 5 GB are compacted", "without it", 1.5, "ms", less_is_better=True),
-        missing="no benchmark of it yet",
-    ),
 )
 """What is wanted, and measured by another command or by none yet."""
 
