@@ -8,6 +8,7 @@ and the Parquet files hold the same seven.
 |---|---|---|
 | read | topic through the server; `path` of its data folder | Parquet; Spark's Kafka connector through the same port |
 | topic | `topic(…)`: `count()`, `where(offset=n)`, `columns` of three | Parquet: `count()`, `where`, `select` of three |
+| table | `topic(…).with_table()`, at most a tenth of it not in the table's files | Parquet |
 | write | exactly once; at least once | Spark's Parquet writer |
 | trigger | a stream of one record each trigger into `noop` | `rate-micro-batch`, one row each, the same checkpoint settings |
 | scale | cost per row and memory of the Python workers, from 1 M rows to 50 M | itself |
@@ -33,6 +34,7 @@ from benchmarks.load import Frames, Line
 from benchmarks.measure import Spread, interleave, ratios, spread, verdict
 from benchmarks.peers import maven
 from braidlog.codec.records import encode_batch
+from braidlog.spark.cold import cold_part
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.connection import ClientConnection
 from braidlog.wire.kafka.messages import data as kafka
@@ -49,7 +51,9 @@ TRIGGERS = 30
 WARM_TRIGGERS = 5
 STREAM_SECONDS_MAX = 600
 TARGETS = {"server": 0.8, "path": 0.9, "connector": 1.0, "write": 0.8, "trigger": 1 / 1.7, "flat": 1 / 1.3}
-TARGETS |= {"count": 1.0, "offset": 1.0, "columns": 0.7}
+TARGETS |= {"count": 1.0, "offset": 1.0, "columns": 0.7, "table": 0.9}
+TAIL_PART = 10
+TURN_SECONDS_MAX = 600
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
 
@@ -71,9 +75,9 @@ class Bench(NamedTuple):
 # -- rows --------------------------------------------------------------------------------------------------------
 
 
-def fill(address: str, topic: str, rows: int) -> None:
+def fill(address: str, topic: str, rows: int, settings: dict[str, str] | None = None) -> None:
     """`rows` records into a topic's partitions, from a plain socket: batches of a thousand, as a good client would send."""
-    make_topic_of(address, topic, PARTITIONS)
+    make_topic_of(address, topic, PARTITIONS, settings)
     host, port = address.split(":")
     line = Line((host, int(port)))
     try:
@@ -98,12 +102,12 @@ def _request(topic: str, partition: int, number: int) -> bytes:
     return ClientConnection("bench").request(kafka.ProduceRequest(None, 1, 30_000, [wanted]), PRODUCE_VERSION)
 
 
-def make_topic_of(address: str, topic: str, partitions: int) -> None:
+def make_topic_of(address: str, topic: str, partitions: int, settings: dict[str, str] | None = None) -> None:
     if partitions == 1:
         make_topic(address, topic)
         return
     with braidlog.connect(f"kafka://{address}") as client:
-        client.admin.create_topic(topic, partitions=partitions)
+        client.admin.create_topic(topic, partitions=partitions, settings=settings)
 
 
 # -- what a run costs --------------------------------------------------------------------------------------------
@@ -210,6 +214,30 @@ def topic(bench: Bench, rows: int) -> None:
         print(f"\n## {question} of {rows:,} rows, runs in 1,000 s\n")
         table(found)
         judge(f"topic : Parquet, {question}", ratios(found["topic"], found["Parquet"]), question)
+
+
+def with_table(bench: Bench, rows: int) -> None:
+    """A topic of which all but its open segments are rows of its table."""
+    name, each = "cold", rows // PARTITIONS
+    size = max(each // TAIL_PART * VALUE_BYTES, 4096)  # of records that take more: the open one has less than a tenth
+    fill(bench.address, name, rows, {"braidlog.table": "raw", "segment.bytes": str(size)})
+    deadline, pause = time.monotonic() + TURN_SECONDS_MAX, threading.Event()
+    while min(cold_part(f"kafka://{bench.address}", name).ends.values(), default=0) < each - each // TAIL_PART:
+        assert time.monotonic() < deadline, "segments do not become rows; see `braid table status`"
+        pause.wait(0.5)
+    parquet = str(bench.folder / "cold.parquet")
+    bench.topic(name).write.mode("overwrite").parquet(parquet)
+    both = braidlog.spark.topic(bench.spark, name, bench.address).with_table()
+    assert both.count() == rows
+    runs: dict[str, Callable[[], float]] = {
+        "Parquet": partial(into_noop, lambda: bench.spark.read.parquet(parquet), rows),
+        "with_table": partial(into_noop, both.frame, rows),
+    }
+    interleave(runs, 1)  # warm
+    found = interleave(runs, bench.repeats)
+    print(f"\n## table, {rows:,} rows into noop, rows/s\n")
+    table(found)
+    judge("with_table : Parquet", ratios(found["with_table"], found["Parquet"]), "table")
 
 
 def _per_second(ask: Callable[[], int], wanted: int) -> float:
@@ -337,7 +365,7 @@ def judge(what: str, ratio: Spread, target: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "parts", nargs="*", default=["read", "topic", "write", "trigger", "scale"], help="which of them to run"
+        "parts", nargs="*", default=["read", "topic", "table", "write", "trigger", "scale"], help="which of them to run"
     )
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--millions", default="1,5,50", help="sizes of the scale part")
@@ -365,6 +393,7 @@ def main() -> None:
         parts: dict[str, Callable[[], None]] = {
             "read": partial(read, bench, given.rows),
             "topic": partial(topic, bench, given.rows),
+            "table": partial(with_table, bench, given.rows),
             "write": partial(write, bench, given.rows),
             "trigger": partial(trigger, bench),
             "scale": partial(scale, bench, [int(word) for word in given.millions.split(",")]),
