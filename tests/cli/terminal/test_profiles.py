@@ -65,6 +65,22 @@ def test_a_profile_keeps_no_secret(home: Path) -> None:
     assert str(file) in braid("profile", "list").output
 
 
+def test_who_has_no_home_has_no_profiles(
+    home: Path, braid_server_shared: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    (home / "file").touch()
+    server = {"BRAID_SERVER": url_of(braid_server_shared)}
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "file"))
+    assert braid("topic", "list", environment=server).exit_code == 0
+    assert "Not a directory" in braid("profile", "create", "p", "--server", NOBODY).output
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setattr("braidlog.cli.terminal.profiles.Path.home", homeless)
+    assert braid("topic", "list", environment=server).exit_code == 0
+
+
 def test_who_names_another_server_gets_nothing_of_the_profile(home: Path, braid_server_shared: ServerProcess) -> None:
     """Its token would be shown to a server that it is not for."""
     token = home / "token"

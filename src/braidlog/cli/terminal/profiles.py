@@ -32,8 +32,8 @@ def profiles_file() -> Path:
 def read_profiles() -> Profiles:
     try:
         return msgspec.json.decode(profiles_file().read_bytes(), type=Profiles)
-    except FileNotFoundError:
-        return Profiles()
+    except (FileNotFoundError, NotADirectoryError, PermissionError, RuntimeError):
+        return Profiles()  # a service may have no home, or one that it may not enter: it has no profiles either
     except (OSError, msgspec.DecodeError) as error:
         raise ProfileError(f"{profiles_file()}: {error}; mend it or delete it") from error
 
