@@ -213,7 +213,9 @@ def test_a_node_that_stands_still_is_alive_and_not_ready(tmp_path: Path) -> None
             hasty = ask(f"{node.admin_url}/readyz?within_ms=50").json()
             assert hasty["status"] == "slow"
             reasons = {check["name"]: check["reason"] for check in hasty["checks"]}
-            assert reasons == {"node": "did not answer within 0.05 s", "disk": ""}
+            slow = "did not answer within 0.05 s"
+            assert reasons["node"] == slow
+            assert reasons["disk"] in ("", slow), "a machine with much to do may not have got round to it"
             result = Braid()("health", "--url", node.admin_url, "--timeout", "30")
             assert (result.exit_code, result.stdout.splitlines()[0]) == (6, "slow")
             with ThreadPoolExecutor(3) as threads:  # each asks the node anew, and waits in vain
