@@ -85,7 +85,8 @@ def test_a_topic_is_a_table_also_after_kills(node: ServerProcess) -> None:
         0,
     )
     assert (row["error"], row["bytes"] > 0, row["committed_ms"] > NOW_MS) == (None, True, True)
-    assert "orders  json  0    0 B        1500" in Braid(node).ok("table", "status")
+    lines = [line.split() for line in Braid(node).ok("table", "status").splitlines()]
+    assert ["orders", "json", "0", "0", "B", "1500"] in [line[:6] for line in lines]
 
 
 def test_a_table_is_asked_for_and_left_again_at_any_time(node: ServerProcess) -> None:
