@@ -34,7 +34,9 @@ def produce(
     operation = next(row for row in OPERATIONS if row.request is Batch)
     request = Request(operation, Batch(topic, -1, records, acks), next(iter(Spelling)))
     return answer_of(
-        adapter.handle, conversation or SimpleNamespace(principal="anonymous", address=("here", 1)), request
+        adapter.handle,
+        conversation or SimpleNamespace(principal="anonymous", peer="there:1", address=("here", 1)),
+        request,
     )
 
 
@@ -78,7 +80,7 @@ def test_nothing_stored_is_an_error(node: Node) -> None:
 def test_many_partitions_are_written_to_in_slices(node: Node) -> None:
     node.create("wide", 3 * PARTITIONS_SLICE)
     records = [BatchRecord(b"v", b"%d" % number) for number in range(40 * PARTITIONS_SLICE)]
-    conversation: Any = SimpleNamespace(principal="anonymous", address=("here", 1), alone=MagicMock())
+    conversation: Any = SimpleNamespace(principal="anonymous", peer="there:1", address=("here", 1), alone=MagicMock())
     job = produce(node, records, conversation=conversation, topic="wide")
 
     def written() -> int:
@@ -95,7 +97,7 @@ def test_many_partitions_are_written_to_in_slices(node: Node) -> None:
 
 def test_many_keys_are_hashed_in_slices_and_nothing_is_written_meanwhile(node: Node) -> None:
     records = [BatchRecord(b"%d" % number, b"%032d" % number) for number in range(3 * KEY_BYTES_SLICE // 32)]
-    conversation: Any = SimpleNamespace(principal="anonymous", address=("here", 1), alone=MagicMock())
+    conversation: Any = SimpleNamespace(principal="anonymous", peer="there:1", address=("here", 1), alone=MagicMock())
     job = produce(node, records, conversation=conversation)
     for _ in range(3):
         job.send(None)  # others have a turn, and nothing of this client's is begun in it

@@ -15,7 +15,7 @@ from braidlog.partition.append import Acks
 from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.partitioner import partition_for_key
 
-CONVERSATION: Any = SimpleNamespace(principal="anonymous")
+CONVERSATION: Any = SimpleNamespace(principal="anonymous", peer="there:1")
 ALL = m.Produce("1", "orders", b"k", b"v", m.Acks.ALL)
 
 
