@@ -42,11 +42,12 @@ def test_commands_of_schedules_are_commands(name: str) -> None:
     assert len(found) == 3, found
     for words in found:
         arguments = shlex.split(words)
-        group = main.get_command(click.Context(main), arguments[0])
+        braid = click.Context(main, **main.context_settings)  # a command keeps the help of who asks first
+        group = main.get_command(braid, arguments[0])
         assert isinstance(group, click.Group)
-        command = group.get_command(click.Context(group), arguments[1])
+        command = group.get_command(click.Context(group, parent=braid), arguments[1])
         assert command is not None, words
-        assert command.make_context(arguments[1], arguments[2:]).params["folder"] == "/srv/clicks"
+        assert command.make_context(arguments[1], arguments[2:], parent=braid).params["folder"] == "/srv/clicks"
 
 
 def test_first_log_run_twice_keeps_the_first_records(tmp_path: Path) -> None:
