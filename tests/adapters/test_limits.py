@@ -54,7 +54,9 @@ class Doors:
         if dialect == "kafka":
             api = next(api for api in BY_KEY.values() if api.request is type(message))
             version, route = api.versions.last, table[api.key]
-            request: Any = SimpleNamespace(message=message, version=version, key=api.key, client_id="c", parts=1)
+            request: Any = SimpleNamespace(
+                message=message, version=version, key=api.key, api=api, client_id="c", parts=1
+            )
         else:
             route = table[type(message)]
             request = SimpleNamespace(message=message, form=Form.JSON) if dialect in ("cursus", "rustlog") else message
