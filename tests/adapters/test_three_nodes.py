@@ -11,6 +11,7 @@ from tests.server.etcd.members import Member, members
 from braidlog import connect, kv
 from braidlog.client.blocking import Client
 from braidlog.client.errors import ClientError
+from braidlog.client.kv import commands as c
 from braidlog.testing.cluster_process import NODES, ClusterProcess
 
 SECONDS_MAX = 60.0
@@ -102,6 +103,11 @@ def test_the_commands_work_through_the_url_of_any_node(cluster: ClusterProcess) 
         keys = Braid()
         keys.ok("kv", "set", "shell", f"{number}", *at)
         assert keys.ok("kv", "get", "shell", *at).strip() == f"{number}"
+        named = {f"named:{number}:{each}" for each in range(20)}  # in many slots, of all nodes
+        with kv.connect(at[1]) as store:
+            assert all(store.run([c.set_(each, "v") for each in named]))
+        for url in (at[1], cluster.url("mayfly")):  # of version 1, which is handed on, and of version 2, which is told
+            assert set(keys.ok("kv", "keys", f"named:{number}:*", "--url", url).split()) == named
     wanted = sorted(f"{dialect} {number}" for number in NODES for dialect in ("rustlog", "flux"))
     for number in NODES:
         for dialect in ("rustlog", "flux"):

@@ -194,7 +194,7 @@ def test_slots_are_not_made_where_keys_may_be(
     one.node.do(o.Set(b"other", b"v"))
     assert not one.has_slots
     assert one.node.do(o.Get(b"other")) == b"v"
-    told = [each.getMessage() for each in caplog.records if "kv.replicated is set" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "keys stay on this node alone" in each.getMessage()]
     assert len(told) == replicated, "once, by whoever was to make slots and has keys"
 
 

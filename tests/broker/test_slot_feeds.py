@@ -118,11 +118,12 @@ def test_of_a_list_that_changes_often_the_last_record_has_the_whole(fed: FedPeer
     for at in range(9):
         fed.keys.ask(1, o.Push(KEY, o.End.RIGHT, (b"%d" % at,)))
     fed.keys.ask(1, o.Pop(KEY, o.End.LEFT))
-    fed.keys.ask(1, o.Push(KEY, o.End.RIGHT, (b"last",)))
+    for element in (b"next", b"last"):
+        fed.keys.ask(1, o.Push(KEY, o.End.RIGHT, (element,)))
     fed.pass_time()
     rows = fed.told(2)
-    assert [row[3] for row in rows] == list(range(1, 12))
-    assert (rows[-1][1] or b"")[:4] == b"\0\0\0\x09"
+    assert [row[3] for row in rows] == list(range(1, 13))
+    assert (rows[-1][1] or b"")[:4] == b"\0\0\0\x0a"
     assert (KEY, b"", "lpop", 10) in rows, "a part, which leans on the last"
 
 

@@ -1,5 +1,6 @@
 """Slots over real partitions of three nodes in one process: what clients are told at each level, through changes of leaders."""
 
+import errno
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -8,14 +9,16 @@ from tests.model.manual_world import Job
 from tests.partition.peers import TOPIC, Peers
 
 from braidlog.broker.slots import ANSWER_SECONDS_MAX, RECORDS_PER_TURN, Slots
+from braidlog.codec.batch import iter_batches
 from braidlog.kv import operations as o
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.levels import Level
 from braidlog.kv.salvage import Verdict
+from braidlog.kv.scanning import Scan
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot_records import Origin, SlotRecord
-from braidlog.kv.slots import slot_of
+from braidlog.kv.slots import SLOTS, slot_of
 from braidlog.kv.tail_files import kept_tails
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.partition.replicated_slot import TailFolder, keep_uncommitted
@@ -85,7 +88,7 @@ def test_a_leader_that_nobody_follows_answers_one_and_no_more() -> None:
     role = peers[1].partition.replicated.replica.role
     assert isinstance(role, Leader)
     assert role.reads == ()
-    assert len(role.waiting) == 1, "what was appended for nobody; the one who waited for it has withdrawn"
+    assert role.waiting == (), "the one who waited for what was appended has withdrawn"
 
 
 def test_all_waits_for_every_replica_and_what_was_written_stays() -> None:
@@ -214,7 +217,8 @@ def test_keys_go_at_their_time_by_a_record_of_the_leader() -> None:
     jobs = [peers.world.spawn(peers.slots[number].expire()) for number in (2, 1)]
     peers.world.advance(0)
     assert [job.result() for job in jobs] == [0, 1]
-    peers.tick()
+    for _ in range(2):  # the record, then that it is committed
+        peers.tick()
     assert peers.ask(3, o.Exists(KEY), Level.ONE).result() is False
 
 
@@ -233,6 +237,7 @@ def test_a_checkpoint_lets_the_log_before_it_go_on_all_replicas() -> None:
     assert checkpoint(peers).result()
     assert [peers[number].partition.start_offset for number in (1, 2, 3)] == [5] * 3
     assert peers.ask(1, o.Increment(KEY)).result() == 6
+    peers.tick()
     for number in (1, 2, 3):
         anew = Slots(peers.world, b"another node ...", SETTINGS, TailFolder(peers[1].disk, "/tails"), peers[1].spawn)
         anew.attach(peers[number].partition)
@@ -352,6 +357,27 @@ def test_several_operations_are_waited_for_together_and_each_has_its_answer() ->
     assert moved.number == 1
 
 
+def test_names_are_told_by_the_leader_when_it_is_known_to_lead() -> None:
+    peers = KeyPeers()
+    peers.ask(1, o.Set(KEY, b"1"))
+    asked = Scan(0, 0, b"", b"key-", 9)
+    elsewhere = peers.world.spawn(peers.slots[2].scan(asked, Level.QUORUM))
+    with pytest.raises(NotLeaderError):
+        elsewhere.result()
+    told = peers.world.spawn(peers.slots[1].scan(asked, Level.QUORUM))
+    assert not told.is_done
+    peers.carry()
+    assert told.result() == ([KEY], 0, KEY, SLOTS)
+    peers.away = {2, 3}
+    late = peers.world.spawn(peers.slots[1].scan(asked, Level.QUORUM))
+    at_once = peers.world.spawn(peers.slots[1].scan(asked, Level.ONE))
+    assert at_once.result().names == [KEY]
+    peers.time_out()
+    with pytest.raises(BrokerError) as caught:
+        late.result()
+    assert caught.value.reason is Reason.TIMED_OUT
+
+
 def test_the_limit_of_memory_is_of_all_slots_of_a_node() -> None:
     peers = KeyPeers()
     slots = peers.slots[1]
@@ -404,8 +430,84 @@ def test_of_several_operations_that_are_not_committed_none_is_answered() -> None
     peers.carry()
     assert not job.is_done
     peers.time_out()
-    peers.time_out()
     assert [each.reason for each in job.result()] == [Reason.TIMED_OUT] * 4
     role = peers[1].partition.replicated.replica.role
     assert isinstance(role, Leader)
     assert role.reads == ()
+
+
+def burst(peers: KeyPeers, *operations: o.Operation[Any], level: Level = Level.QUORUM) -> Job[list[Any]]:
+    job = peers.world.spawn(peers.slots[1].execute_all(operations, level))
+    peers.carry()
+    return job
+
+
+def batches(peers: KeyPeers, number: int = 1) -> list[int]:
+    """How many records each batch of the slot's log has."""
+    log = peers[number].partition.replicated.log
+    return [header.record_count for _, header in iter_batches(log.read(0, 1 << 20))]
+
+
+@pytest.mark.parametrize("level", EVERY_LEVEL)
+def test_what_comes_together_is_one_batch_of_its_slot(level: Level) -> None:
+    peers = KeyPeers()
+    operations: list[o.Operation[Any]] = [
+        o.Set(KEY, b"5"),
+        o.Increment(KEY),
+        o.Get(KEY),
+        o.Delete(KEY),
+        o.Push(KEY, o.End.LEFT, (b"a", b"b")),
+    ]
+    job = burst(peers, *operations, o.Pop(KEY, o.End.LEFT), level=level)
+    assert job.result() == [True, 6, b"6", None, 2, b"b"]
+    peers.tick()
+    assert [batches(peers, number) for number in (1, 2, 3)] == [[5]] * 3
+    for number in (1, 2, 3):
+        assert list(peers.slots[number].here()[0].slot.keyspace.data[KEY].items) == [b"a"]  # type: ignore[union-attr]
+    assert len({peers.slots[number].here()[0].slot.stamp_of(KEY) for number in (1, 2, 3)}) == 1
+
+
+def test_a_batch_of_large_values_is_divided() -> None:
+    peers = KeyPeers()
+    job = burst(peers, *(o.Set(KEY, b"." * 60_000) for _ in range(12)))
+    assert job.result() == [True] * 12
+    assert batches(peers) == [5, 5, 2]
+
+
+def test_what_too_few_replicas_would_keep_is_refused_one_by_one_and_reads_are_not() -> None:
+    peers = KeyPeers()
+    peers.ask(1, o.Set(KEY, b"1"))
+    peers.assign(peers.assignment.changed(in_sync=(1,), eligible=(2, 3)))
+    job = burst(peers, o.Set(KEY, b"2"), o.Increment(KEY), o.Exists(KEY))
+    peers.time_out()
+    assert [each.reason for each in job.result()] == [Reason.NOT_ENOUGH_REPLICAS] * 2 + [Reason.TIMED_OUT]
+    assert peers.ask(1, o.Get(KEY), Level.ONE).result() == b"1"
+    assert batches(peers) == [1]
+
+
+def test_a_burst_that_the_log_does_not_take_leaves_nothing_behind() -> None:
+    """Its state has what the log does not have: it is made anew from that."""
+    peers = KeyPeers()
+    peers.ask(1, o.Set(KEY, b"1"))
+    disk = peers[1].disk
+    disk.fail_at = {len(disk.operations) + 1: errno.ENOSPC}
+    job = burst(peers, o.Set(KEY, b"2"), o.Get(KEY), o.Set(KEY, b"3", 0, o.Only.IF_ABSENT))
+    assert [each.reason for each in job.result()] == [Reason.TIMED_OUT] * 3
+    assert peers.ask(1, o.Get(KEY)).result() == b"1"
+    assert peers.ask(1, o.Set(KEY, b"4")).result() is True
+    peers.tick()
+    assert [peers.ask(number, o.Get(KEY), Level.ONE).result() for number in (1, 2, 3)] == [b"4"] * 3
+    assert batches(peers) == [1, 1]
+
+
+def test_while_a_checkpoint_is_written_each_record_is_written_by_itself() -> None:
+    peers = KeyPeers()
+    peers.ask(1, o.Set(KEY, b"1"))
+    slot = peers.slots[1].here()[0]
+    writing = slot.begin_checkpoint()
+    assert burst(peers, o.Increment(KEY), o.Increment(KEY)).result() == [2, 3]
+    assert batches(peers) == [1, 1, 1, 1, 1], "the key as it was stands between its beginning and the first change"
+    assert not writing.write_some()
+    writing.end()
+    peers.tick()
+    assert peers.ask(2, o.Get(KEY), Level.ONE).result() == b"3"

@@ -1,6 +1,6 @@
 """What librdkafka does with transactions over the partitions of three real nodes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from tests.cli.braid import until
@@ -31,10 +31,10 @@ def transactional(cluster: ClusterProcess, name: str) -> Producer:
     return producer
 
 
-def made(client: Client, topic: str) -> None:
+def made(client: Client, topic: str, settings: Mapping[str, str] | None = None) -> None:
     """Led by all nodes, also where one of them was taken for dead meanwhile because the machine is slow."""
     until(lambda: sum(each.alive for each in client.admin.describe_cluster().nodes) == len(NODES), "three nodes")
-    client.admin.create_topic(topic, partitions=PARTITIONS)
+    client.admin.create_topic(topic, partitions=PARTITIONS, settings=settings)
 
     def is_led_by_all() -> bool:
         found = [each for each in client.admin.describe_cluster().partitions if each.topic == topic]

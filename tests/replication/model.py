@@ -44,7 +44,7 @@ from braidlog.replication.ready import (
     Truncate,
     Write,
 )
-from braidlog.replication.replica_state import FETCH_WAIT_MS_MAX, LAG_MS_MAX, Follower, Leader, Replica
+from braidlog.replication.replica_state import LAG_MS_MAX, QUIET_WAIT_MS_MAX, Follower, Leader, Replica
 
 NODES = (1, 2, 3)
 MIN_IN_SYNC = 2
@@ -332,7 +332,7 @@ def _happen_to(world: World, kind: str, node: int, label: Label, bounds: Bounds)
         }
         if kind == "read":
             world = world._replace(reads=(*world.reads, len(world.promised)))
-        return _told(world, node, messages[kind], FETCH_WAIT_MS_MAX)
+        return _told(world, node, messages[kind], QUIET_WAIT_MS_MAX)
     if kind == "lag":
         return _lag(world, node, label[2])
     assert kind in ("apply", "late")

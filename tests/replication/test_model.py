@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.test_planted import METADATA_BUGS
+from tests.coordinator.test_planted import DECISION_BUGS
 from tests.replication.explore import SMALL, explore, replay, wander
 from tests.replication.planted import BUGS, RULE_BUGS, planted
 from tests.simulation.slot_search import SLOT_BUGS
@@ -15,6 +16,8 @@ from tests.simulation.test_coordinators import PLANTED as COORDINATOR_BUGS
 from tests.simulation.test_transactions import BUGS as TRANSACTION_BUGS
 from tests.storage.planted import BUGS as STORAGE_BUGS
 
+FORWARDED_AGAIN = 49
+"""Planted where nodes ask each other: tests/adapters/peers/test_node_port.py."""
 HERE = Path(__file__).parent
 GUIDE = HERE.parents[1] / "docs" / "guides" / "durability.md"
 
@@ -50,8 +53,8 @@ def test_a_planted_rule_is_found(number: int) -> None:
 
 def test_the_guide_lists_every_planted_bug() -> None:
     listed = re.findall(r"^\| (\d+) \| (.*?) \|", GUIDE.read_text(encoding="utf-8"), re.MULTILINE)
-    tables = (STORAGE_BUGS, METADATA_BUGS, BUGS, RULE_BUGS, SLOT_BUGS)
+    tables = (STORAGE_BUGS, METADATA_BUGS, BUGS, RULE_BUGS, SLOT_BUGS, DECISION_BUGS)
     planned = {number: bug.what for table in tables for number, bug in table.items()}
     told = {int(number): what for number, what in listed}
     assert {number: told[number] for number in planned} == planned
-    assert set(told) - set(planned) == {*COORDINATOR_BUGS, *TRANSACTION_BUGS}
+    assert set(told) - set(planned) == {*COORDINATOR_BUGS, *TRANSACTION_BUGS, FORWARDED_AGAIN}

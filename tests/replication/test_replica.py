@@ -1,5 +1,7 @@
 """One replica by hand: what the model's three small logs do not reach."""
 
+import pytest
+
 from braidlog.model.errors import Reason
 from braidlog.replication.assignment import Assignment, SetChange, TornEnd
 from braidlog.replication.log_summary import LogSummary
@@ -50,6 +52,7 @@ from braidlog.replication.replica import step
 from braidlog.replication.replica_state import (
     FETCH_WAIT_MS_MAX,
     LAG_MS_MAX,
+    QUIET_WAIT_MS_MAX,
     UNREGISTERED,
     Follower,
     Leader,
@@ -127,8 +130,12 @@ def test_the_life_of_an_append() -> None:
     assert [each.watermark for each in done.send if isinstance(each, Respond)] == [2, 2]
 
 
-def test_a_follower_that_asks_again_and_again_is_answered_after_the_longest_wait() -> None:
-    """Its last answer was lost, with the watermark in it: only the wait that ran out tells it again."""
+@pytest.mark.parametrize(("is_awaited", "wait_ms_max"), [(True, FETCH_WAIT_MS_MAX), (False, QUIET_WAIT_MS_MAX)])
+def test_a_follower_that_asks_again_and_again_is_answered_after_the_longest_wait(
+    is_awaited: bool,
+    wait_ms_max: int,
+) -> None:
+    """Its last answer was lost, with the watermark in it: only the wait that ran out tells it again. Sooner if somebody waits."""
     one = leader(records=1)
     for node in (2, 3, 2):
         one.fetch(node, 1)
@@ -136,8 +143,26 @@ def test_a_follower_that_asks_again_and_again_is_answered_after_the_longest_wait
     one.fetch(2, 1)
     one.now_ms = 400
     assert not one.fetch(2, 1).send
-    one.now_ms = 100 + FETCH_WAIT_MS_MAX
+    if is_awaited:
+        one.told(Await(9, 5))
+    one.now_ms = 100 + wait_ms_max - 1
+    assert not one.told(Tick()).send
+    one.now_ms += 1
     assert [each.watermark for each in one.told(Tick()).send if isinstance(each, Respond)] == [1]
+
+
+def test_a_watermark_that_is_not_urgent_goes_with_the_next_records_or_by_the_clock() -> None:
+    one = leader(records=1)
+    one.replica = one.replica.now(is_watermark_urgent=False)
+    sent = [each for node in (2, 3, 2) for each in one.fetch(node, 1).send]
+    assert (one.replica.watermark, sent) == (1, [])
+    assert [(each.question.node, each.watermark) for each in one.told(Tick()).send if isinstance(each, Respond)] == [
+        (2, 1),
+        (3, 1),
+    ]
+    for node in (2, 3):
+        one.fetch(node, 1)
+    assert not one.told(Tick()).send, "it was told"
 
 
 def test_a_retry_waits_for_the_commit_of_what_it_repeats() -> None:

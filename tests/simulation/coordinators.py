@@ -17,7 +17,8 @@ from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, ShardLog, place_of
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.internal_log import InternalLog
-from braidlog.partition.cluster_partition import NOBODY, Acknowledgement, ClusterPartition
+from braidlog.partition.acknowledgements import NOBODY, Acknowledgement
+from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.hosted import Role
 from braidlog.partition.replicated import Produced
 from braidlog.replication.leader import refusal

@@ -61,6 +61,8 @@ LOSES_A_DISK = ("wipe", "flip")
 EXPIRE_KEYS = 10
 CHECKPOINT_BYTES = 200
 """Of a few keys: others change meanwhile."""
+GATHER_US = 5 * US_PER_MS
+"""What comes within this time is carried out together, in the runs that gather."""
 STRONG, WEAK = 4, 3
 
 
@@ -86,12 +88,15 @@ class SlotReplica(SimulatedReplica):
         super().__init__(node, name, log, pool)
         self._asks: dict[int, tuple[Ask, Performed, Stamp | None]] = {}
         self._salvages: dict[int, tuple[int, Salvaged]] = {}
+        assert isinstance(node.universe, SlotUniverse)
+        self._gathers = node.universe.gathers
+        self._burst: list[Ask] = []
         self._checkpoint: Checkpoint | None = None
         self._checkpoints: dict[int, int] = {}
         self._waiting = self._kept = 0
         tails = TailFolder(node.disk, TAILS)
         identity = b"simulated node %d" % node.number
-        self.kv = ReplicatedSlot(key_of(name)[1], identity, self, self._write_record, tails, SETTINGS)
+        self.kv = ReplicatedSlot(key_of(name)[1], identity, self, self, tails, SETTINGS)
 
     def tell(self, message: Message) -> None:
         super().tell(message)
@@ -101,7 +106,7 @@ class SlotReplica(SimulatedReplica):
                 self._kept = self.kv.kept
                 self.universe.count("tail kept")
 
-    def _write_record(self, data: bytes, level: Level) -> None:
+    def check(self, level: Level) -> None:
         role = self.replica.role
         if not self.is_leader or not isinstance(role, Leader):
             raise BrokerError(Reason.NOT_LEADER, "it does not lead")
@@ -109,6 +114,10 @@ class SlotReplica(SimulatedReplica):
         reason = refusal(self.replica, role, needs_all=needs_all, reach=reach)
         if reason is not None:
             raise BrokerError(reason, "nothing is written now")
+
+    def write(self, data: bytes, level: Level) -> None:
+        self.check(level)
+        needs_all, reach = level is not Level.ONE, REACHES[level]
         produced = Produced(data, list(read_headers(data)), self.wall_ms())
         self.tell(Append(NOBODY, produced.records, produced, needs_all=needs_all, reach=reach))
 
@@ -127,8 +136,40 @@ class SlotReplica(SimulatedReplica):
         if not self.kv.is_leader:
             self._hand_on(ask)
             return
+        if not self._gathers:
+            self._wait_for(*self._performed(ask))
+            return
+        self._burst.append(ask)
+        if len(self._burst) == 1:
+            self.universe.time.after(GATHER_US, lambda: self.node.world_enter(self._perform_burst))
+
+    def _performed(self, ask: Ask) -> tuple[Ask, Performed, Stamp | None]:
         performed = self.kv.perform(ask.operation, ask.level, self.wall_ms())
-        stamp = None if performed.end is None else self.kv.slot.stamp_of(ask.operation.key)
+        return ask, performed, None if performed.end is None else self.kv.slot.stamp_of(ask.operation.key)
+
+    def _perform_burst(self) -> None:
+        """What came together and is of one level becomes one batch, as `Slots.execute_all` makes it."""
+        burst, self._burst = self._burst, []
+        if not self._is_here:
+            return
+        for level in Level:
+            asks = [ask for ask in burst if ask.level is level]
+            if not self.kv.is_leader:
+                for ask in asks:
+                    self._hand_on(ask)
+                continue
+            self.kv.gather()
+            done = [self._performed(ask) for ask in asks]
+            if sum(performed.end is not None for _, performed, _ in done) > 1:
+                self.universe.count("gathered")
+            if self.kv.write_gathered() is None:
+                for each in done:
+                    self._wait_for(*each)
+            else:
+                self.universe.count("not gathered")
+                self.kv.follow()
+
+    def _wait_for(self, ask: Ask, performed: Performed, stamp: Stamp | None) -> None:
         self._waiting += 1
         token = self._waiting
         wanted = performed.waits_for(token, ask.level)
@@ -338,6 +379,8 @@ class SlotUniverse(Universe):
         self.shared: dict[bytes, list[SharedWrite]] = defaultdict(list)
         self._heard: set[tuple[int, int, bool]] = set()
         self._checkpoints = seed % 3 > 0
+        self.gathers = seed % 4 in (0, 3)
+        """Whether operations that come together are written together."""
         super().__init__(seed, mix=slot_mix(seed), codec=codec, tells=tells)
         self.records = _AnyRecords()
 

@@ -94,8 +94,9 @@ class ClusteredKeys:
             if not self._has_told:
                 self._has_told = True
                 log.warning(
-                    "kv.replicated is set, but keys stay on this node alone: it has had some, and nothing moves them unasked. "
-                    "`braid kv move DATA --prepare`, with this node stopped, begins to put them into slots on all nodes"
+                    "keys stay on this node alone: it has had some, and nothing moves them unasked. "
+                    "`braid kv move DATA --prepare`, with this node stopped, begins to put them into slots on all nodes; "
+                    "kv.replicated = false leaves them here"
                 )
             return False
         await self.begin()

@@ -25,6 +25,8 @@ from braidlog.kv.keyspace import Keyspace
 from braidlog.kv.levels import Level
 from braidlog.kv.local import LocalStore, Snapshotting
 from braidlog.kv.operations import Columns, MemoryUsage, Operation, Results, SnapshotDone, Stats
+from braidlog.kv.scanning import Scan as Scan  # noqa: PLC0414 - how this service is asked for names
+from braidlog.kv.scanning import Scanned, scan
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener
 from braidlog.model.clock import SteadyClock
@@ -190,6 +192,13 @@ class KeyValue:
         for row, result in zip(deletes, done.found, strict=True):
             found[row] = result
         return Results(found, [row for row, result in enumerate(found) if isinstance(result, BrokerError)])
+
+    async def scan(self, asked: Scan, level: Level = Level.QUORUM) -> Scanned:
+        """Some names of keys. Those that are in slots are asked for slot by slot."""
+        clustered = self.clustered
+        if clustered is not None and (clustered.is_begun or await clustered.has_begun()):
+            return await clustered.slots.scan(asked, level)
+        return scan(self.store.keyspace, asked, self.now_ms()) if not asked.slot else Scanned([], 0, b"")
 
     def read(self, operation: Operation[R]) -> R:
         """What an operation that changes nothing gives, on a node that is alone."""

@@ -9,7 +9,6 @@ has come true in the epoch in which it was asked, or not at all; a kept tail goe
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from functools import partial
 from typing import Any, Final, TypeVar
 
 from braidlog.codec.batch import read_headers
@@ -17,14 +16,16 @@ from braidlog.kv import operations as o
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
 from braidlog.kv.salvage import Verdict
+from braidlog.kv.scanning import Scan, Scanned, scan
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot_records import SlotRecord
-from braidlog.kv.slots import LOG_TOPIC, slot_of
+from braidlog.kv.slots import LOG_TOPIC, SLOTS, slot_of
 from braidlog.kv.tail_files import Tail, forget_tail, kept_tails
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.world import World
-from braidlog.partition.cluster_partition import Asked, ClusterPartition
+from braidlog.partition.acknowledgements import Acknowledgement, settled_together
+from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.replicated import Produced
 from braidlog.partition.replicated_slot import REACHES, Performed, ReplicatedSlot, TailFolder
 from braidlog.replication.messages import Await, ReadIndex
@@ -42,6 +43,77 @@ Send = Callable[[int, SlotRecord], Awaitable[Verdict]]
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
+class _Writer:
+    """A `SlotWriter`: into a partition that is led here."""
+
+    def __init__(self, partition: ClusterPartition, world: World) -> None:
+        self._partition = partition
+        self._world = world
+        self.asked = Acknowledgement()
+        """By which what was written last is waited for."""
+
+    def check(self, level: Level) -> None:
+        self._partition.require_room(needs_all=level is not Level.ONE, reach=REACHES[level])
+
+    def write(self, data: bytes, level: Level) -> None:
+        produced = Produced(data, list(read_headers(data)), self._world.now_ms())
+        _, self.asked = self._partition.produce(
+            produced, needs_all=level is not Level.ONE, is_awaited=True, reach=REACHES[level]
+        )
+
+
+Awaited = tuple[ClusterPartition, bool]
+"""What is waited for together: of a slot the writes, or (True) the reads."""
+
+
+class _Burst:
+    """Operations that came together: what each has given, and what that waits for."""
+
+    def __init__(self, count: int) -> None:
+        self.results: list[Any] = [None] * count
+        self.latest: dict[Awaited, Performed] = {}
+        self._rows: dict[Awaited, list[int]] = {}
+        self._gathered: dict[ClusterPartition, tuple[ReplicatedSlot, list[int]]] = {}
+
+    def gather(self, row: int, partition: ClusterPartition, slot: ReplicatedSlot) -> None:
+        """What it writes becomes one batch with what others write to its slot."""
+        gathered = self._gathered.get(partition)
+        if gathered is None:
+            slot.gather()
+            gathered = self._gathered[partition] = slot, []
+        gathered[1].append(row)
+
+    def note(self, row: int, partition: ClusterPartition, performed: Performed, level: Level) -> None:
+        self.results[row] = performed.result
+        if performed.waits_for(0, level) is not None:
+            kind = partition, performed.end is None
+            self._rows.setdefault(kind, []).append(row)
+            self.latest[kind] = performed
+
+    def write(self) -> list[tuple[ClusterPartition, ReplicatedSlot]]:
+        """Write what was gathered; return the slots whose log has not taken it, and of which nothing is answered with more."""
+        failed = []
+        for partition, (slot, rows) in self._gathered.items():
+            error = slot.write_gathered()
+            if error is not None:
+                log.error("%s", error)
+                failed.append((partition, slot))
+                for row in rows:
+                    self.results[row] = error
+                for is_read in (False, True):
+                    self.latest.pop((partition, is_read), None)
+        return failed
+
+    def conclude(self, kind: Awaited, asked: Acknowledgement) -> None:
+        """Nobody waits for it any longer: what has not come true is no result."""
+        try:
+            kind[0].conclude(asked)
+        except BrokerError as error:
+            refused = _not_true(kind[0], error, is_written=not kind[1])
+            for row in self._rows[kind]:
+                self.results[row] = refused
+
+
 class Slots:
     """The use case. A partition of the slots' log is attached when it is opened here."""
 
@@ -53,6 +125,7 @@ class Slots:
         self._spawn = spawn
         self._steady = SteadyClock(world)
         self._held: dict[int, tuple[ClusterPartition, ReplicatedSlot]] = {}
+        self._writers: dict[int, _Writer] = {}
         self._following: set[int] = set()
         self.clock = HybridClock(node)
         """What this node has heard, and written last in any slot: what is written next, in whatever slot, is later."""
@@ -76,12 +149,10 @@ class Slots:
     def attach(self, partition: ClusterPartition) -> None:
         """This node holds a slot from now on: its state is made from what is committed."""
 
-        def write(data: bytes, level: Level) -> None:
-            produced = Produced(data, list(read_headers(data)), self._world.now_ms())
-            partition.produce(produced, needs_all=level is not Level.ONE, is_awaited=False, reach=REACHES[level])
-
-        slot = ReplicatedSlot(partition.number, self._node, partition.replicated, write, self._tails, self._settings)
+        writer = _Writer(partition, self._world)
+        slot = ReplicatedSlot(partition.number, self._node, partition.replicated, writer, self._tails, self._settings)
         self._held[partition.number] = partition, slot
+        self._writers[partition.number] = writer
         partition.followed = lambda: self._follow(partition, slot)
         self._follow(partition, slot)
 
@@ -99,10 +170,13 @@ class Slots:
     async def execute(self, operation: o.Operation[R], level: Level) -> R:
         """Carry out an operation, or raise why not; TIMED_OUT: a write may have happened, and a read has no answer."""
         await self._let_hand_over((operation,))
-        partition, performed = self._perform(operation, level)
+        partition, slot = self._slot(slot_of(operation.key))
+        performed = self._perform(partition, slot, operation, level)
         if performed.waits_for(0, level) is not None:
-            asked = partition.ask_for(partial(_wanted, performed, level))
-            await self._come_true(partition, performed, asked)
+            try:
+                await partition.come_true(self._asked(partition, performed, level), self._world, ANSWER_SECONDS_MAX)
+            except BrokerError as error:
+                raise _not_true(partition, error, is_written=performed.end is not None) from None
         if isinstance(performed.result, BrokerError):
             raise performed.result
         return performed.result  # type: ignore[no-any-return]
@@ -111,29 +185,26 @@ class Slots:
         """Carry out several, in order and at once, and wait for all of them together. In the place of each is its result, or the
         `BrokerError` with which it is refused: `NotLeaderError` if its slot is led elsewhere."""
         await self._let_hand_over(operations)
-        results: list[Any] = []
-        rows: dict[tuple[ClusterPartition, bool], list[int]] = {}
-        latest: dict[tuple[ClusterPartition, bool], Performed] = {}
-        for at, operation in enumerate(operations):
-            try:
-                partition, performed = self._perform(operation, level)
-            except BrokerError as error:
-                results.append(error)
-                continue
-            results.append(performed.result)
-            if performed.waits_for(0, level) is not None:
-                kind = partition, performed.end is None
-                rows.setdefault(kind, []).append(at)
-                latest[kind] = performed
+        burst = _Burst(len(operations))
+        try:
+            for row, operation in enumerate(operations):
+                try:
+                    partition, slot = self._slot(slot_of(operation.key))
+                    burst.gather(row, partition, slot)
+                    burst.note(row, partition, self._perform(partition, slot, operation, level), level)
+                except BrokerError as error:
+                    burst.results[row] = error
+        finally:
+            for partition, slot in burst.write():
+                self._follow(partition, slot)
         # What the last write of a slot waits for is true of those before it, and so it is with its reads.
-        asked = {kind: kind[0].ask_for(partial(_wanted, performed, level)) for kind, performed in latest.items()}
-        for kind, performed in latest.items():
-            try:
-                await self._come_true(kind[0], performed, asked[kind])
-            except BrokerError as error:
-                for at in rows[kind]:
-                    results[at] = error
-        return results
+        asked = {kind: self._asked(kind[0], last, level) for kind, last in burst.latest.items()}
+        try:
+            await settled_together(asked.values(), self._world, ANSWER_SECONDS_MAX)
+        finally:
+            for kind, each in asked.items():
+                burst.conclude(kind, each)
+        return burst.results
 
     async def execute_columns(self, columns: o.Columns, level: Level) -> o.Results:
         """The same of columns."""
@@ -148,6 +219,22 @@ class Slots:
                 refused.append(row)
         return o.Results(found, refused)
 
+    async def scan(self, asked: Scan, level: Level) -> Scanned:
+        """Some names of the keys of a slot that is led here; answered as a read of that level."""
+        if asked.slot >= SLOTS:
+            return Scanned([], 0, b"", SLOTS)
+        partition, slot = self._slot(asked.slot)
+        if not slot.is_leader:
+            raise _led_elsewhere(asked.slot)
+        found = scan(slot.slot.keyspace, asked, self._steady.now_ms())._replace(slots=SLOTS)
+        if level is not Level.ONE:
+            try:
+                reading = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
+                await partition.come_true(reading, self._world, ANSWER_SECONDS_MAX)
+            except BrokerError as error:
+                raise _not_true(partition, error, is_written=False) from None
+        return found
+
     async def _let_hand_over(self, operations: Sequence[o.Operation[Any]]) -> None:
         """What is asked of a slot while another node is about to lead it waits until one does: nobody is left in doubt."""
         for operation in operations:
@@ -155,23 +242,19 @@ class Slots:
             if held is not None and held[0].held_writes.is_holding:
                 await held[0].held_writes.wait(self._world)
 
-    async def _come_true(self, partition: ClusterPartition, performed: Performed, asked: Asked) -> None:
-        try:
-            await partition.come_true(asked, self._world, ANSWER_SECONDS_MAX)
-        except BrokerError as error:
-            if performed.end is not None:
-                # It is in the log here, and may be committed yet: whoever asks again may do it twice.
-                raise BrokerError(Reason.TIMED_OUT, f"{error}; it may have been written all the same") from None
-            if error.reason is Reason.NOT_LEADER:
-                raise _led_elsewhere(partition.number) from None
-            raise
+    def _asked(self, partition: ClusterPartition, performed: Performed, level: Level) -> Acknowledgement:
+        """What tells when the result may be given: of a write that was just made, its own acknowledgement."""
+        if performed.end is not None:
+            return self._writers[partition.number].asked
+        return partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
 
-    def _perform(self, operation: o.Operation[Any], level: Level) -> tuple[ClusterPartition, Performed]:
-        partition, slot = self._slot(slot_of(operation.key))
+    def _perform(
+        self, partition: ClusterPartition, slot: ReplicatedSlot, operation: o.Operation[Any], level: Level
+    ) -> Performed:
         now_ms = self._steady.now_ms()
         if not slot.is_leader:
             if level is Level.ONE and type(operation) in _READS and slot.is_whole:
-                return partition, Performed(slot.look(operation, now_ms), None, is_certain=True)
+                return Performed(slot.look(operation, now_ms), None, is_certain=True)
             raise _led_elsewhere(partition.number)
         keyspace = slot.slot.keyspace
         before = keyspace.used_bytes
@@ -184,7 +267,7 @@ class Slots:
         if own.wall_ms >= now_ms:
             self.clock.follow(own.stamp)
         self._used_bytes += keyspace.used_bytes - before
-        return partition, performed
+        return performed
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
         """Take what another node has cut from its log; return when the verdict is final, or stands without being so."""
@@ -328,10 +411,12 @@ class Slots:
         return count
 
 
-def _wanted(performed: Performed, level: Level, token: int) -> Await | ReadIndex:
-    wanted = performed.waits_for(token, level)
-    assert wanted is not None, "who is certain waits for nothing"
-    return wanted
+def _not_true(partition: ClusterPartition, error: BrokerError, *, is_written: bool) -> BrokerError:
+    """What is said of what has not come true."""
+    if is_written:
+        # It is in the log here, and may be committed yet: whoever asks again may do it twice.
+        return BrokerError(Reason.TIMED_OUT, f"{error}; it may have been written all the same")
+    return _led_elsewhere(partition.number) if error.reason is Reason.NOT_LEADER else error
 
 
 def _led_elsewhere(number: int) -> NotLeaderError:

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from braidlog.codec.batch import read_header
 from braidlog.model.errors import BrokerError, NotLeaderError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.model.world import Wakeup, World
+from braidlog.model.world import World
+from braidlog.partition.acknowledgements import NOBODY, Acknowledgement
 from braidlog.partition.held_writes import HeldWrites
 from braidlog.partition.hosted import HostedPartition, Opener, Role
 from braidlog.partition.replicas_shown import ReplicasShown
@@ -56,8 +57,6 @@ log = logging.getLogger("braidlog.partition")
 
 SETTLED_SECONDS_MAX = 60.0
 """How long a marker, or a deletion, may wait for the in-sync set."""
-NOBODY = -1
-"""The token of what nobody waits for."""
 
 Key = tuple[bytes, int]
 """A topic's id and a partition's number: what nodes call a partition among themselves."""
@@ -98,31 +97,6 @@ class ClusterNode(Protocol):
     def replaced(self) -> None:
         """This node's number is registered by another process: it must stop."""
         ...
-
-
-class Acknowledgement:
-    """What became of something that was asked for, once that is known."""
-
-    __slots__ = ("_wakeup", "outcome")
-
-    def __init__(self) -> None:
-        self.outcome: Done | Failed | None = None
-        self._wakeup: Wakeup | None = None
-
-    def settle(self, outcome: Done | Failed) -> None:
-        self.outcome = outcome
-        if self._wakeup is not None:
-            self._wakeup.wake()
-
-    async def wait(self, world: World, seconds: float) -> Done | Failed | None:
-        """None if the time ran out first: then nobody knows."""
-        if self.outcome is None and seconds > 0:
-            self._wakeup = world.wakeup(owed=True)
-            await self._wakeup.wait(seconds)
-        return self.outcome
-
-
-Asked = tuple[int, Acknowledgement]
 
 
 class ClusterPartition(HostedPartition):
@@ -250,8 +224,9 @@ class ClusterPartition(HostedPartition):
         self, produced: Produced, *, needs_all: bool, is_awaited: bool, reach: Reach = Reach.IN_SYNC
     ) -> tuple[Appended, Acknowledgement]:
         """Write what a producer sent, or find it written before; refused before anything is written if it could not be kept."""
-        self._require(needs_all=needs_all, reach=reach)
-        token, acknowledgement = self._await() if is_awaited else (NOBODY, Acknowledgement())
+        self.require_room(needs_all=needs_all, reach=reach)
+        acknowledgement = self._await() if is_awaited else Acknowledgement()
+        token = acknowledgement.token
         try:
             appended = self.replicated.repeated(token, produced)
             if appended is None:
@@ -266,45 +241,53 @@ class ClusterPartition(HostedPartition):
         return appended, acknowledgement
 
     def append_marker(self, marker: bytes, now_ms: int) -> int:
-        self._require(needs_all=False)
+        self.require_room(needs_all=False)
         self.verified.pop(read_header(marker).producer_id, None)
         self.tell(Append(NOBODY, 1, Marker(marker, now_ms), needs_all=False))
         return self.end_offset
 
     async def made_durable(self, next_offset: int, world: World) -> None:
         """Return when everything below is committed, in the epoch in which this was asked."""
-        token, acknowledgement = self._await()
-        self.tell(Await(token, next_offset))
+        acknowledgement = self._await()
+        self.tell(Await(acknowledgement.token, next_offset))
         await self._settled(acknowledgement, world)
 
     async def delete_below(self, offset: int, world: World) -> int:
         """Let the log begin at `offset`; return where it begins when every in-sync replica does."""
-        token, acknowledgement = self._await()
-        self.tell(DeleteBelow(token, offset))
+        acknowledgement = self._await()
+        self.tell(DeleteBelow(acknowledgement.token, offset))
         await self._settled(acknowledgement, world)
         return self.start_offset
 
-    def ask_for(self, ask: Callable[[int], Await | ReadIndex]) -> Asked:
+    def ask_for(self, ask: Callable[[int], Await | ReadIndex]) -> Acknowledgement:
         """Ask for something to come true; whoever asks waits for it by `come_true`."""
-        token, acknowledgement = self._await()
-        self.tell(ask(token))
-        return token, acknowledgement
+        acknowledgement = self._await()
+        self.tell(ask(acknowledgement.token))
+        return acknowledgement
 
-    async def come_true(self, asked: Asked, world: World, seconds: float) -> None:
+    async def come_true(self, asked: Acknowledgement, world: World, seconds: float) -> None:
         """Return when what was asked for has come true, in the epoch in which it was; TIMED_OUT: nobody waits for it any more."""
-        token, acknowledgement = asked
         try:
-            outcome = await acknowledgement.wait(world, seconds)
+            await asked.wait(world, seconds)
         finally:
-            if self._pending.pop(token, None) is not None:
-                self.tell(Withdraw(token))
+            self._withdraw(asked)
+        self.conclude(asked)
+
+    def conclude(self, asked: Acknowledgement) -> None:
+        """Nobody waits any longer: raise unless it has come true by now."""
+        self._withdraw(asked)
+        outcome = asked.outcome
         if not isinstance(outcome, Done):
             raise self.failed(Reason.TIMED_OUT if outcome is None else outcome.reason)
 
+    def _withdraw(self, asked: Acknowledgement) -> None:
+        if self._pending.pop(asked.token, None) is not None:
+            self.tell(Withdraw(asked.token))
+
     def committed_later(self, next_offset: int) -> Acknowledgement:
         """Told once everything below is committed."""
-        token, acknowledgement = self._await()
-        self.tell(Await(token, next_offset))
+        acknowledgement = self._await()
+        self.tell(Await(acknowledgement.token, next_offset))
         return acknowledgement
 
     async def _settled(self, acknowledgement: Acknowledgement, world: World) -> None:
@@ -312,12 +295,13 @@ class ClusterPartition(HostedPartition):
         if not isinstance(outcome, Done):
             raise self.failed(Reason.TIMED_OUT if outcome is None else outcome.reason)
 
-    def _await(self) -> tuple[int, Acknowledgement]:
+    def _await(self) -> Acknowledgement:
         self._tokens += 1
-        acknowledgement = self._pending[self._tokens] = Acknowledgement()
-        return self._tokens, acknowledgement
+        acknowledgement = self._pending[self._tokens] = Acknowledgement(self._tokens)
+        return acknowledgement
 
-    def _require(self, *, needs_all: bool, reach: Reach = Reach.IN_SYNC) -> None:
+    def require_room(self, *, needs_all: bool, reach: Reach = Reach.IN_SYNC) -> None:
+        """Raise if what is to be kept so would not be written now."""
         self.require_leader()
         replica = self.replicated.replica
         assert isinstance(replica.role, Leader)

@@ -126,6 +126,11 @@ class Hosting:
         meta = self._topics.get(name)
         return 0 if meta is None else meta.partitions
 
+    def checks_schemas(self, name: str) -> bool:
+        """Whether values of a topic must name schemas."""
+        meta = self._topics.get(name)
+        return meta is not None and meta.settings.value_schema_check
+
     def name_of(self, topic_id: str) -> str | None:
         """The topic that has this id."""
         name = self._names_by_id.get(topic_id)

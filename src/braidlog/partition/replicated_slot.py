@@ -7,9 +7,9 @@ after its mutations of level ONE are durable in a file of their own.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from braidlog.codec.batch import iter_batches
 from braidlog.codec.records import decode_batch, encode_batch
@@ -22,7 +22,7 @@ from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot import DELETE_RETENTION_MS, Slot
 from braidlog.kv.slot_records import Origin, SlotRecord
 from braidlog.kv.tail_files import keep_tail
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.partition.replicated import ReplicatedPartition
 from braidlog.replication.messages import Await, Reach, ReadIndex
 from braidlog.storage.files import Disk
@@ -31,6 +31,8 @@ from braidlog.storage.partition import PartitionLog
 R = TypeVar("R")
 READ_BYTES: Final = 1024 * 1024
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
+GATHERED_BYTES_MAX: Final = 256 * 1024
+"""Of records in one batch, save for one that is larger by itself."""
 LOG_SHARE: Final = 16
 """A slot's log may grow to this part of `snapshot_wal_bytes`: a node has many."""
 REACHES: Final = {Level.ONE: Reach.IN_SYNC, Level.QUORUM: Reach.MAJORITY, Level.ALL: Reach.EVERY}
@@ -62,6 +64,16 @@ class TailFolder(NamedTuple):
     path: str
 
 
+class SlotWriter(Protocol):
+    """The way of a leader's records into its log. Both refuse with a `BrokerError`: then nothing is written."""
+
+    def check(self, level: Level) -> None:
+        """Raise if nothing of that level would be written now."""
+        ...
+
+    def write(self, data: bytes, level: Level) -> None: ...
+
+
 class ReplicatedSlot:
     """`follow` after each step of the replica; everything else as it is asked for. It is its slot's `SlotLog`."""
 
@@ -70,7 +82,7 @@ class ReplicatedSlot:
         number: int,
         node: bytes,
         partition: ReplicatedPartition,
-        write: Callable[[bytes, Level], None],
+        writer: SlotWriter,
         tails: TailFolder,
         settings: KeyValueSettings,
         *,
@@ -79,7 +91,7 @@ class ReplicatedSlot:
         self.number = number
         self._node = node
         self._partition = partition
-        self._write = write
+        self._writer = writer
         self._tails = tails
         self._settings = settings
         self._delete_retention_ms = delete_retention_ms
@@ -87,6 +99,11 @@ class ReplicatedSlot:
         self.is_whole = False
         """Whether the state has had all that was committed, since it was made: before that keys are missing in it."""
         self._bytes_trimmed = 0
+        self._gathered: list[SlotRecord] | None = None
+        """Records that are applied and not written yet; None: each is written before it is applied."""
+        self._gathered_bytes = 0
+        self._not_written: Exception | None = None
+        """Why some that were gathered are not in the log."""
         self.fault: StorageFault | None = None
         """Why the state cannot be made from the log."""
         self.kept = 0
@@ -97,6 +114,8 @@ class ReplicatedSlot:
         self.hold_at: int | None = None
         """A follower applies nothing from this offset on, while it is compared with its leader."""
         partition.before_cut = self._keep_tail
+        # A follower answers reads of level ONE alone, which may be old: a watermark is worth no message of its own.
+        partition.replica = partition.replica.now(is_watermark_urgent=False)
 
     def _made_anew(self) -> Slot:
         start, retention_ms = self._partition.log.start_offset, self._delete_retention_ms
@@ -211,13 +230,60 @@ class ReplicatedSlot:
         """What becomes of a salvaged mutation, if everything below the offset is committed in this epoch."""
         return salvage.salvage(self.slot, record, now_ms), self._partition.log.end_offset
 
+    def gather(self) -> None:
+        """What operations write from now on goes into the log by `write_gathered`, in one batch. Nothing else happens to the
+        replica meanwhile, and nobody is answered. While a checkpoint is under way, whose records stand between, each is
+        written by itself."""
+        if self.slot.checkpoint is None:
+            self._gathered = []
+
+    def write_gathered(self) -> BrokerError | None:
+        """The error: the log has not taken all of it. Then nothing counts that operations have given since `gather`, and the
+        state, which has what the log does not have, is thrown away."""
+        self._flush_gathered()
+        self._gathered = None
+        error, self._not_written = self._not_written, None
+        if error is None:
+            return None
+        self._led_epoch = None
+        self._begin_anew()
+        return BrokerError(
+            Reason.TIMED_OUT, f"the log of slot {self.number}: {error}; some may be written all the same"
+        )
+
+    def _flush_gathered(self) -> None:
+        gathered = self._gathered
+        if not gathered or self._not_written is not None:
+            return
+        self._gathered, self._gathered_bytes = [], 0
+        first = gathered[0]
+        data = encode_batch(
+            [each.pack() for each in gathered],
+            keys=[each.key for each in gathered],
+            base_timestamp=first.stamp.wall_ms,
+        )
+        try:
+            self._append(data, first.level, len(gathered))
+        except (BrokerError, ProtocolError, StorageFault) as error:
+            self._not_written = error
+
     def append(self, record: SlotRecord) -> int:
-        data = encode_batch([record.pack()], keys=[record.key], base_timestamp=record.stamp.wall_ms)
-        return self._append(data, record.level, 1)
+        gathered = self._gathered
+        if gathered is None:
+            data = encode_batch([record.pack()], keys=[record.key], base_timestamp=record.stamp.wall_ms)
+            return self._append(data, record.level, 1)
+        if not gathered:  # until all are written nothing else happens: what is true of the first is true of all
+            self._writer.check(record.level)
+        gathered.append(record)
+        self._gathered_bytes += len(record.key) + len(record.argument)
+        end = self.slot.applied + 1
+        if self._gathered_bytes >= GATHERED_BYTES_MAX:
+            self._flush_gathered()
+        return end
 
     def _append(self, data: bytes, level: Level, records: int) -> int:
         end = self._partition.log.end_offset + records
-        self._write(data, level)
+        self._writer.write(data, level)
         assert self._partition.log.end_offset == end, "a record is in the log before it is applied"
         return end
 

@@ -47,6 +47,7 @@ from braidlog.replication.ready import (
 )
 from braidlog.replication.replica_state import (
     FETCH_WAIT_MS_MAX,
+    QUIET_WAIT_MS_MAX,
     UNKNOWN_END,
     WAITING_MAX,
     Leader,
@@ -244,9 +245,11 @@ def _proposed(replica: Replica, leader: Leader, follower: Progress, *, joins_set
 
 def tick(replica: Replica, leader: Leader, now_ms: int) -> Stepped:
     """Answer who has waited long enough; ask that who lags behind leave; ask again for what is still pending."""
-    ready = NOTHING
+    ready, wait_ms_max = NOTHING, fetch_wait_ms_max(replica, leader)
     for each in leader.followers:
-        if each.parked is not None and now_ms - each.parked_ms >= FETCH_WAIT_MS_MAX:
+        if each.parked is None:
+            continue
+        if now_ms - each.parked_ms >= wait_ms_max or each.watermark_sent != replica.watermark:
             leader, answer = _responded(replica, leader, each)
             ready = ready.then(answer)
     if replica.is_damaged:
@@ -259,6 +262,11 @@ def tick(replica: Replica, leader: Leader, now_ms: int) -> Stepped:
         leader, proposal = _proposed(replica, leader, lagging, joins_set=False)
         ready = ready.then(proposal)
     return replica.now(role=leader), ready
+
+
+def fetch_wait_ms_max(replica: Replica, leader: Leader) -> int:
+    is_quiet = not (leader.waiting or leader.deleting or leader.reads)
+    return min(QUIET_WAIT_MS_MAX, max(replica.lag_ms_max // 4, FETCH_WAIT_MS_MAX)) if is_quiet else FETCH_WAIT_MS_MAX
 
 
 def _lags(replica: Replica, leader: Leader, follower: Progress, now_ms: int) -> bool:
@@ -317,7 +325,7 @@ def has_news(replica: Replica, leader: Leader, follower: Progress) -> bool:
     """Records, another watermark, or a round that readers wait for."""
     return (
         follower.end < replica.log.end
-        or follower.watermark_sent != replica.watermark
+        or (replica.is_watermark_urgent and follower.watermark_sent != replica.watermark)
         or follower.round_sent < leader.round
     )
 

@@ -13,6 +13,9 @@ UNREGISTERED = 1 << 62
 """The incarnation of a replica whose node does not know yet as which it is registered: no metadata can name it."""
 LAG_MS_MAX = 10_000
 FETCH_WAIT_MS_MAX = 500
+"""So long a question of a follower waits that has everything."""
+QUIET_WAIT_MS_MAX = 2_000
+"""The same while nobody waits for the followers; by asking they tell that they follow, so a quarter of `lag_ms_max` at most."""
 WAITING_MAX = 10_000
 """Appends and deletions of one partition that wait for its followers."""
 
@@ -102,6 +105,8 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     watermark: int = 0
     """As last known: kept beside the log, then learned from the leader or from the followers. Never the log's end by itself."""
     flush_on_ack: bool = True
+    is_watermark_urgent: bool = True
+    """Whether followers are told at once of a watermark that has moved. Else with the next records, or by the next tick."""
     lag_ms_max: int = LAG_MS_MAX
     """A follower that has not had all that there was for so long is asked to leave the in-sync set."""
     epoch: int = 0

@@ -92,6 +92,7 @@ TOLD: dict[type[m.Message], m.Message] = {
     m.Stats: m.Stats(),
     m.ClusterInfo: m.ClusterInfo(),
     m.ClusterNodes: m.ClusterNodes(),
+    m.Scan: m.Scan(0, 0, b"", b"", 10),
 }
 ELSEWHERE = {m.Auth: "tests/adapters/mayfly/test_life.py", m.Leave: "never OK on a node that is alone"}
 
@@ -297,7 +298,7 @@ def test_a_list_and_a_hash_stay_so_small_that_they_fit_an_answer(tmp_path: Path)
 
 def test_unknown_commands_and_versions(server: ServerProcess) -> None:
     with Client(server) as client:
-        for number in (0x09, 0x16, 0x23, 0x34, 0x40, 0x53, 0x63, 0xFF):
+        for number in (0x0A, 0x16, 0x23, 0x34, 0x40, 0x53, 0x63, 0xFF):
             assert raw(client, number, b"whatever").status is S.UNKNOWN_CMD
         assert client.ask_raw(b"\xca\xfe\x03")[3] == S.UNSUPPORTED_VERSION
         assert client.is_closed()

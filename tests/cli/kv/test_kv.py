@@ -74,6 +74,22 @@ def test_strings(kv: Kv) -> None:
     assert kv.no("del", "s") == "braid: there was no such key\n"
 
 
+def test_names_of_keys(kv: Kv) -> None:
+    assert kv.ok("keys", "named:*") == ""
+    for name in ("named:1", "named:2", "named:10", "named:x", "other[1]"):
+        kv.ok("set", name, "v")
+    assert set(kv.ok("keys", "named:?").split()) == {"named:1", "named:2", "named:x"}
+    assert set(kv.ok("keys", "named:[12]*").split()) == {"named:1", "named:2", "named:10"}
+    assert kv.ok("keys", "--prefix", "other[").split() == ["other[1]"]
+    assert kv.ok("keys", "other[[]1]").split() == ["other[1]"]
+    assert kv.ok("keys", "named").split() == [], "all of it, and not what it begins with"
+    assert kv.json("keys", "other*") == {"keys": ["other[1]"], "more": False}
+    assert len(kv.json("keys", "--limit", "2")["keys"]) == 2
+    assert kv.json("keys", "--limit", "2")["more"]
+    cut = kv("keys", "named:*", "--limit", "3")
+    assert (cut.exit_code, len(cut.stdout.split()), cut.stderr) == (0, 3, "there are more than 3: see --limit\n")
+
+
 def test_bytes_that_are_no_text(kv: Kv) -> None:
     assert kv.ok("set", "raw", "-", stdin=b"\xff\x00a") == ""
     assert kv.ok("get", "raw") == "\\xff\x00a\n"
@@ -157,16 +173,19 @@ def test_a_wrong_url_is_wrong_usage(url: str) -> None:
     assert CliRunner().invoke(main, ["kv", "get", "k", "--url", url]).exit_code == 2
 
 
-def test_a_token_in_the_url(tmp_path: Path) -> None:
+def test_a_token_in_a_file_or_the_environment(tmp_path: Path) -> None:
     digest = hashlib.sha256(b"secrettoken").hexdigest()
     file = tmp_path / "braid.toml"
     file.write_text(f'[auth.tokens]\nann = "{digest}"\n', "utf-8")
     with ServerProcess(tmp_path / "data", "--config", str(file)) as server:
         host, port = server.address("mayfly")
         for who, code in ((":secrettoken@", 0), ("ann:secrettoken@", 0), (":wrong@", 3), ("", 3)):
-            result = CliRunner().invoke(main, ["kv", "stats", "--url", f"mayfly://{who}{host}:{port}"])
+            result = CliRunner().invoke(main, ["kv", "stats"], env={"BRAID_KV_URL": f"mayfly://{who}{host}:{port}"})
             assert result.exit_code == code, result.output
             assert "secrettoken" not in result.output
+        (tmp_path / "token").write_text("secrettoken\n", "utf-8")
+        args = ["kv", "stats", "--url", f"mayfly://{host}:{port}", "--token-file", str(tmp_path / "token")]
+        assert CliRunner().invoke(main, args).exit_code == 0
 
 
 def test_watch(tmp_path: Path) -> None:

@@ -209,7 +209,7 @@ def test_keys_of_one_node_go_into_slots_and_back(tmp_path: Path, server: ServerP
         assert f"braid kv move {data} --prepare" in said.stdout, said.output
         assert " keys stay in" in braid(data, "--prepare").stdout
         assert braid(data, "--prepare").exit_code == 0
-        with ClusterProcess(tmp_path, etcd.url, "--set", "kv.replicated=true", prefix="way") as nodes:
+        with ClusterProcess(tmp_path, etcd.url, prefix="way") as nodes:
             until(lambda: "keys are in 128 slots from now on" in nodes[1].errors(), "slots are made")
             nodes[1].stop()
             others = f"mayfly://127.0.0.1:{nodes[2].ports['mayfly']},127.0.0.1:{nodes[3].ports['mayfly']}"

@@ -31,7 +31,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
     folder = tmp_path_factory.mktemp("slots")
     with (
         members(folder, 1) as (etcd,),
-        ClusterProcess(folder, etcd.url, "--set", "kv.replicated=true", "--set", "kv.feed_linger_ms=5") as started,
+        ClusterProcess(folder, etcd.url, "--set", "kv.feed_linger_ms=5") as started,
     ):
         yield started
         connections.close_idle()

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from braidlog.wire.fields import I64, U32
+from braidlog.wire.fields import I64, U16, U32, U64
 from braidlog.wire.mayfly import fields as f
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import Request
@@ -23,7 +23,11 @@ _KINDS: Final = (
     (f.FIELD, key),
     (f.VALUE, value),
     (f.TOKEN, st.binary(max_size=60)),
+    (f.NAME, st.just(b"") | key),
+    (f.NAMES, st.lists(key, max_size=6).map(tuple)),
+    (U16, st.integers(0, 2**16 - 1)),
     (U32, u32),
+    (U64, u64),
     (I64, i64),
     (f.VALUES, st.lists(value, max_size=6).map(tuple)),
     (f.PAIRS, st.lists(st.tuples(key, value), max_size=6).map(tuple)),

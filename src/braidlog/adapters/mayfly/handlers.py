@@ -13,7 +13,7 @@ from braidlog.adapters.mayfly.served import ServedConnection, Unserved
 from braidlog.adapters.mayfly.services import Services
 from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, RoutedAdapter, always
 from braidlog.broker.access.authorize import ANONYMOUS, Kind, Operation
-from braidlog.broker.keyvalue import LEVELS
+from braidlog.broker.keyvalue import LEVELS, Scan
 from braidlog.broker.keyvalue import operations as o
 from braidlog.broker.routing import Broker
 from braidlog.model.address import Address
@@ -129,6 +129,21 @@ def _answers(results: o.Results) -> list[Any]:
     return results.found
 
 
+async def scan(request: Request, services: Services, conversation: Conversation) -> m.Names:
+    """Names that its client may not read are left out of the piece."""
+    message: m.Scan = request.message  # type: ignore[assignment]
+    asked = Scan(message.slot, message.position, message.after, message.prefix, message.count)
+    found = await services.keyvalue.scan(asked, LEVELS[request.consistency])
+    if services.authorize.is_free:
+        return m.Names(found.slots, found.position, found.after, tuple(found.names))
+
+    def is_shown(name: bytes) -> bool:
+        return services.authorize.is_allowed(conversation.principal, Operation.READ, _text(name), Kind.KEY)
+
+    after = found.after if is_shown(found.after) else b""
+    return m.Names(found.slots, found.position, after, tuple(filter(is_shown, found.names)))
+
+
 async def authenticate(request: Request, services: Services, conversation: Conversation) -> m.Message:
     """The token alone says who it is; a node that asks nobody takes any."""
     if not services.authorize.required:
@@ -221,6 +236,7 @@ def _on_keys(operation: Operation) -> Route:
     return Route(execute_burst, None, each=(need,), coordinated=always)
 
 
+_READS_SOME_KEY = (Need(Operation.READ, lambda _, __: (None,), Kind.KEY),)
 _SOME_KEY = (Need(Operation.DESCRIBE, lambda _, __: (None,), Kind.KEY),)
 """What tells of all keys together is for who may use some."""
 
@@ -236,6 +252,7 @@ class MayflyAdapter(ForwardingAdapter):
     ordered = False
     routes: ClassVar[Mapping[type, Route]] = {
         **{kind: _on_key(Operation.READ if kind in _READS else Operation.WRITE) for kind in TRANSLATIONS},
+        m.Scan: Route(scan, None, needs=_READS_SOME_KEY, coordinated=always),
         m.Auth: Route(authenticate, None),
         m.Ping: Route(ping, None),
         m.Quit: Route(leave_connection, None),

@@ -51,9 +51,10 @@ class Joined:
         self._pieces = [each.records for each in batches if isinstance(each.records, bytes | memoryview)]
         assert len(self._pieces) == len(batches), "a batch that is sent has its bytes"
         self.size = sum(len(each) for each in self._pieces)
+        self.source = None
 
-    def read(self) -> bytes:
-        return b"".join(self._pieces)
+    def read(self, start: int = 0) -> bytes:
+        return b"".join(self._pieces)[start:]
 
 
 def size_of(answer: Answer) -> int:

@@ -16,6 +16,7 @@ _KEYS = "braidlog.cli.kv.keys"
         "get": (f"{_KEYS}:get", "Print the value of a key."),
         "set": (f"{_KEYS}:set_", "Make a key a string."),
         "del": (f"{_KEYS}:delete", "Forget keys."),
+        "keys": ("braidlog.cli.kv.names:keys", "Print names of keys."),
         "expire": (f"{_KEYS}:expire", "Let a key go in so many seconds."),
         "ttl": (f"{_KEYS}:ttl", "Seconds until a key goes."),
         "incr": (f"{_KEYS}:incr", "Add to a counter."),

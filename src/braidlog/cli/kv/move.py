@@ -11,9 +11,11 @@ import click
 import msgspec
 
 from braidlog.cli import NO, end
-from braidlog.cli.kv.options import SECONDS, opened
+from braidlog.cli.kv.options import SECONDS, opened, url_with_token
 from braidlog.cli.kv.watch import FEED_URL
+from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import OUTPUT, print_json, shown
+from braidlog.cli.terminal.secrets import not_typed
 from braidlog.client.blocking import Client, connect
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.client.errors import Refusal, RefusedError
@@ -32,6 +34,7 @@ from braidlog.tools.keyvalue.inspect import STORE_FOLDER, node_of, open_dry
 SHOWN_MAX = 20
 TOLD_SECONDS = 2.0
 LOOK_AGAIN_SECONDS = 0.1
+_FILE = click.Path(exists=True, dir_okay=False)
 _LIST_OPERATIONS = (b"lpush", b"rpush", b"lpop", b"rpop")
 
 
@@ -47,17 +50,21 @@ class MoveReport(msgspec.Struct, kw_only=True):
 
 
 @click.command("move")
-@click.argument("source")
-@click.argument("target", required=False)
+@click.argument("source", callback=not_typed)
+@click.argument("target", required=False, callback=not_typed)
+@click.option("--source-token-file", type=_FILE, help="Holds the token to show at SOURCE.")
+@click.option("--target-token-file", type=_FILE, help="Holds the token to show at TARGET.")
 @click.option("--overwrite", is_flag=True, help="Replace keys that hold something else at the target.")
 @click.option("--prepare", is_flag=True, help="Let the cluster of the stopped node SOURCE make slots without its keys.")
 @FEED_URL
 @SECONDS
 @OUTPUT
-def move(
+def move(  # noqa: PLR0913 - one parameter an option
     *,
     source: str,
     target: str | None,
+    source_token_file: str | None,
+    target_token_file: str | None,
     overwrite: bool,
     prepare: bool,
     feed_url: str,
@@ -72,9 +79,9 @@ def move(
     If it is interrupted, run it again: what is there already is not written twice, and half a list or hash is completed. A key
     that holds something else at TARGET is told and left alone; with --overwrite it is replaced. Exits with 1 if there was one.
 
-    A cluster whose first node has keys keeps them on that node. To put them into slots on all nodes (kv.replicated = true):
-    stop that node, --prepare its folder, start it. When the slots are there, stop it once more and move its keys through the
-    others. Until that is done clients do not find them.
+    A cluster whose first node has keys keeps them on that node. To put them into slots on all nodes (kv.replicated): stop that
+    node, --prepare its folder, start it. When the slots are there, stop it once more and move its keys through the others. Until
+    that is done clients do not find them.
 
     \b
     Example:
@@ -91,8 +98,9 @@ def move(
         return
     if target is None:
         raise click.UsageError("Missing argument 'TARGET': where the keys are to be, mayfly://HOST[:PORT]")
-    with opened(target, timeout) as store:
-        held = _in_folder(disk, source) if is_folder else _in_store(source, feed_url, timeout)
+    from_url = url_with_token(source, read_token(source_token_file))
+    with opened(url_with_token(target, read_token(target_token_file)), timeout) as store:
+        held = _in_folder(disk, source) if is_folder else _in_store(from_url, feed_url, timeout)
         counts = _copied(store, held, overwrite=overwrite)
     differing = [shown(key) for key in counts.differing]
     report = MoveReport(
@@ -142,7 +150,7 @@ def _release(disk: Disk, data: str) -> None:
         lock.release()
     click.echo(f"{keys} keys stay in {join(data, STORE_FOLDER)} when the cluster of this node puts keys into slots.")
     click.echo(
-        "Start it with kv.replicated = true; when its log says that keys are in slots, stop it, and run\n"
+        "Start it, without kv.replicated = false; when its log says that keys are in slots, stop it, and run\n"
         f"  braid kv move {data} mayfly://ANOTHER-NODE"
     )
 

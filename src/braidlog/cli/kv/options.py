@@ -7,12 +7,14 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 import click
 
 from braidlog.cli import NO, end
-from braidlog.cli.terminal.connection import check_local
+from braidlog.cli.terminal.connection import check_local, read_token
 from braidlog.cli.terminal.output import OUTPUT, print_json, shown
+from braidlog.cli.terminal.secrets import not_typed
 from braidlog.client.kv.blocking import KeyValue as BlockingKeyValue
 from braidlog.client.kv.blocking import connect as connect_store
 from braidlog.client.kv.client import KeyValue
@@ -23,7 +25,48 @@ from braidlog.wire.mayfly.messages import Consistency
 DEFAULT_URL = DIALECT.local_url
 TIMEOUT_SECONDS = 5.0
 
-URL = click.option("--url", envvar="BRAID_KV_URL", default=DEFAULT_URL, show_default=True, help="Where the store is.")
+_SHOWN = "braidlog.kv.shown"
+
+
+def _take_token(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    ctx.meta[_SHOWN] = read_token(value)
+
+
+def _with_token(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """The URL, with the token of --token-file in it."""
+    not_typed(ctx, param, value)
+    return url_with_token(value, ctx.meta.get(_SHOWN))
+
+
+def url_with_token(url: str, token: str | None) -> str:
+    if token is None:
+        return url
+    parts = urlsplit(url)
+    return parts._replace(netloc=f":{quote(token, safe='')}@{parts.netloc.rpartition('@')[2]}").geturl()
+
+
+def URL(command: Callable[..., Any]) -> Callable[..., Any]:  # noqa: N802 - a decorator, as the others are
+    """--url, and the token to show there."""
+    command = click.option(
+        "--token-file",
+        envvar="BRAID_KV_TOKEN_FILE",
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False),
+        is_eager=True,
+        expose_value=False,
+        callback=_take_token,
+        help="Holds the token to show there.",
+    )(command)
+    return click.option(
+        "--url",
+        envvar="BRAID_KV_URL",
+        default=DEFAULT_URL,
+        show_default=True,
+        callback=_with_token,
+        help="Where the store is.",
+    )(command)
+
+
 SECONDS = click.option(
     "--timeout", type=click.FloatRange(0.01, 3600), default=TIMEOUT_SECONDS, show_default=True, help="Seconds to try."
 )

@@ -10,7 +10,8 @@ import click
 import msgspec
 
 from braidlog.cli import NO, end
-from braidlog.cli.terminal.output import TEXT_OR_JSON, moment, shown
+from braidlog.cli.terminal.output import TEXT_OR_JSON, line_of, moment, shown
+from braidlog.cli.terminal.secrets import not_typed
 from braidlog.client.blocking import connect
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.client.errors import Refusal, RefusedError
@@ -30,6 +31,7 @@ FEED_URL = click.option(
     envvar="BRAID_FEED_URL",
     default=DEFAULT_URL,
     show_default=True,
+    callback=not_typed,
     help="Where the topic __kv is read: any door of the node that shows headers.",
 )
 
@@ -62,7 +64,7 @@ def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, ou
         while left > 0:
             for record in consumer.poll(timeout=POLL_SECONDS):
                 if left > 0 and (record.key or b"").startswith(prefix.encode()):
-                    click.echo(_json(record) if output == "json" else _line(record))
+                    click.echo(line_of(_json(record)) if output == "json" else _line(record))
                     left -= 1
             sys.stdout.flush()
 
@@ -92,7 +94,7 @@ def _line(record: ConsumedRecord) -> str:
     return "  ".join([when, headers.get(OPERATION, "?"), shown(record.key or b""), told[:VALUE_CHARS_MAX]])
 
 
-def _json(record: ConsumedRecord) -> str:
+def _json(record: ConsumedRecord) -> bytes:
     headers = _headers(record)
     told = {
         "sequence": int(headers.get(SEQUENCE, "0")),
@@ -104,4 +106,4 @@ def _json(record: ConsumedRecord) -> str:
         "value": _value(record, headers.get(TYPE, "")),
         "expires_ms": int(headers[EXPIRES]) if EXPIRES in headers else None,
     }
-    return msgspec.json.encode(told).decode()
+    return msgspec.json.encode(told)

@@ -18,6 +18,7 @@ class KeyValue(ConnectionFacade[kv.KeyValue]):
     exists = blocking(kv.KeyValue.exists)
     expire = blocking(kv.KeyValue.expire)
     ttl = blocking(kv.KeyValue.ttl)
+    scan = blocking(kv.KeyValue.scan)
     lpush = blocking(kv.KeyValue.lpush)
     rpush = blocking(kv.KeyValue.rpush)
     lpop = blocking(kv.KeyValue.lpop)

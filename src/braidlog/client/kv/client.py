@@ -250,6 +250,7 @@ class KeyValue(AsyncConnection):
     exists = _command(c.exists)
     expire = _command(c.expire)
     ttl = _command(c.ttl)
+    scan = _command(c.scan)
     lpush = _command(c.lpush)
     rpush = _command(c.rpush)
     lpop = _command(c.lpop)
@@ -268,7 +269,10 @@ class KeyValue(AsyncConnection):
 
 
 def _slot(command: Command[Any]) -> int | None:
-    key: bytes | None = getattr(command.message, "key", None)
+    message = command.message
+    if isinstance(message, m.Scan):
+        return message.slot
+    key: bytes | None = getattr(message, "key", None)
     return None if key is None else slot_of(key)
 
 

@@ -118,6 +118,13 @@ def ttl(key: Text) -> Command[int | None]:
     return Command(m.Ttl(_raw(key)), lambda answer: answer.ttl_seconds, has_missing=True, reads=True)
 
 
+def scan(
+    *, slot: int = 0, position: int = 0, after: bytes = b"", prefix: Text = b"", count: int = 1000
+) -> Command[m.Names]:
+    """Some names of keys; `scanning.names_in` asks for all of them."""
+    return Command(m.Scan(slot, position, after, _raw(prefix), count), _same, reads=True)
+
+
 # -- lists ---------------------------------------------------------------------------------------------------------
 
 

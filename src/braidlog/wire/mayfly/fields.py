@@ -85,6 +85,18 @@ def _write_value(value: bytes) -> bytes:
     return _U32.pack(len(value)) + value
 
 
+def _read_name(reader: Reader, what: str) -> bytes:
+    at = reader.position
+    size = reader.u16(what)
+    if size > KV_KEY_BYTES_MAX:
+        raise PayloadError(f"{what} of {size} bytes, {KV_KEY_BYTES_MAX} is the limit", at, Status.KEY_TOO_LONG)
+    return reader.take(size, what)
+
+
+def _write_name(name: bytes) -> bytes:
+    return _write_key(name) if name else _U16.pack(0)
+
+
 def _read_token(reader: Reader, what: str) -> bytes:
     return reader.take(reader.u16(what), what)
 
@@ -98,6 +110,7 @@ def _write_token(token: bytes) -> bytes:
 KEY = Kind("u16 len + key", _read_key, _write_key, 3, 2 + KV_KEY_BYTES_MAX)
 FIELD = KEY._replace(label="u16 len + field")
 VALUE = Kind("u32 len + value", _read_value, _write_value, 4, 4 + KV_VALUE_BYTES_MAX)
+NAME = Kind("u16 len + name or nothing", _read_name, _write_name, 2, 2 + KV_KEY_BYTES_MAX)
 TOKEN = Kind("u16 len + token", _read_token, _write_token, 2, 2 + TOKEN_BYTES_MAX)
 
 
@@ -141,6 +154,7 @@ def _read_state(reader: Reader, what: str) -> m.NodeState:
 
 VALUES = counted(tuple, (("", VALUE),))
 PAIRS = counted(tuple, (("", FIELD), ("", VALUE)))
+NAMES = counted(tuple, (("", KEY),))
 SOME_VALUES = _some(VALUES)
 SOME_PAIRS = _some(PAIRS)
 SOME_FIELDS = _some(counted(tuple, (("", FIELD),)))
@@ -260,6 +274,7 @@ _KINDS: Final = {
     "token": TOKEN, "key": KEY, "field": FIELD, "value": VALUE,
     "ttl_seconds": U32, "length": U32, "count": U32, "start": I64, "stop": I64, "delta": I64, "number": I64,
     "values": SOME_VALUES, "pairs": SOME_PAIRS, "fields": SOME_FIELDS, "nodes": NODES,
+    "slot": U16, "slots": U16, "position": U64, "after": NAME, "prefix": NAME, "names": NAMES,
 }  # fmt: skip
 """The kind of every field that is not tagged, by its name."""
 

@@ -3,7 +3,8 @@
 Knows: what a message holds. Refuses to know: how a message looks in bytes (`fields.py` does), which answer belongs to which
 request (`operations.py`), and what serving it means.
 
-Requests are named like the document's commands. EXISTS, EXPIRE, TTL and LLEN are ours: the document ends its groups with dots.
+Requests are named like the document's commands. EXISTS, EXPIRE, TTL, SCAN and LLEN are ours: the document ends its groups with
+dots.
 """
 
 from enum import IntEnum
@@ -114,6 +115,17 @@ class Expire(Message, frozen=True):
 
 class Ttl(Message, frozen=True):
     key: bytes
+
+
+class Scan(Message, frozen=True):
+    """Names of keys that begin with `prefix`, of one slot (0 where keys are in none): at most `count`, from a `position` on. The
+    first is 0, then that of the answer before, with its `after`."""
+
+    slot: int
+    position: int
+    after: bytes
+    prefix: bytes
+    count: int
 
 
 class LPush(Message, frozen=True):
@@ -243,6 +255,17 @@ class TimeLeft(Message, frozen=True):
 
 class Values(Message, frozen=True):
     values: tuple[bytes, ...]
+
+
+class Names(Message, frozen=True):
+    """The answer to SCAN. `position` 0: there are no more in this slot."""
+
+    slots: int
+    """In which keys are; 1: in none."""
+    position: int
+    after: bytes
+    """The last name that was looked at, told or not; empty if it is not for this client."""
+    names: tuple[bytes, ...]
 
 
 class Pairs(Message, frozen=True):

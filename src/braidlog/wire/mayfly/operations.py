@@ -48,6 +48,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 NAMES: Final = {
     0x00: "AUTH", 0x01: "SET", 0x02: "GET", 0x03: "DEL", 0x04: "PING", 0x05: "QUIT", 0x06: "EXISTS", 0x07: "EXPIRE", 0x08: "TTL",
+    0x09: "SCAN",
     0x10: "LPUSH", 0x11: "RPUSH", 0x12: "LPOP", 0x13: "RPOP", 0x14: "LRANGE", 0x15: "LLEN",
     0x20: "INCR", 0x21: "DECR", 0x22: "INCRBY",
     0x30: "HSET", 0x31: "HGET", 0x32: "HDEL", 0x33: "HGETALL",
@@ -70,6 +71,7 @@ OPERATIONS: Final = (
     Operation(0x06, m.Exists, m.Done, "is there such a key", _THERE),
     Operation(0x07, m.Expire, m.Done, "let a key go in so many seconds; 0: never", _THERE),
     Operation(0x08, m.Ttl, m.TimeLeft, "seconds until a key goes, begun ones counted; 0: never", _THERE),
+    Operation(0x09, m.Scan, m.Names, "names of keys, piece by piece", (S.KEY_TOO_LONG,)),
     Operation(0x10, m.LPush, m.Length, "put values before a list, one after the other", (*_KEPT, S.WRONG_TYPE)),
     Operation(0x11, m.RPush, m.Length, "put values behind a list", (*_KEPT, S.WRONG_TYPE)),
     Operation(0x12, m.LPop, m.Value, "take the first value of a list", _READ),
