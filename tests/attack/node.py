@@ -218,8 +218,8 @@ def acknowledge_before_the_set() -> None:
     """As if nobody ever asked for more than the leader."""
     produce = ClusterPartition.produce
 
-    def hasty(self: ClusterPartition, produced: Any, *, needs_all: bool, is_awaited: bool) -> Any:
-        del needs_all
+    def hasty(self: ClusterPartition, produced: Any, *, needs_all: bool, is_awaited: bool, reach: Any = None) -> Any:
+        del needs_all, reach
         return produce(self, produced, needs_all=False, is_awaited=is_awaited)
 
     replace(ClusterPartition, "produce", hasty)

@@ -42,7 +42,7 @@ from tests.nemesis.load import (
     read_committed_through,
     read_through,
 )
-from tests.nemesis.nodes import NUMBERS, REPLICATED_KEYS, SETTINGS, NemesisCluster
+from tests.nemesis.nodes import NUMBERS, ONE_KEEPER, SETTINGS, NemesisCluster
 from tests.nemesis.replicas import FULL_SECONDS_MAX, create_topics, different_logs, missing_replicas, wait_until
 
 from braidlog.testing.checker import check
@@ -183,7 +183,7 @@ class Campaign:
         self._records = asked.records
         self._bug = asked.bug
         self._bag: list[str] = []
-        self.cluster = NemesisCluster(folder, asked.bug, REPLICATED_KEYS if asked.replicated_keys else SETTINGS)
+        self.cluster = NemesisCluster(folder, asked.bug, ONE_KEEPER if asked.one_keeper else SETTINGS)
         self.faults = Faults(self.cluster, self._rng)
         self.findings: list[str] = []
         self.history = History()
@@ -323,7 +323,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--faults", help="names with commas between: each round has these, and not some of all")
     parser.add_argument("--rolling", action="store_true", help="rounds of rolling restarts, under clients that retry")
-    parser.add_argument("--replicated-keys", action="store_true", help="keys are in slots on several nodes")
+    parser.add_argument("--one-keeper", action="store_true", help="one node keeps all keys, which are in no slots")
     parser.add_argument("--porcupine", action="store_true", help="have it check the calls of keys, too (Go 1.24)")
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant one")
     asked = parser.parse_args()

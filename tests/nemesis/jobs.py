@@ -84,20 +84,24 @@ class Kills(threading.Thread):
             self.count += 1
 
 
-def until_all_are_through(inputs: Inputs, seconds: float, step: Callable[[], int]) -> int:
+IsEnough = Callable[[], bool]
+"""Whether no more inputs are wanted."""
+
+
+def until_all_are_through(inputs: Inputs, is_enough: IsEnough, step: Callable[[], int]) -> int:
     """Call `step`, which tells how many inputs are through, until there are enough and all are; return how many those are."""
-    begun, wanted = time.monotonic(), -1
+    ended, wanted = 0.0, -1
     while True:
         through = step()
-        passed = time.monotonic() - begun
-        if wanted < 0 and passed > seconds:
-            wanted = inputs.end()
+        if wanted < 0 and is_enough():
+            wanted, ended = inputs.end(), time.monotonic()
         if 0 <= wanted <= through:
             return wanted
-        assert passed < seconds + ENDED_SECONDS_MAX, f"{through} of {inputs.count} inputs are through"
+        is_late = wanted >= 0 and time.monotonic() - ended > ENDED_SECONDS_MAX
+        assert not is_late, f"{through} of {inputs.count} inputs are through"
 
 
-def transform(cluster: ClusterProcess, inputs: Inputs, seconds: float, _: Path) -> None:
+def transform(cluster: ClusterProcess, inputs: Inputs, is_enough: IsEnough, _: Path) -> None:
     """Consume, transform, produce: the group's offsets and the outputs in one transaction of librdkafka."""
     job, through = Job(cluster, at_once=50), 0
 
@@ -107,7 +111,7 @@ def transform(cluster: ClusterProcess, inputs: Inputs, seconds: float, _: Path) 
         return through
 
     try:
-        until_all_are_through(inputs, seconds, step)
+        until_all_are_through(inputs, is_enough, step)
     finally:
         job.close()
 
@@ -137,14 +141,14 @@ class Query:
         self.spark.stop()
 
 
-def to_topic(cluster: ClusterProcess, inputs: Inputs, seconds: float, folder: Path) -> None:
+def to_topic(cluster: ClusterProcess, inputs: Inputs, is_enough: IsEnough, folder: Path) -> None:
     """Spark reads a topic and writes another, each row once."""
     query = Query(
         lambda rows: rows.writeStream.format("braidlog").options(servers=addresses(cluster), topic="out"),
         cluster,
         folder,
     )
-    with connect(cluster.url("kafka")) as client:
+    with connect(f"{cluster.url('kafka')}?isolation=read_committed") as client:
         consumer, found = client.consumer(), set[bytes | None]()
         consumer.assign("out", start="earliest")
 
@@ -154,12 +158,12 @@ def to_topic(cluster: ClusterProcess, inputs: Inputs, seconds: float, folder: Pa
             return len(found)
 
         try:
-            until_all_are_through(inputs, seconds, step)
+            until_all_are_through(inputs, is_enough, step)
         finally:
             query.end()
 
 
-def to_delta(cluster: ClusterProcess, inputs: Inputs, seconds: float, folder: Path) -> None:
+def to_delta(cluster: ClusterProcess, inputs: Inputs, is_enough: IsEnough, folder: Path) -> None:
     """Spark reads a topic and writes a Delta table, each row once."""
     options = {"table": "delta", "path": str(folder / "table")}
     query = Query(
@@ -171,7 +175,7 @@ def to_delta(cluster: ClusterProcess, inputs: Inputs, seconds: float, folder: Pa
         return len(rows(folder))
 
     try:
-        until_all_are_through(inputs, seconds, step)
+        until_all_are_through(inputs, is_enough, step)
     finally:
         query.end()
 
@@ -188,19 +192,19 @@ def rows(folder: Path) -> list[bytes | None]:
 JOBS = {"transform": transform, "spark-topic": to_topic, "spark-delta": to_delta}
 
 
-def run(name: str, seconds: float, every: float, folder: Path) -> list[str]:
-    """What the job did wrong."""
+def run(name: str, seconds: float, every: float, folder: Path, kills_min: int = 0) -> list[str]:
+    """What the job did wrong, with inputs for so long and until so many nodes were killed."""
     etcd = folder / "etcd"
     etcd.mkdir()
     with members(etcd, 1) as started, ClusterProcess(folder / "nodes", started[0].url, prefix=name) as cluster:
         with connect(cluster.url("kafka")) as client:
             for topic in ("in", "out"):
                 made(client, topic)
-        inputs, kills = Inputs(cluster), Kills(cluster, every)
+        inputs, kills, until = Inputs(cluster), Kills(cluster, every), time.monotonic() + seconds
         inputs.start()
         kills.start()
         try:
-            JOBS[name](cluster, inputs, seconds, folder)
+            JOBS[name](cluster, inputs, lambda: time.monotonic() > until and kills.count >= kills_min, folder)
         except Exception:
             for number, node in cluster.nodes.items():
                 print(f"node {number}:", *node.errors().splitlines()[-LINES_SHOWN:], sep="\n  ", flush=True)
@@ -237,6 +241,7 @@ def main() -> int:
     parser.add_argument("--jobs", default=",".join(JOBS), help="names with commas between")
     parser.add_argument("--seconds", type=float, default=300, help="how long each has inputs")
     parser.add_argument("--every", type=float, default=20, help="so many seconds are between two kills")
+    parser.add_argument("--kills", type=int, default=0, help="inputs go on until so many nodes were killed, too")
     asked = parser.parse_args()
     names = asked.jobs.split(",")
     if unknown := set(names) - set(JOBS):
@@ -244,7 +249,7 @@ def main() -> int:
     findings = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="braidlog-jobs-") as folder:
-            findings += run(name, asked.seconds, asked.every, Path(folder))
+            findings += run(name, asked.seconds, asked.every, Path(folder), asked.kills)
     print(*(f"FOUND {finding}" for finding in findings), sep="\n")
     return FOUND if findings else 0
 

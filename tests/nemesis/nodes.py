@@ -46,7 +46,8 @@ SETTINGS = {
 }
 
 
-REPLICATED_KEYS = {**SETTINGS, "kv.replicated": "true"}
+ONE_KEEPER = {**SETTINGS, "kv.replicated": "false"}
+"""One node keeps all keys."""
 
 
 class NemesisNode(ServerProcess):
