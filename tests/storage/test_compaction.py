@@ -3,6 +3,7 @@
 import errno
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from braidlog.storage.compaction import KEYS_MAX, Compacted, Compaction, is_comp
 from braidlog.storage.key_rewriting import KeyRewriting, Rewritten
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
-from braidlog.testing.disk import SimulatedDisk
+from braidlog.testing.disk import Operation, SimulatedDisk
 
 
 class Setting:
@@ -319,3 +320,31 @@ def test_a_closed_partition_is_not_compacted() -> None:
     with pytest.raises(BrokerError) as caught:
         log.compact()
     assert caught.value.reason is Reason.LOG_CLOSED
+
+
+def test_nothing_is_synced_while_those_who_append_are_kept_out() -> None:
+    """The loop of a node appends under the partition's lock: whoever syncs while it has it holds up every client."""
+    log = Setting()
+    for value in (b"1", b"2", b"3"):
+        log.put((b"a", value), (b"b", value))
+    log.partition.sync()
+    held: list[str] = []
+
+    def is_free() -> bool:
+        found = log.partition.lock.acquire(blocking=False)
+        if found:
+            log.partition.lock.release()
+        return found
+
+    def look(operation: Operation) -> None:
+        with ThreadPoolExecutor(1) as another:
+            if operation.kind in ("sync", "sync_folder") and not another.submit(is_free).result():
+                held.append(f"{operation.kind} {operation.path}")
+
+    log.disk.on_operation = look
+    began = len(log.disk.operations)
+    log.compact()
+    log.disk.on_operation = None
+    assert sum(operation.kind == "sync_folder" for operation in log.disk.operations[began:]) >= 2
+    assert held == []
+    assert log.left() == [(4, b"a", b"3"), (5, b"b", b"3")]

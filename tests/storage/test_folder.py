@@ -198,7 +198,9 @@ def test_a_folder_of_another_format_is_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("braidlog.storage.folder.FORMAT", 2)
     folder_on(disk)
     monkeypatch.undo()
-    with pytest.raises(StorageFault, match="the folder has format 2, this version reads 1"):
+    with pytest.raises(
+        StorageFault, match=r"later version of braidlog has written to it \(folder format 2, this version reads 1\)"
+    ):
         reopened(disk)
 
 

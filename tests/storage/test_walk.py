@@ -68,7 +68,8 @@ def outcome(data: bytes, *, stepping: bool) -> list[tuple[int, ...] | str]:
             for each in walk(file_of(data), 0, len(data), 0, check=False):
                 header = each.header
                 end = each.position + header.size_bytes
-                found.append((each.position, end, header.base_offset, header.next_offset))
+                held = header.record_count, header.attributes, header.producer_id
+                found.append((each.position, end, header.base_offset, header.next_offset, *held))
     except BadBatch as bad:
         found.append(
             f"{bad.position} {bad.offset} {bad.why.partition(' (at byte')[0]}"
@@ -81,7 +82,7 @@ def test_steps_lead_where_a_walk_does_and_fail_where_it_fails() -> None:
     batches = [batch(*[b"x"] * count, base_offset=base) for base, count in ((0, 2), (2, 1), (3, 40))]
     data = b"".join(batches)
     second = len(batches[0])
-    assert [found[2:] for found in outcome(data, stepping=True)] == [(0, 2), (2, 3), (3, 43)]
+    assert [found[2:4] for found in outcome(data, stepping=True)] == [(0, 2), (2, 3), (3, 43)]
     for length in range(len(data) + 1):
         assert outcome(data[:length], stepping=True) == outcome(data[:length], stepping=False)
     for byte in (*range(12), *range(23, 27)):

@@ -34,11 +34,11 @@ class Checkpoints:
             self.version += 1
             self._write(make(self._saved), copies)
 
-    def save_unless_overtaken(self, image: StateImage, version: int) -> bool:
+    def save_unless_overtaken(self, image: StateImage, version: int, copies: int = 1) -> bool:
         """Save `image`, unless another was saved since `version`; return whether it was. Needs no lock of the partition."""
         with self._lock:
             if version == self.version:
-                self._write(image, 1)
+                self._write(image, copies)
             return version == self.version
 
     def _write(self, image: StateImage, copies: int) -> None:

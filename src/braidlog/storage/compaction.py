@@ -7,7 +7,8 @@ offset still reads as before or is stepped over. Until a rewritten segment is wh
 writes it may die at any moment.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from typing import Protocol
 
@@ -25,6 +26,7 @@ from braidlog.storage.rewrite import publish, swap_in
 from braidlog.storage.segment import Segment
 
 KEYS_MAX = 2_000_000
+HELD_FILES_MAX = 16
 
 
 class Compacted(msgspec.Struct):
@@ -102,7 +104,7 @@ class Compaction:
         if done:
             with partition.lock:
                 partition.state.cleaned_offset = result.upto
-            partition.checkpoint(copies=2)
+            partition.save_state(copies=2)
         return result
 
     def _plan(self, sealed: Sequence[Segment], limit: int) -> Plan:
@@ -135,14 +137,27 @@ class Compaction:
         new = Segment(self._disk, partition.folder, head, mark, end, self._pool)
         new.use_index(partition.settings.index_interval_bytes, read_only=False)
         new.next_offset, new.max_timestamp_ms = mark.next_offset, written.max_timestamp_ms
-        with partition.lock:
-            try:
-                publish(self._disk, partition.folder, head.base_offset)
-                swap_in(self._disk, partition.folder, self._pool, group, new)
-            except StorageFault as fault:
-                partition.stop(fault)
-                raise
+        # Kept open until the lock is given back: a file that nobody has open is freed by whoever takes its name away.
+        largest = [segment.file for segment in sorted(group, key=lambda each: each.size)[-HELD_FILES_MAX:]]
+        with _or_stop(partition):
+            publish(self._disk, partition.folder, head.base_offset)
+        # The loop appends and reads under this lock: nothing is synced while it is held.
+        with partition.lock, _or_stop(partition):
+            swap_in(self._disk, partition.folder, self._pool, group, new)
             partition.replace_segments(group, new)
+        with _or_stop(partition):
+            self._disk.sync_folder(partition.folder)
+        del largest
+
+
+@contextmanager
+def _or_stop(partition: PartitionLog) -> Iterator[None]:
+    """An exchange of files that fails half-way is finished by the next opening, and by nobody before."""
+    try:
+        yield
+    except StorageFault as fault:
+        partition.stop(fault)
+        raise
 
 
 def compaction_limit(partition: PartitionLog) -> int:

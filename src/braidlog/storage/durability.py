@@ -30,19 +30,19 @@ class Durability:
         self.unsynced_bytes = 0
         self.since_checkpoint_bytes = 0
 
-    def sync(self, upto: int | None, window_bytes: int) -> int:
-        """See `PartitionLog.sync`. A checkpoint follows every `window_bytes`."""
+    def sync(self, upto: int | None, window_bytes: int, *, copies: int = 0) -> int:
+        """See `PartitionLog.sync`. A checkpoint follows every `window_bytes`, and this one if `copies` says so."""
         with self._gate.lock:
             self._gate.check()
             if upto is not None and self.durable_offset >= upto:
                 return self.durable_offset  # somebody else's sync, while this call waited for its turn
-            if self.durable_offset == self._state.end_offset and not self._chain.pending:
+            if self.durable_offset == self._state.end_offset and not self._chain.pending and not copies:
                 return self.durable_offset
             pending, active = list(self._chain.pending), self._chain.active
             reached = active.reach()
             size = self.unsynced_bytes
             is_first = bool(pending) or _is_young(active)
-            due = is_first or self.since_checkpoint_bytes >= window_bytes
+            due = is_first or copies or self.since_checkpoint_bytes >= window_bytes
             image = self._state.image() if due else None
         for segment in pending:  # first: that a segment was synced proves that all before it were
             with self._stopping():
@@ -55,7 +55,7 @@ class Durability:
         if image is not None:
             try:
                 with self._stopping_unless_full():
-                    self._save_synced(active, image)
+                    self._save_synced(active, image, max(copies, 1))
             except StorageFault:
                 if is_first or self._gate.fault is not None:
                     raise  # nothing of a segment is acknowledged before a checkpoint tells of it: see `_is_young`
@@ -91,7 +91,7 @@ class Durability:
                 self._gate.fail(fault)
             raise
 
-    def _save_synced(self, active: Segment, image: StateImage) -> None:
+    def _save_synced(self, active: Segment, image: StateImage, copies: int) -> None:
         """Save the state as it was when the sync began, with what was decided since: epochs and start never go back."""
         with self._gate.lock:
             count = len(active.index)
@@ -104,7 +104,7 @@ class Durability:
                 image.epochs, image.begun = self._state.epochs.entries(), self._state.begun
                 image.start_offset = self._state.start_offset
                 image.watermark = self._state.watermark
-            saved = self._checkpoints.save_unless_overtaken(image, version)
+            saved = self._checkpoints.save_unless_overtaken(image, version, copies)
         with self._gate.lock:
             self.since_checkpoint_bytes = 0
 

@@ -37,6 +37,7 @@ from braidlog.storage.compaction import Rewriter
 from braidlog.storage.creation import create_partition
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, join, parent
+from braidlog.storage.folder_identity import FOLDER_MAGIC, FORMAT, FolderIdentity, unreadable
 from braidlog.storage.head import DAMAGED, Identity, is_damaged_copy
 from braidlog.storage.key_rewriting import KeyRewriting
 from braidlog.storage.partition import PartitionLog
@@ -44,21 +45,10 @@ from braidlog.storage.pool import OPEN_FILES_MAX, FilePool
 from braidlog.storage.rest import Rest, read_rest
 from braidlog.storage.slots import SlotPair, load_newest
 
-FOLDER_MAGIC = b"BRAIDFLD"
 TOPIC_MAGIC = b"BRAIDTOP"
-FORMAT = 1
 _NEW = ".new"
 _GONE = ".gone"
 STRAY = ".stray"
-
-
-class FolderIdentity(msgspec.Struct, frozen=True):
-    folder_id: str
-    format: int
-    internal_topics: tuple[str, ...] = ()
-    """Topics that a node has made for itself: one of these that is not there was lost."""
-    cluster: str = ""
-    """The cluster whose metadata this folder follows; empty: its own."""
 
 
 class TopicMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,8 +159,8 @@ class DataFolder:
             self._disk.sync_folder(self.path)
             return identity
         identity = msgspec.json.decode(found[0].payload, type=FolderIdentity)
-        if identity.format != FORMAT:
-            raise StorageFault(f"the folder has format {identity.format}, this version reads {FORMAT}", self.path)
+        if (unread := unreadable(identity)) is not None:
+            raise StorageFault(unread, self.path)
         if not self._read_only:
             self._disk.make_folder(join(self.path, "topics"))
             slots.even_out(found)

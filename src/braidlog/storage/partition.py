@@ -29,6 +29,7 @@ from braidlog.storage.begun import Begun
 from braidlog.storage.chain import SegmentChain
 from braidlog.storage.checking import CheckBudget
 from braidlog.storage.checkpoints import Checkpoints
+from braidlog.storage.counting import Counted
 from braidlog.storage.damage import Damage
 from braidlog.storage.durability import Durability
 from braidlog.storage.epochs import EpochHistory
@@ -38,11 +39,11 @@ from braidlog.storage.gate import Gate
 from braidlog.storage.head import Identity
 from braidlog.storage.pool import FilePool
 from braidlog.storage.produced import check_produced
-from braidlog.storage.reading import Reader
+from braidlog.storage.reading import FileSlice, Reader
 from braidlog.storage.recovered import Recovered
 from braidlog.storage.recovery import Recovery
 from braidlog.storage.rest import Rest, rest_of
-from braidlog.storage.segment import FileSlice, Segment
+from braidlog.storage.segment import Segment
 from braidlog.storage.state import PartitionState, Restart, StateImage
 from braidlog.storage.transactions import Aborted
 from braidlog.storage.walk import Found
@@ -282,6 +283,11 @@ class PartitionLog:
             self.sync()
             self._durability.checkpoint(copies, clean_stop=clean_stop)
 
+    def save_state(self, *, copies: int) -> None:
+        """The same while appends go on: what was there when it began is durable and saved when it returns."""
+        with self._gate.sync_lock:
+            self._durability.sync(None, self.settings.flush_window_bytes, copies=copies)
+
     def replicate(self) -> int:
         """There are other replicas: `keep_watermark` tells what is committed. Returns the watermark to begin with.
 
@@ -340,6 +346,10 @@ class PartitionLog:
     def read(self, offset: int, bytes_max: int, *, upto: int | None = None) -> bytes:
         """The bytes of `slice_at`; empty where there is nothing to read yet."""
         return b"" if (found := self.slice_at(offset, bytes_max, upto=upto)) is None else found.read()
+
+    def count(self, offset: int, upto: int, *, committed_only: bool, batches_max: int) -> Counted:
+        """See `Reader.count`."""
+        return self._reader.count(offset, upto, committed_only=committed_only, batches_max=batches_max)
 
     def forget_checks(self) -> None:
         """What was checked before now is checked again before it is read."""

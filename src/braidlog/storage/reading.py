@@ -5,15 +5,39 @@ Invariant: a batch whose checksum does not hold is never handed out; what is dam
 """
 
 from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.chain import SegmentChain
 from braidlog.storage.checking import CheckBudget
+from braidlog.storage.counting import Counted, count_seen
 from braidlog.storage.damage import RecoveryReport
+from braidlog.storage.files import File
 from braidlog.storage.gate import Gate
-from braidlog.storage.segment import FileSlice, Segment
+from braidlog.storage.segment import Segment
 from braidlog.storage.state import PartitionState
-from braidlog.storage.walk import BadBatch, Found
+from braidlog.storage.walk import BadBatch, Found, steps
+
+_COUNT_WINDOW_BYTES = 4096
+"""Read for a header: dozens of small batches, and of a large one no more than a page."""
+
+
+class FileSlice(NamedTuple):
+    """Bytes of a segment file: whole batches that hold offsets [offset, next_offset), fit for `sendfile`."""
+
+    file: File
+    position: int
+    size: int
+    offset: int
+    next_offset: int
+
+    @property
+    def source(self) -> tuple[int, int]:
+        return self.file.fileno(), self.position
+
+    def read(self, start: int = 0) -> bytes:
+        return self.file.read_at(self.size - start, self.position + start)
 
 
 class Reader:
@@ -39,14 +63,7 @@ class Reader:
         """
         with self._gate.lock:
             limit = self._state.end_offset if upto is None else min(upto, self._state.end_offset)
-            if offset > self._state.end_offset and self._damages:
-                # The end itself may be among what was lost: a consumer must not take this for a log that was cut short.
-                raise StorageFault(str(self._damages[-1]))
-            if not self._state.start_offset <= offset <= self._state.end_offset:
-                raise BrokerError(
-                    Reason.OFFSET_OUT_OF_RANGE,
-                    f"offset {offset} is not in the log, which has [{self._state.start_offset}, {self._state.end_offset})",
-                )
+            self._require(offset)
             if offset >= limit:
                 return None
             segment = self._chain.holding(offset)
@@ -62,6 +79,37 @@ class Reader:
             return FileSlice(
                 segment.file, extent.position, extent.end - extent.position, extent.offset, extent.next_offset
             )
+
+    def _require(self, offset: int) -> None:
+        if offset > self._state.end_offset and self._damages:
+            # The end itself may be among what was lost: a consumer must not take this for a log that was cut short.
+            raise StorageFault(str(self._damages[-1]))
+        if not self._state.start_offset <= offset <= self._state.end_offset:
+            raise BrokerError(
+                Reason.OFFSET_OUT_OF_RANGE,
+                f"offset {offset} is not in the log, which has [{self._state.start_offset}, {self._state.end_offset})",
+            )
+
+    def count(self, offset: int, upto: int, *, committed_only: bool, batches_max: int) -> Counted:
+        """How many records a reader sees from `offset` on, below `upto`: of the next `batches_max` batches of a segment at most.
+
+        What is damaged is not counted: whoever reads it is told.
+        """
+        with self._gate.lock:
+            self._require(offset)
+            limit = min(upto, self._state.end_offset)
+            if offset >= limit or self._damages:
+                return Counted(0, offset)
+            segment = self._chain.holding(offset)
+            try:
+                position, base = segment.locate(offset, self._state.epochs)
+                walked = steps(segment.file, position, segment.size, base, window_bytes=_COUNT_WINDOW_BYTES)
+                places = list(islice(walked, batches_max))
+            except BadBatch:
+                return Counted(0, offset)
+            end = min(limit, places[-1].next_offset)
+            aborted = self._state.transactions.aborted_in(offset, end) if committed_only else []
+            return count_seen(places, offset, end, aborted)
 
     def batch_start(self, offset: int) -> int:
         """Where a cut to `offset` is made. Read through first: a batch that says too much of itself would take others along."""

@@ -135,7 +135,12 @@ def check_swap(file: File, identity: Identity, base: int, epochs: EpochHistory |
 
 
 def finish_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
-    """Put the whole file `<base>.swap`, which holds offsets [base, next_offset), in the place of every segment of these."""
+    """Put the whole file `<base>.swap`, which holds offsets [base, next_offset), in place of every segment of these, durably."""
+    _rename_swap(disk, folder, base, next_offset)
+    disk.sync_folder(folder)
+
+
+def _rename_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
     names = disk.names(folder)
     for inner in reversed(bases_of(names, LOG)):
         if base < inner < next_offset:
@@ -143,16 +148,15 @@ def finish_swap(disk: Disk, folder: str, base: int, next_offset: int) -> None:
                 if part in names:
                     disk.remove(join(folder, part))
     disk.rename(join(folder, swap_name(base)), join(folder, log_name(base)))
-    disk.sync_folder(folder)
 
 
 def swap_in(disk: Disk, folder: str, pool: FilePool, old: Sequence[Segment], new: Segment) -> None:
-    """Exchange the files. The old index goes first: it would describe the new file wrongly."""
+    """Exchange the files; the folder is yet to be synced. The old index goes first: it would describe the new file wrongly."""
     for segment in old:
         pool.drop(segment.path)
     stale = join(folder, index_name(new.base_offset))
     if disk.exists(stale):
         disk.remove(stale)
-    finish_swap(disk, folder, new.base_offset, new.next_offset)
+    _rename_swap(disk, folder, new.base_offset, new.next_offset)
     disk.rename(cleaned_index_path(folder, new.base_offset), stale)
     new.retire()

@@ -46,19 +46,6 @@ class Extent(NamedTuple):
     next_offset: int
 
 
-class FileSlice(NamedTuple):
-    """Bytes of a segment file: whole batches that hold offsets [offset, next_offset), fit for `sendfile`."""
-
-    file: File
-    position: int
-    size: int
-    offset: int
-    next_offset: int
-
-    def read(self) -> bytes:
-        return self.file.read_at(self.size, self.position)
-
-
 class Segment:
     """A segment in use. The last one of a log is active: it alone is written to.
 

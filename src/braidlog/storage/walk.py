@@ -21,11 +21,11 @@ HEADER_WINDOW_BYTES = 64 * 1024
 UNCHECKED_BYTES = 17
 """Of a batch: base offset, length, epoch and magic."""
 _CANDIDATES_MAX = 64
-_STEP = Struct(">qi11xi30xi").unpack_from
-"""Base offset, length, last offset delta, how many records."""
+_STEP = Struct(">qi9xhi16xq6xi").unpack_from
+"""Base offset, length, attributes, last offset delta, producer id, how many records."""
 _LENGTH_END = 12
 _SIZE_MIN = HEADER_BYTES - _LENGTH_END
-_NOWHERE = (-1, 0, 0, 0)
+_NOWHERE = (-1, 0, 0, 0, 0, 0)
 
 
 class BadBatch(Exception):  # noqa: N818 - a finding, turned into a truncation or a fault by whoever asked
@@ -81,16 +81,19 @@ def walk(
 
 
 class Place(NamedTuple):
-    """Bytes [position, end) are the batch of offsets [offset, next_offset)."""
+    """Bytes [position, end) are the batch of offsets [offset, next_offset), with so many records; nothing of it was checked."""
 
     position: int
     end: int
     offset: int
     next_offset: int
+    records: int
+    attributes: int
+    producer_id: int
 
 
 def steps(file: File, start: int, end: int, offset: int, *, window_bytes: int = HEADER_WINDOW_BYTES) -> Iterator[Place]:
-    """As `walk` without a check, for who looks for a place only: of each header nothing is read but what leads to the next.
+    """As `walk` without a check, for who looks for a place or counts: a header's fields that lead to the next, and what it holds.
 
     A fault that shows is `walk`'s to say; what does not show here is found when the batch is checked, before it is handed out.
     """
@@ -101,7 +104,9 @@ def steps(file: File, start: int, end: int, offset: int, *, window_bytes: int = 
         at = position - window_at
         if at + HEADER_BYTES > len(window):
             window, window_at, at = _read(file, position, end, window_bytes), position, 0
-        base, size, last, count = _STEP(window, at) if len(window) - at >= HEADER_BYTES else _NOWHERE
+        base, size, attributes, last, producer_id, count = (
+            _STEP(window, at) if len(window) - at >= HEADER_BYTES else _NOWHERE
+        )
         batch_end = position + size + _LENGTH_END
         if (
             base != offset
@@ -112,8 +117,9 @@ def steps(file: File, start: int, end: int, offset: int, *, window_bytes: int = 
         ):
             header = next(walk(file, position, end, offset, check=False)).header
             last, batch_end = header.last_offset_delta, position + header.size_bytes
+            attributes, producer_id, count = header.attributes, header.producer_id, header.record_count
         next_offset = offset + last + 1
-        yield Place(position, batch_end, offset, next_offset)
+        yield Place(position, batch_end, offset, next_offset, count, attributes, producer_id)
         position, offset = batch_end, next_offset
 
 

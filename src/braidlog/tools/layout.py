@@ -12,7 +12,8 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.begun import BegunEpochs
 from braidlog.storage.files import Disk, join
-from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, STRAY, TOPIC_MAGIC, FolderIdentity, TopicMeta
+from braidlog.storage.folder import STRAY, TOPIC_MAGIC, TopicMeta
+from braidlog.storage.folder_identity import FOLDER_MAGIC, FolderIdentity, unreadable
 from braidlog.storage.head import Identity
 from braidlog.storage.slots import SlotPair
 from braidlog.tools.findings import Finding, Kind, Severity, empty_report
@@ -91,8 +92,7 @@ class Layout:
             try:
                 identity = msgspec.json.decode(slots[0].payload, type=FolderIdentity)
                 self.folder_id, self.cluster = identity.folder_id, identity.cluster
-                other = identity.format != FORMAT
-                why = f"the folder has format {identity.format}, this version reads {FORMAT}" if other else None
+                why = unreadable(identity)
             except msgspec.MsgspecError as error:
                 why = f"it does not decode: {error}"
             if why is not None:

@@ -234,6 +234,7 @@ class PartitionRepair:
         new = rewriter.write()
         publish(self._disk, self._folder, new.base_offset)
         swap_in(self._disk, self._folder, self._pool, [new], new)
+        self._disk.sync_folder(self._folder)
 
     def _carry_over(self, source: File, position: int, end: int, rewriter: SegmentRewriter) -> None:
         for found in walk(source, position, end, rewriter.next_offset):

@@ -27,6 +27,8 @@ class CheckRecords(msgspec.Struct, frozen=True, tag=True):
     decompressed_bytes_max: int
     keyed: bool = False
     """Whether every record must have a key: the topic is compacted."""
+    heads: bool = False
+    """Whether what the values begin with is asked for; the answer's bytes are its `Heads`."""
 
 
 class ClipRecords(msgspec.Struct, frozen=True, tag=True):

@@ -7,7 +7,7 @@ import msgspec
 
 from braidlog.codec.batch import read_header
 from braidlog.codec.compression import DecompressedTooLarge
-from braidlog.codec.records import check_section, clip_batch, read_section
+from braidlog.codec.records import check_section, clip_batch, heads_of, read_section
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.storage.files import Disk
 from braidlog.storage.key_rewriting import KeyRewriting, Plan
@@ -49,7 +49,7 @@ def _check(job: CheckRecords, batch: Buffer) -> Answer:
         raise BrokerError(Reason.RECORD_TOO_LARGE, str(error)) from error
     except ProtocolError as error:
         raise BrokerError(Reason.INVALID_RECORD, str(error)) from error
-    return Answer(len(section))
+    return Answer(len(section), msgspec.msgpack.encode(heads_of(section, header)) if job.heads else b"")
 
 
 def _clip(job: ClipRecords, batch: Buffer) -> Answer:

@@ -1,0 +1,66 @@
+"""How many records there are: CountRecords, a request of our own on Kafka's port.
+
+Knows: how much of a request is served at once. Refuses to know: how records are counted.
+Invariant: a partition that is asked for gets one turn at least, so that whoever asks again from where it ended comes to the end.
+"""
+
+from braidlog.adapters.contract import Conversation
+from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.listing import READ_COMMITTED
+from braidlog.adapters.kafka.routes import Route, on_topics
+from braidlog.adapters.kafka.services import Services
+from braidlog.adapters.routing import Denied
+from braidlog.broker.access.authorize import Operation
+from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.slices import Pace
+from braidlog.wire.kafka.apis import Key
+from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.connection import Request
+from braidlog.wire.kafka.messages import counting as m
+
+PIECES_MAX = 64
+"""Of a request: turns of the loop, each of a thousand batches at most."""
+
+
+async def count_records(
+    request: Request, services: Services, _: Conversation, denied: Denied
+) -> m.CountRecordsResponse:
+    message: m.CountRecordsRequest = request.message
+    each_max = max(PIECES_MAX // max(sum(len(topic.partitions) for topic in message.topics), 1), 1)
+    committed_only = message.isolation_level == READ_COMMITTED
+    pace = Pace()
+    topics = []
+    for topic in message.topics:
+        topics.append(m.CountRecordsResponseTopic(topic.name, []))
+        for each in topic.partitions:
+            await pace.step()
+            try:
+                denied.check(topic.name)
+                found = await services.fetch.count(
+                    topic.name,
+                    each.partition_index,
+                    each.start_offset,
+                    each.end_offset,
+                    committed_only=committed_only,
+                    pieces_max=each_max,
+                )
+                told = m.CountRecordsResponsePartition(each.partition_index, E.NONE, *found)
+            except (BrokerError, StorageFault) as error:
+                told = m.CountRecordsResponsePartition(each.partition_index, code_of(error))
+            topics[-1].partitions.append(told)
+    return m.CountRecordsResponse(topics)
+
+
+def refuse(request: Request, code: E, _: str) -> m.CountRecordsResponse:
+    message: m.CountRecordsRequest = request.message
+    return m.CountRecordsResponse(
+        [
+            m.CountRecordsResponseTopic(
+                topic.name, [m.CountRecordsResponsePartition(each.partition_index, code) for each in topic.partitions]
+            )
+            for topic in message.topics
+        ]
+    )
+
+
+ROUTES: dict[Key, Route] = {Key.COUNT_RECORDS: on_topics(count_records, Operation.READ, refuse)}
