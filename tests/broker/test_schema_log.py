@@ -1,6 +1,7 @@
 """The log of schemas on three nodes: each may write, one at a time, and what was written is there after its leader's crash."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +10,12 @@ from tests.cluster.test_three_nodes import NODES, SECONDS_MAX, ThreeNodes, three
 from tests.server.etcd.members import Member, members
 
 from braidlog.broker.schema_log import TOPIC, Place
+from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.partition.hosted import Role
 from braidlog.registry import changes
 from braidlog.registry.changes import Wanted
+from braidlog.registry.framing import head
 from braidlog.registry.state import State
 
 PASSING = {Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.ACKS_TIMED_OUT, Reason.TIMED_OUT, Reason.UNAVAILABLE}
@@ -61,6 +65,31 @@ class Writer:
                     return int(made.answer["id"])
 
 
+async def checked_at_every_leader(nodes: ThreeNodes, writers: dict[int, Writer]) -> None:
+    """Topics that ask for schemas, some of them led where the log of schemas is not: what one node registered the next one takes,
+    and nobody takes what is not registered."""
+    led = set()
+    for number in NODES:
+        topic = f"checked{number}"
+        await nodes.services(1).topics.create(topic, 1, settings={"value_schema_check": True})
+        await nodes.until(lambda topic=topic: all(topic in nodes.services(each).hosting.topics for each in NODES))  # type: ignore[misc]
+        schema_id = await writers[number].register(f"{topic}-value", 7)
+
+        def leads(each: int, topic: str = topic) -> bool:
+            hosted = nodes.services(each).hosting.hosted(topic, 0)
+            return hosted is not None and hosted.role is Role.LEADER
+
+        await nodes.until(lambda leads=leads: any(map(leads, NODES)))  # type: ignore[misc]
+        leader = next(filter(leads, NODES))
+        led.add(leader)
+        append = nodes.services(leader).append
+        for value, is_taken in ((head(schema_id), True), (head(4711), False), (b"bare", False), (None, True)):
+            batch = encode_batch([value], base_timestamp=1)
+            with contextlib.nullcontext() if is_taken else pytest.raises(BrokerError, match="schema"):
+                await append.append(topic, 0, batch, timeout_ms=60_000)
+    assert len(led) > 1
+
+
 def test_no_two_schemas_get_one_id_whichever_nodes_are_asked_and_whoever_dies(tmp_path: Path, etcd: Member) -> None:
     async def scene() -> None:
         async with three_nodes(tmp_path, etcd, "schemas") as nodes:
@@ -77,6 +106,7 @@ def test_no_two_schemas_get_one_id_whichever_nodes_are_asked_and_whoever_dies(tm
             assert sum(each.conflicts for each in writers.values()), "they were in each other's way"
             leader = nodes.services(1).metadata.image.assignment(TOPIC, 0).leader
             assert leader is not None
+            await checked_at_every_leader(nodes, writers)
             await nodes.crash(leader)
             others = [number for number in NODES if number != leader]
             await asyncio.gather(*(work(number, range(number * 1000, number * 1000 + EACH)) for number in others))

@@ -55,22 +55,23 @@ def refused(code: int, call: Callable[..., Any], *args: Any) -> None:
 
 
 def test_confluents_client_registers_finds_and_deletes(client: SchemaRegistryClient) -> None:
-    first = client.register_schema("users/eu-value", Schema(USER, "AVRO"))
-    assert client.register_schema("users/eu-value", Schema(USER_2, "AVRO")) == first + 1
+    user, user_2 = (each.replace('"User"', '"Own"') for each in (USER, USER_2))  # no other subject has these
+    first = client.register_schema("users/eu-value", Schema(user, "AVRO"))
+    assert client.register_schema("users/eu-value", Schema(user_2, "AVRO")) == first + 1
     client.clear_caches()
-    assert client.get_schema(first).schema_str == USER
+    assert client.get_schema(first).schema_str == user
     assert client.get_versions("users/eu-value") == [1, 2]
     assert client.get_version("users/eu-value", 1).schema_id == first
     assert client.get_latest_version("users/eu-value").version == 2
-    assert client.lookup_schema("users/eu-value", Schema(USER_2, "AVRO")).version == 2
+    assert client.lookup_schema("users/eu-value", Schema(user_2, "AVRO")).version == 2
     assert client.get_subjects(subject_prefix="users/") == ["users/eu-value"]
     assert client.get_subjects_by_schema_id(first) == ["users/eu-value"]
     assert [each.version for each in client.get_schema_versions(first)] == [1]
     assert set(client.get_schema_types()) == {"AVRO", "JSON", "PROTOBUF"}
     assert client.get_contexts() == ["."]
-    bad = Schema('{"type":"record","name":"User","fields":[{"name":"x","type":"int"}]}', "AVRO")
+    bad = Schema('{"type":"record","name":"Own","fields":[{"name":"x","type":"int"}]}', "AVRO")
     assert not client.test_compatibility("users/eu-value", bad)
-    assert client.test_compatibility_all_versions("users/eu-value", Schema(USER_2, "AVRO"))
+    assert client.test_compatibility_all_versions("users/eu-value", Schema(user_2, "AVRO"))
     refused(409, client.register_schema, "users/eu-value", bad)
     refused(42201, client.register_schema, "users/eu-value", Schema('{"type":"nope"}', "AVRO"))
     refused(40403, client.lookup_schema, "users/eu-value", bad)
@@ -82,7 +83,7 @@ def test_confluents_client_registers_finds_and_deletes(client: SchemaRegistryCli
     assert client.get_versions("users/eu-value", deleted=True) == [1, 2]
     assert client.delete_subject("users/eu-value") == [2]
     client.clear_caches()
-    assert client.get_schema(first).schema_str == USER, "who has its records still reads them"
+    assert client.get_schema(first).schema_str == user, "who has its records still reads them"
     assert client.delete_subject("users/eu-value", permanent=True) == [1, 2]
     client.clear_caches()
     refused(40403, client.get_schema, first)
@@ -228,10 +229,13 @@ def test_the_console_lists_subjects(node: ServerProcess) -> None:
 
 def test_a_restart_finds_all_of_it_in_a_compacted_topic(tmp_path: Path) -> None:
     """Also where the pages are off; and the topic is what Confluent's tools read: keys and values of JSON."""
-    with ServerProcess(tmp_path, "--set", "admin.pages=false", admin=True) as node:
+    arguments = [part for each in ("admin.pages=false", "admin.sign_in=true") for part in ("--set", each)]
+    with ServerProcess(tmp_path, *arguments, admin=True) as node:
         assert send(node, "GET", "/subjects").json() == []
         number = send(node, "POST", "/subjects/kept-value/versions", {"schema": USER}).json()["id"]
-        assert ask(f"{node.admin_url}/").status == 404
+        # A browser is not sent to a page that is not there, to sign in.
+        told = ask(f"{node.admin_url}/", accept="text/html")
+        assert (told.status, told.json()) == (401, {"error": "show the admin token: Authorization: Bearer …"})
         assert ask(f"{node.admin_url}/healthz").status == 200
         node.kill()
         node.restart()
@@ -327,11 +331,20 @@ def test_a_subjects_page_shows_every_version(node: ServerProcess, client: Schema
     assert ask(f"{node.admin_url}/schemas/nobodys").status == 404
 
 
-def test_who_administers_the_registry_has_an_audit_line(node: ServerProcess, client: SchemaRegistryClient) -> None:
-    client.register_schema("audited-value", Schema(USER, "AVRO"))
+def test_who_changes_the_registry_has_an_audit_line(node: ServerProcess) -> None:
+    body = {"schema": USER}
+    first, again = (send(node, "POST", "/subjects/audited-value/versions", body) for _ in range(2))
+    assert first.status == again.status == 200
+    assert send(node, "POST", "/subjects/audited-value/versions", {"schema": '"int"'}).status == 409
+    assert send(node, "POST", "/compatibility/subjects/audited-value/versions", body).status == 200
     assert send(node, "DELETE", "/subjects/audited-value").status == 200
     assert send(node, "DELETE", "/subjects/audited-value").status == 404
     found = [line for line in node.errors().splitlines() if "braidlog.audit" in line and "audited-value" in line]
-    done, refused_again = (line.partition("braidlog.audit: ")[2] for line in found)
+    made, unfit, done, refused_again = (line.partition("braidlog.audit: ")[2] for line in found)
+    by = "by 'anonymous' from 127.0.0.1 over registry"
+    assert made == f"POST /subjects/audited-value/versions is answered with 200: {by}", (
+        "once: the second changed nothing"
+    )
+    assert unfit.startswith("POST /subjects/audited-value/versions is refused (Schema being registered is incompatible")
     assert done == "DELETE /subjects/audited-value is answered with 200: by 'anonymous' from 127.0.0.1 over registry"
     assert "is refused (Subject 'audited-value' was soft deleted" in refused_again

@@ -52,14 +52,15 @@ class Registry:
 
         return await self._in_turn(ask)
 
-    async def change(self, decide: Callable[[State], Change]) -> Any:  # noqa: ANN401 - an answer of JSON
-        """Append what `decide` says of the newest state; what it answers, once that is kept."""
+    async def change(self, decide: Callable[[State], Change]) -> tuple[Any, bool]:
+        """Append what `decide` says of the newest state; what it answers, once that is kept, and whether there was anything to
+        append: it may have been so before."""
 
-        async def work() -> Any:  # noqa: ANN401
+        async def work() -> tuple[Any, bool]:
             for _ in range(TRIES_MAX):
                 change = await asyncio.to_thread(decide, await self._catch_up())
                 if not change.entries or await self._append(change):
-                    return change.answer
+                    return change.answer, bool(change.entries)
             raise RegistryError(Code.TIMED_OUT, "others write schemas all the time; nothing was done, try again")
 
         return await self._in_turn(work)

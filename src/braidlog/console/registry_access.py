@@ -8,6 +8,7 @@ without asking, and has no foreign Origin; without authentication a Host that is
 
 import base64
 import binascii
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
@@ -27,6 +28,7 @@ CONTENT_TYPES: Final = frozenset(
     {CONTENT_TYPE, "application/vnd.schemaregistry+json", "application/json", "application/octet-stream"}
 )
 ADMINISTERS: Final = frozenset({"PUT", "DELETE"})
+_REGISTERS: Final = re.compile(r"/subjects/.*/versions/?")
 PATH_CHARS_MAX: Final = 300
 BODY_BYTES_MAX: Final = 2 * 1024 * 1024
 _SUFFIXES: Final = ("-key", "-value")
@@ -49,6 +51,8 @@ class Client:
         self.is_admin = is_admin
         self.principal = CONSOLE if is_admin else ""
         """Who it is, once that is proved."""
+        self.has_changed = False
+        """Whether its request has changed anything: serializers register what is there with every start."""
 
     async def may_each(self, wishes: Sequence[Wish]) -> list[bool]:
         """Raises if it is not who it says."""
@@ -143,14 +147,17 @@ class RegistryGate:
         try:
             response = await self._routes(request, client)
         except RegistryError as error:
-            await self._audit(request, client, f"is refused ({error})")
+            await self._audit(request, client, f"is refused ({error})", is_refused=True)
             raise
         await self._audit(request, client, f"is answered with {response.status_code}")
         return response
 
-    async def _audit(self, request: Request, client: Client, outcome: str) -> None:
-        """Who administers has a line in the node's log; who could not prove a name changes nothing, and has none."""
-        if request.method in ADMINISTERS and client.principal:
+    async def _audit(self, request: Request, client: Client, outcome: str, *, is_refused: bool = False) -> None:
+        """Who administers, registers a schema or may not has a line in the node's log; who could not prove a name changes
+        nothing, and has none."""
+        is_register = request.method == "POST" and _REGISTERS.fullmatch(request.url.path) is not None
+        is_told = request.method in ADMINISTERS or (is_register and (client.has_changed or is_refused))
+        if is_told and client.principal:
             path = bytes(request.scope["raw_path"]).decode("ascii", "replace")[:PATH_CHARS_MAX]
             address = request.client.host if request.client else ""
             await self._access.node.audit(client.principal, address, f"{request.method} {path} {outcome}", "registry")

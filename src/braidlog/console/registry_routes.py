@@ -241,27 +241,31 @@ class RegistryRoutes:
 
     # -- changing ------------------------------------------------------------------------------------------------
 
+    async def _change(self, ask: Ask, decide: Callable[[State], changes.Change]) -> object:
+        answer, ask.client.has_changed = await self._registry.change(decide)
+        return answer
+
     async def _register(self, ask: Ask) -> object:
         await ask.client.require("write", ask.subject)
         subject, wanted = ask.subject, ask.wanted()
-        return await self._registry.change(lambda state: changes.register(state, subject, wanted))
+        return await self._change(ask, lambda state: changes.register(state, subject, wanted))
 
     async def _delete_subject(self, ask: Ask) -> object:
         await ask.client.require("delete", ask.subject)
         subject, permanent = ask.subject, ask.flag("permanent")
-        return await self._registry.change(lambda state: changes.delete_subject(state, subject, permanent=permanent))
+        return await self._change(ask, lambda state: changes.delete_subject(state, subject, permanent=permanent))
 
     async def _delete_version(self, ask: Ask) -> object:
         await ask.client.require("delete", ask.subject)
         subject, version, permanent = ask.subject, ask.path["version"], ask.flag("permanent")
-        return await self._registry.change(
-            lambda state: changes.delete_version(state, subject, version, permanent=permanent)
+        return await self._change(
+            ask, lambda state: changes.delete_version(state, subject, version, permanent=permanent)
         )
 
     async def _changed(self, ask: Ask, decide: Callable[[State], changes.Change]) -> object:
         """A level or a mode: of a subject, or of all."""
         await ask.client.require("alter" if ask.subject_or_all else "cluster", ask.subject_or_all)
-        return await self._registry.change(decide)
+        return await self._change(ask, decide)
 
     async def _shown(self, ask: Ask) -> State:
         """Who reads a level or a mode of all has to be known, no more."""

@@ -1,7 +1,7 @@
 """A schema registry without its server: types of schemas, what fits what, what the log of schemas says.
 
 Knows: Avro, JSON Schema, Protobuf; Confluent's published rules, codes and records. Refuses to know: HTTP, the log itself, who may
-do what. Pure: no clock, no network, no disk, but for `asking.py`, the client.
+do what. Pure: no clock, no network, no disk; `client/schema_registry.py` asks one over HTTP.
 
 | file | what |
 |---|---|
@@ -12,6 +12,6 @@ do what. Pure: no clock, no network, no disk, but for `asking.py`, the client.
 | `compatibility.py` | levels |
 | `state.py` | the fold over the topic `_schemas` |
 | `changes.py` | what may be changed, as entries to append |
+| `framing.py` `framed.py` `columns.py` `avro_columns.py` `proto_columns.py` `json_columns.py` | values as columns |
 | `errors.py` | codes |
-| `asking.py` | the client |
 """

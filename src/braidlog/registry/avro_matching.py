@@ -77,7 +77,7 @@ def _named(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
             found.append(_misfit("MISSING_ENUM_SYMBOLS", f"the reader lacks {', '.join(missing)}", f"{place}/symbols"))
     for at, field in enumerate(reader.fields):
         where = f"{place}/fields/{at}"
-        theirs = _written(field, writer)
+        theirs = written(field, writer)
         if theirs is not None:
             found += _misfits(field.type, theirs.type, f"{where}/type", seen)
         elif not field.has_default:
@@ -85,7 +85,8 @@ def _named(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
     return found
 
 
-def _written(field: Field, writer: Type) -> Field | None:
+def written(field: Field, writer: Type) -> Field | None:
+    """The field of a writer's record that a reader's is read from."""
     names = (field.name, *field.aliases)
     return next((each for name in names for each in writer.fields if each.name == name), None)
 

@@ -170,6 +170,20 @@ class State:
     def with_id(self, number: int, *, deleted: bool) -> Iterator[Version]:
         return (each for each in self.every(deleted=deleted) if each.id == number)
 
+    def cut(self, subject: str) -> list[Entry]:
+        """What somebody needs who reads values of a subject: its versions, deleted ones too, and all that they refer to."""
+        found: dict[tuple[str, int], Version] = {}
+        waiting = self.versions(subject, deleted=True)
+        while waiting:
+            each = waiting.pop()
+            if (each.subject, each.version) not in found:
+                found[each.subject, each.version] = each
+                for reference in each.schema.references:
+                    versions = self.versions(reference.subject, deleted=True)
+                    newest = reference.version == -1
+                    waiting += versions[-1:] if newest else [v for v in versions if v.version == reference.version]
+        return [schema_entry(found[place]) for place in sorted(found)]
+
     def id_of(self, schema: Schema) -> int | None:
         return self._ids.get(schema)
 

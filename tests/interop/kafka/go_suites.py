@@ -99,10 +99,15 @@ def build(suite: Suite) -> tuple[Path, Path]:
 
 def failover_command() -> list[str]:
     """The program that writes and reads through franz-go while nodes come and go."""
-    program = CACHE / "go" / "failover-program"
+    return program_of("failover")
+
+
+def program_of(folder: str) -> list[str]:
+    """A program of our own that uses one of the clients."""
+    program = CACHE / "go" / f"{folder}-program"
     try:
         with alone("go"):
-            go(["build", "-o", str(program), "./failover"], BUILD_SECONDS_MAX)
+            go(["build", "-o", str(program), f"./{folder}"], BUILD_SECONDS_MAX)
     except FileNotFoundError:
         raise Missing("go is not here: https://go.dev/dl, 1.26 or newer") from None
     return [str(program)]

@@ -15,8 +15,9 @@ from braidlog.cli import NO, end, say
 from braidlog.cli.terminal.arguments import confirm
 from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import OUTPUT, hint, print_json, print_rows
+from braidlog.cli.terminal.secrets import not_typed
+from braidlog.client.schema_registry import RegistryClient
 from braidlog.model.report import LOCAL_REGISTRY_URL
-from braidlog.registry.asking import RegistryClient
 from braidlog.registry.schemas import Reference
 
 TYPES = {".avsc": "AVRO", ".json": "JSON", ".proto": "PROTOBUF"}
@@ -51,6 +52,7 @@ def with_registry(command: Callable[..., None]) -> Callable[..., None]:
         show_envvar=True,
         default=LOCAL_REGISTRY_URL,
         show_default=True,
+        callback=not_typed,
         help="The schema registry.",
     )
     @click.option("--principal", envvar="BRAID_PRINCIPAL", show_envvar=True, default="", help="Who asks.")

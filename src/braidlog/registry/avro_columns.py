@@ -1,0 +1,318 @@
+"""Avro values as Arrow columns: bytes are decoded by fastavro as they were written, and resolved into what a reader wants.
+
+Knows: which column a type is, schema resolution. Refuses to know: registries, Spark.
+Invariants: a value is what its writer's schema says, up to its last byte, or bad. What reads what is Avro's rule
+(`avro_matching.py`): where everything fits, fields are matched once for a pair of schemas and not for each value; where only some
+values can, fastavro resolves each of them. A schema that contains itself is refused, for its values nest without a bound.
+
+| Avro | Arrow |
+|---|---|
+| boolean, int, long, float, double, string, bytes | the same; int is 32 bits |
+| enum | string |
+| fixed | binary |
+| array, map, record | list, map, struct |
+| null and one other | that one |
+| decimal | decimal128 |
+| date, timestamp-*, local-timestamp-* | date32, timestamp[us], with UTC or without a zone |
+| time-*, uuid, duration | as they are written |
+"""
+
+import io
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
+
+import fastavro
+import pyarrow as pa
+
+from braidlog.registry.avro import NAMED, Field, Type, fits
+from braidlog.registry.avro_matching import misfits, written
+from braidlog.registry.columns import (
+    WHY_CHARS_MAX,
+    Build,
+    ColumnTypeError,
+    Decode,
+    Errors,
+    Values,
+    built,
+    child,
+    chosen,
+    list_of,
+    map_of,
+    plain,
+    struct,
+    types_of,
+)
+
+_SCALARS: Final = {
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "bytes": pa.binary(),
+    "fixed": pa.binary(),
+    "enum": pa.string(),
+}
+_TIMES: Final = {
+    "date": (pa.date32(), pa.date32()),
+    **{
+        f"{prefix}timestamp-{unit}": (pa.timestamp(short, zone), pa.timestamp("us", zone))
+        for prefix, zone in (("", "UTC"), ("local-", None))
+        for unit, short in (("millis", "ms"), ("micros", "us"), ("nanos", "ns"))
+    },
+}
+"""Logical types: what the numbers are, and the column they become."""
+_DECIMAL_DIGITS_MAX: Final = 38
+
+
+def _column_type(kind: Type, wanted: pa.DataType | None, place: str, open_types: tuple[int, ...] = ()) -> pa.DataType:
+    """The column of a type; `wanted`: only these fields of it."""
+    if id(kind) in open_types:
+        raise ColumnTypeError(f"{place}: {kind.name} contains itself, which no column can; leave the field out")
+    inside = (*open_types, id(kind))
+    match kind.kind:
+        case "record":
+            fields = {each.name: each for each in kind.fields}
+            return pa.struct(
+                [
+                    pa.field(name, _column_type(fields[name].type, child(wanted, name), f"{place}.{name}", inside))
+                    for name in chosen(list(fields), wanted, place)
+                ]
+            )
+        case "array" | "map":
+            assert kind.items is not None
+            if kind.kind == "array":
+                item = wanted.value_type if wanted is not None and pa.types.is_list(wanted) else None
+                return pa.list_(pa.field("element", _column_type(kind.items, item, f"{place}[]", inside)))
+            item = wanted.item_type if wanted is not None and pa.types.is_map(wanted) else None
+            return pa.map_(pa.string(), _column_type(kind.items, item, f"{place}[]", inside))
+        case "union":
+            return _column_type(_only_branch(kind, place), wanted, place, inside)
+        case "null":
+            raise ColumnTypeError(f"{place}: null is no column; leave the field out")
+    return _scalar(kind, place)[1]
+
+
+def column_type(root: Type, wanted: pa.DataType | None = None) -> pa.DataType:
+    """What the values of a schema are as a column. Raises `ColumnTypeError`."""
+    return _column_type(root, wanted, root.short_name)
+
+
+def field_types(root: Type) -> dict[str, pa.DataType]:
+    """Of a record's fields those that are columns; of what is no record none."""
+    fields = root.fields if root.kind == "record" else ()
+    return types_of((each.name, partial(_column_type, each.type, None, each.name, (id(root),))) for each in fields)
+
+
+def _only_branch(kind: Type, place: str) -> Type:
+    branches = [each for each in kind.branches if each.kind != "null"]
+    if len(branches) != 1:
+        listed = ", ".join(each.name or each.kind for each in kind.branches)
+        raise ColumnTypeError(f"{place}: a union of {listed} is no column (null and one other is); leave the field out")
+    return branches[0]
+
+
+def _scalar(kind: Type, place: str) -> tuple[pa.DataType, pa.DataType]:
+    """What Arrow takes the decoded values as, and the column they become."""
+    logical = (kind.logical or {}).get("logicalType")
+    if logical in _TIMES and kind.kind in ("int", "long"):
+        return _TIMES[logical]
+    if (made := _decimal(kind)) is not None:
+        precision, scale = made
+        if precision > _DECIMAL_DIGITS_MAX:
+            raise ColumnTypeError(f"{place}: a decimal of {precision} digits; there are {_DECIMAL_DIGITS_MAX}")
+        return (pa.decimal128(precision, scale),) * 2
+    return (_SCALARS[kind.kind],) * 2
+
+
+def _decimal(kind: Type) -> tuple[int, int] | None:
+    """Precision and scale; None of what is none, or says so wrongly: Avro reads it as the bytes that it is."""
+    declared = kind.logical or {}
+    precision, scale = declared.get("precision"), declared.get("scale", 0)
+    is_one = declared.get("logicalType") == "decimal" and kind.kind in ("bytes", "fixed")
+    if is_one and isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0:
+        return precision, scale
+    return None
+
+
+# -- resolution ----------------------------------------------------------------------------------------------------
+
+
+def _resolved(reader: Type, writer: Type, wanted: pa.DataType) -> Build:
+    """What makes a column of values that fastavro decoded by the writer's schema; everything fits."""
+    reader = _only_branch(reader, "") if reader.kind == "union" else reader
+    if writer.kind == "union":
+        branches = [each for each in writer.branches if each.kind != "null"]
+        if len(branches) != 1:  # of several numbers, say: the column's own type takes all of them
+            if reader.kind not in _SCALARS:
+                raise ColumnTypeError(f"a union of several types is no {wanted}")
+            writer = reader
+        else:
+            writer = branches[0]
+    match reader.kind:
+        case "record":
+            fields = {each.name: each for each in reader.fields}
+            return struct([(field, *_field(fields[field.name], writer, field.type)) for field in wanted])
+        case "array":
+            assert reader.items is not None
+            assert writer.items is not None
+            return list_of(wanted.value_field, _resolved(reader.items, writer.items, wanted.value_type))
+        case "map":
+            assert reader.items is not None
+            assert writer.items is not None
+            return map_of(wanted, plain(pa.string()), _resolved(reader.items, writer.items, wanted.item_type))
+        case "enum" if reader.default is not None:
+            symbols, default = frozenset(reader.symbols), reader.default
+            return lambda values: pa.array(
+                [each if each is None or each in symbols else default for each in values], wanted
+            )
+    return plain(_scalar(reader, "")[0], as_type=wanted)
+
+
+def _field(field: Field, writer: Type, wanted: pa.DataType) -> tuple[Callable[[Any], Any], Build]:
+    theirs = written(field, writer)
+    if theirs is not None:
+        return itemgetter(theirs.name), _resolved(field.type, theirs.type, wanted)
+    default = default_of(field.type, field.default)
+    # A default is a value of the reader's own schema.
+    return lambda _: default, _resolved(field.type, field.type, wanted)
+
+
+def default_of(kind: Type, declared: Any) -> Any:  # noqa: ANN401 - JSON in, what fastavro would give out
+    """A default as it stands in a schema → as fastavro decodes such a value."""
+    match kind.kind:
+        case "union":
+            return next(default_of(each, declared) for each in kind.branches if fits(each, declared))
+        case "bytes" | "fixed":
+            data = declared.encode("latin-1")  # the specification's: code points 0-255 are bytes
+            found = _decimal(kind)
+            return data if found is None else Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-found[1])
+        case "record":
+            given = {each.name: declared.get(each.name, each.default) for each in kind.fields}
+            return {each.name: default_of(each.type, given[each.name]) for each in kind.fields}
+        case "array":
+            assert kind.items is not None
+            items = kind.items
+            return [default_of(items, each) for each in declared]
+        case "map":
+            assert kind.items is not None
+            items = kind.items
+            return {name: default_of(items, each) for name, each in declared.items()}
+        case "float" | "double":
+            return float(declared)
+    return declared
+
+
+# -- bytes ---------------------------------------------------------------------------------------------------------
+
+
+def _shape(kind: Type, defined: set[str]) -> Any:  # noqa: ANN401 - JSON
+    """A type as fastavro is told of it: times are numbers, which Arrow takes as they are; a decimal is one."""
+    if kind.name:
+        if kind.name in defined:
+            return kind.name
+        defined.add(kind.name)
+    match kind.kind:
+        case "union":
+            return [_shape(each, defined) for each in kind.branches]
+        case "array" | "map":
+            assert kind.items is not None
+            inner = "items" if kind.kind == "array" else "values"
+            return {"type": kind.kind, inner: _shape(kind.items, defined)}
+    made: dict[str, Any] = {"type": kind.kind}
+    if kind.kind in NAMED:
+        made |= {"name": kind.name, "aliases": list(kind.aliases)}
+    if kind.kind == "record":
+        made["fields"] = [_shape_of_field(each, defined) for each in kind.fields]
+    elif kind.kind == "enum":
+        made |= {"symbols": list(kind.symbols)} | ({} if kind.default is None else {"default": kind.default})
+    elif kind.kind == "fixed":
+        made["size"] = kind.size
+    found = _decimal(kind)
+    return made if found is None else {**made, "logicalType": "decimal", "precision": found[0], "scale": found[1]}
+
+
+def _shape_of_field(field: Field, defined: set[str]) -> dict[str, Any]:
+    made = {"name": field.name, "type": _shape(field.type, defined), "aliases": list(field.aliases)}
+    return {**made, "default": default_of(field.type, field.default)} if field.has_default else made
+
+
+def _parsed(kind: Type) -> Any:  # noqa: ANN401 - a schema of fastavro's
+    # Its defaults are values already, not JSON: fastavro gives them as they are, and shall not compare them.
+    try:
+        return fastavro.parse_schema(_shape(kind, set()), _ignore_default_error=True)
+    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
+        raise ColumnTypeError(f"fastavro refuses it: {error}") from None
+
+
+def check_bounded(kind: Type, place: str, open_types: tuple[int, ...] = ()) -> bool:
+    """Whether each value takes bytes; raises for what a few bytes could make endless."""
+    if id(kind) in open_types:
+        raise ColumnTypeError(f"{place}: {kind.name} contains itself")
+    inside = (*open_types, id(kind))
+    match kind.kind:
+        case "record":
+            found = [check_bounded(each.type, f"{place}.{each.name}", inside) for each in kind.fields]
+            return any(found)
+        case "union":
+            for each in kind.branches:
+                check_bounded(each, place, inside)
+            return True  # which branch it is
+        case "array" | "map":
+            assert kind.items is not None
+            if not check_bounded(kind.items, f"{place}[]", inside) and kind.kind == "array":
+                raise ColumnTypeError(f"{place}: a list of values that take no bytes")
+            return True
+    return kind.kind != "null" and (kind.kind != "fixed" or kind.size > 0)
+
+
+def decoder(reader: Type, writer: Type, wanted: pa.DataType) -> Decode:
+    """What reads values of one schema as another has them. Raises `ColumnTypeError` if none of them can be."""
+    check_bounded(writer, writer.short_name)
+    theirs = _parsed(writer)
+    if misfits(reader, writer):
+        # Some values may fit all the same: each is resolved by itself.
+        ours, build = _parsed(reader), _resolved(reader, reader, wanted)
+    else:
+        ours, build = None, _resolved(reader, writer, wanted)
+
+    def decode(payloads: list[bytes | None]) -> tuple[pa.Array, Errors]:
+        errors: Errors = [None] * len(payloads)
+        return built(build, _decoded(payloads, theirs, ours, errors), errors), errors
+
+    return decode
+
+
+_FAULTS: Final = (
+    ArithmeticError,
+    AttributeError,
+    EOFError,
+    LookupError,
+    TypeError,
+    ValueError,
+    fastavro.read.SchemaResolutionError,
+)
+"""What fastavro raises for bytes that are no value of a schema."""
+
+
+def _decoded(payloads: list[bytes | None], theirs: Any, ours: Any, errors: Errors) -> Values:  # noqa: ANN401 - fastavro's
+    read = fastavro.schemaless_reader
+    found: list[Any] = []
+    for at, payload in enumerate(payloads):
+        value = None
+        if payload is not None:
+            source = io.BytesIO(payload)
+            try:
+                value = read(source, theirs, ours)
+            except _FAULTS as error:
+                errors[at] = f"not of its schema: {error!r}"[:WHY_CHARS_MAX]
+            else:
+                if source.tell() != len(payload):
+                    errors[at] = f"not of its schema: {len(payload) - source.tell()} bytes are left over"
+                    value = None
+        found.append(value)
+    return found

@@ -1,0 +1,120 @@
+"""Values with a schema as Arrow columns: what Avro and Protobuf have in common.
+
+Knows: how a column is built of Python values, and how one that does not fit is found among its neighbours. Refuses to know: any
+format, registries. Invariant: a column has a row for each value, in order; a bad value is null, and its error says why.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+WHY_CHARS_MAX: Final = 300
+
+Values = Sequence[Any]
+Build = Callable[[Values], pa.Array]
+"""Values, or None, → a column of them."""
+Errors = list[str | None]
+Decode = Callable[[list[bytes | None]], tuple[pa.Array, Errors]]
+"""Payloads, without what stands before them → a column, and why some are null in it."""
+
+
+class ColumnTypeError(ValueError):
+    """A schema, or a part of one, that is no column."""
+
+
+def built(build: Build, values: Values, errors: Errors, first: int = 0) -> pa.Array:
+    """Arrow refuses a whole column for one value that its type cannot hold: then it is halved until that is found alone."""
+    try:
+        return build(values)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError) as error:
+        if len(values) == 1:
+            errors[first] = f"a value does not fit its type: {error}"[:WHY_CHARS_MAX]
+            return build([None])
+    half = len(values) // 2
+    return pa.concat_arrays(
+        [built(build, values[:half], errors, first), built(build, values[half:], errors, first + half)]
+    )
+
+
+def plain(kind: pa.DataType, *, as_type: pa.DataType | None = None) -> Build:
+    """Values that Arrow itself takes as `kind`; then cast, where another type is wanted."""
+
+    def build(values: Values) -> pa.Array:
+        made = pa.array(values, kind)
+        return made if as_type is None or as_type == kind else made.cast(as_type)
+
+    return build
+
+
+def struct(fields: Sequence[tuple[pa.Field, Callable[[Any], Any], Build]]) -> Build:
+    """`fields`: each with what takes its value out of a parent, and what builds it."""
+    declared = [field for field, _, _ in fields]
+
+    def build(values: Values) -> pa.Array:
+        is_null = [each is None for each in values]
+        found = [make([None if each is None else take(each) for each in values]) for _, take, make in fields]
+        if not found:
+            return pa.array([None if null else {} for null in is_null], pa.struct([]))
+        return pa.StructArray.from_arrays(found, fields=declared, mask=pa.array(is_null, pa.bool_()))
+
+    return build
+
+
+def list_of(item: pa.Field, make: Build) -> Build:
+    def build(values: Values) -> pa.Array:
+        offsets: list[int | None] = []
+        inner: list[Any] = []
+        for each in values:
+            offsets.append(None if each is None else len(inner))
+            inner.extend(each or ())
+        return pa.ListArray.from_arrays(pa.array([*offsets, len(inner)], pa.int32()), make(inner), pa.list_(item))
+
+    return build
+
+
+def map_of(kind: pa.MapType, make_key: Build, make_item: Build) -> Build:
+    """Values are dictionaries, or whatever has `items`."""
+
+    def build(values: Values) -> pa.Array:
+        offsets: list[int | None] = []
+        keys: list[Any] = []
+        items: list[Any] = []
+        for each in values:
+            offsets.append(None if each is None else len(keys))
+            for key, item in () if each is None else each.items():
+                keys.append(key)
+                items.append(item)
+        return pa.MapArray.from_arrays(
+            pa.array([*offsets, len(keys)], pa.int32()), make_key(keys), make_item(items), kind
+        )
+
+    return build
+
+
+def types_of(fields: Iterable[tuple[str, Callable[[], pa.DataType]]]) -> dict[str, pa.DataType]:
+    """The types of those fields that are columns, of a record whose other fields may be none."""
+    found = {}
+    for name, type_of in fields:
+        with contextlib.suppress(ColumnTypeError):
+            found[name] = type_of()
+    return found
+
+
+def child(wanted: pa.DataType | None, name: str) -> pa.DataType | None:
+    """The type that is wanted of a field of a struct; None if all of it is."""
+    return None if wanted is None else wanted.field(name).type
+
+
+def chosen(names: Sequence[str], wanted: pa.DataType | None, where: str) -> list[str]:
+    """Which of a struct's fields are to be columns, in which order."""
+    if wanted is None:
+        return list(names)
+    if not pa.types.is_struct(wanted):
+        raise ColumnTypeError(f"{where} is a record, and no {wanted}")
+    asked = [field.name for field in wanted]
+    strange = [each for each in asked if each not in names]
+    if strange:
+        raise ColumnTypeError(f"{where} has no field {strange[0]!r}; it has {', '.join(names)}")
+    return asked

@@ -1,0 +1,65 @@
+"""What stands before a value whose schema is in a registry: Confluent's wire format.
+
+    u8 0 | i32 id | payload                                 Avro, JSON
+    u8 0 | i32 id | indexes | payload                       Protobuf
+
+The indexes are zig-zag varints: how many there are, then the place of a message among those of its file, and of those inside it
+among its own; a single 0 stands for one index of 0, the first message. Refuses to know: what an id stands for.
+"""
+
+from typing import Final
+
+from braidlog.codec.errors import ProtocolError
+from braidlog.codec.varint import encode_varlong, read_varlong
+
+MAGIC: Final = 0
+BYTES: Final = 5
+INDEXES_MAX: Final = 64
+
+
+NO_ID: Final = "no schema id: a value with one begins with a byte 0 and four bytes of id"
+
+
+class FramingError(ValueError):
+    """A value that does not begin as one with a schema does."""
+
+
+def subject_of(topic: str) -> str:
+    """Where the schemas of a topic's values are, unless its clients name them otherwise."""
+    return f"{topic}-value"
+
+
+def has_id(value: bytes) -> bool:
+    return len(value) >= BYTES and value[0] == MAGIC
+
+
+def id_of(value: bytes) -> int:
+    """The schema's id; the payload begins after `BYTES`."""
+    if not has_id(value):
+        raise FramingError(NO_ID)
+    return int.from_bytes(value[1:BYTES], "big")
+
+
+def head(schema_id: int) -> bytes:
+    return bytes([MAGIC]) + schema_id.to_bytes(4, "big")
+
+
+def read_indexes(value: bytes, position: int = BYTES) -> tuple[tuple[int, ...], int]:
+    """Which message of its file a Protobuf value is, and where that begins."""
+    try:
+        count, position = read_varlong(value, position, len(value))
+        if not 0 <= count <= INDEXES_MAX:
+            raise FramingError(f"{count} message indexes")
+        found = []
+        for _ in range(count):
+            index, position = read_varlong(value, position, len(value))
+            found.append(index)
+    except ProtocolError as error:
+        raise FramingError(f"no message indexes: {error}") from None
+    return tuple(found) or (0,), position
+
+
+def write_indexes(indexes: tuple[int, ...]) -> bytes:
+    if indexes == (0,):
+        return b"\0"
+    return b"".join(map(encode_varlong, (len(indexes), *indexes)))
