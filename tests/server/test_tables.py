@@ -9,11 +9,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import SQLAlchemyError
 from tests.cli.braid import Braid
 from tests.console import waiting
+from tests.tables.object_store import BUCKET, SILENT, object_store
 
 import braidlog
 from braidlog import NewRecord
@@ -24,13 +28,14 @@ from braidlog.testing.server import ServerProcess
 T = TypeVar("T")
 SETTINGS = {"braidlog.table": "json", "segment.bytes": "20000", "braidlog.table.lag.ms": "500"}
 SECONDS_MAX = 900
+STATUS = "table-status"
 NOW_MS = 1_700_000_000_000
 QUICK = ("--set", "tables.check_seconds=0.05")
 
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with ServerProcess(tmp_path_factory.mktemp("tables") / "data", *QUICK) as server:
+    with ServerProcess(tmp_path_factory.mktemp("tables") / "data", *QUICK, admin=True) as server:
         yield server
 
 
@@ -49,11 +54,11 @@ def produce(node: ServerProcess, topic: str, numbers: range) -> None:
             delivery.result(60)
 
 
-def numbers_of(node: ServerProcess, topic: str) -> list[int]:
+def numbers_of(node: ServerProcess, topic: str, catalog: dict[str, str] | None = None) -> list[int]:
     """Column `n` of the table, as pyiceberg reads it."""
+    properties = catalog or {"type": "sql", "uri": f"sqlite:///{node.data_dir}/tables/catalog.db"}
     try:
-        catalog = load_catalog("braidlog", type="sql", uri=f"sqlite:///{node.data_dir}/tables/catalog.db")
-        rows = catalog.load_table(("topics", topic)).scan().to_arrow()
+        rows = load_catalog("braidlog", **properties).load_table(("topics", topic)).scan().to_arrow()
     except (NoSuchTableError, SQLAlchemyError):
         return []
     return sorted(rows["n"].to_pylist()) if "n" in rows.column_names else []
@@ -76,7 +81,7 @@ def test_a_topic_is_a_table_also_after_kills(node: ServerProcess) -> None:
     state = until(lambda: found if (found := told(node, "orders")).get("braidlog.table.lag") == "0" else None)
     assert (state["braidlog.table"], state["braidlog.table.rows"]) == ("json", "1500")
     assert (state["braidlog.table.metadata"] or "").endswith(".metadata.json")
-    (row,) = Braid(node).json("table", "status", "orders", schema="table-status")
+    (row,) = Braid(node).json("table", "status", "orders", schema=STATUS)
     assert (row["topic"], row["form"], row["rows"], row["lag_records"], row["lag_bytes"]) == (
         "orders",
         "json",
@@ -89,6 +94,34 @@ def test_a_topic_is_a_table_also_after_kills(node: ServerProcess) -> None:
     assert ["orders", "json", "0", "0", "B", "1500"] in [line[:6] for line in lines]
 
 
+def test_values_with_schemas_are_columns_also_after_a_kill(node: ServerProcess) -> None:
+    """Confluent's serializer registers and writes; the node hands the schemas to who makes rows."""
+    with client_of(node) as client:
+        client.admin.create_topic("typed", settings={**SETTINGS, "braidlog.table": "avro"})
+    fields = [{"name": "n", "type": "int"}]
+    for round_, more in enumerate(([], [{"name": "note", "type": ["null", "string"], "default": None}])):
+        schema = json.dumps({"type": "record", "name": "O", "fields": fields + more})
+        numbers = range(round_ * 300, round_ * 300 + 300)
+        with SchemaRegistryClient({"url": node.registry_url}) as registry:
+            serialize = AvroSerializer(registry, schema)
+            context = SerializationContext("typed", MessageField.VALUE)
+            values = [serialize({"n": n, **({"note": f"no. {n}"} if more else {})}, context) for n in numbers]
+        with client_of(node) as client:
+            for delivery in client.producer().send_many("typed", [*map(NewRecord, values), b"odd"], partition=0):
+                delivery.result(60)
+        if not more:
+            node.kill()
+            node.restart()
+    status = ("table", "status", "typed")
+    (row,) = until(lambda: found if (found := Braid(node).json(*status, schema=STATUS))[0]["rows"] >= 602 else None)
+    assert (row["form"], row["rows"], row["undecoded"], row["error"]) == ("avro", 602, 2, None)
+    catalog = load_catalog("braidlog", type="sql", uri=f"sqlite:///{node.data_dir}/tables/catalog.db")
+    rows = catalog.load_table(("topics", "typed")).scan().to_arrow().sort_by("offset")
+    assert rows["n"].drop_null().to_pylist() == list(range(600))
+    assert rows["note"].drop_null().to_pylist() == [f"no. {n}" for n in range(300, 600)]
+    assert "typed: 2 rows have no avro" in Braid(node).ok("table", "status")
+
+
 def test_a_table_is_asked_for_and_left_again_at_any_time(node: ServerProcess) -> None:
     with client_of(node) as client:
         client.admin.create_topic("late", settings={"segment.bytes": "20000"})
@@ -96,8 +129,8 @@ def test_a_table_is_asked_for_and_left_again_at_any_time(node: ServerProcess) ->
         assert "braidlog.table.lag" not in told(node, "late")
         client.admin.alter_topic("late", SETTINGS)
         assert until(lambda: found if len(found := numbers_of(node, "late")) >= 100 else None) == list(range(100))
-        with pytest.raises(RefusedError, match="avro needs the schemas of a registry"):
-            client.admin.alter_topic("late", {"braidlog.table": "avro"})
+        with pytest.raises(RefusedError, match=r"braidlog\.table.*protobuf"):
+            client.admin.alter_topic("late", {"braidlog.table": "xml"})
         client.admin.alter_topic("late", {"braidlog.table": "off"})
         until(lambda: "braidlog.table.lag" not in told(node, "late") or None)
 
@@ -122,9 +155,7 @@ def test_a_warehouse_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         produce(node, "orders", range(10))
         (row,) = until(
             lambda: (
-                found
-                if (found := Braid(node).json("table", "status", schema="table-status"))[0]["lag_records"] == 10
-                else None
+                found if (found := Braid(node).json("table", "status", schema=STATUS))[0]["lag_records"] == 10 else None
             )
         )
         assert (row["committed_ms"], row["metadata"], row["error"]) == (None, None, error)
@@ -146,6 +177,26 @@ def test_a_table_that_cannot_be_read_is_told_and_keeps_no_other(node: ServerProc
     assert until(lambda: found if len(found := numbers_of(node, "goes-on")) >= 300 else None) == list(range(300))
     point_to(node, "odd", right)
     assert until(lambda: found if len(found := numbers_of(node, "odd")) >= 300 else None) == list(range(300))
+
+
+def test_a_table_whose_store_never_answers_keeps_no_other(tmp_path: Path) -> None:
+    settings = tmp_path / "node.toml"
+    with object_store() as store:
+        told_catalog = store.told(tmp_path / "catalog.db")
+        catalog = ", ".join(f'"{name}" = "{value}"' for name, value in told_catalog.items())
+        settings.write_text(f'[tables]\nwarehouse = "s3://{BUCKET}"\ncatalog = {{ {catalog} }}\n')
+        with ServerProcess(tmp_path / "data", *QUICK, "--config", str(settings)) as node:
+            with client_of(node) as client:
+                store.fail_from(0, SILENT, about="/topics/hung-")
+                client.admin.create_topic("hung", settings=SETTINGS)
+                until(lambda: store.failed)
+                client.admin.create_topic("goes-on", settings=SETTINGS)
+            for topic in ("hung", "goes-on"):
+                produce(node, topic, range(100))
+            until(lambda: numbers_of(node, "goes-on", told_catalog) == list(range(100)))
+            assert "braidlog.table.metadata" not in told(node, "hung"), "it hangs all the time"
+            store.mend()
+            until(lambda: numbers_of(node, "hung", told_catalog) == list(range(100)))
 
 
 def point_to(node: ServerProcess, topic: str, metadata: str) -> None:

@@ -7,6 +7,7 @@ from polars.testing import assert_frame_equal
 from tests.tables.filled import fill
 from tests.tables.turned import expected_of, plan_of, rows_of, table_of, turn
 
+from braidlog.model.settings import TableForm
 from braidlog.storage.log import Log
 from braidlog.tables.plan import Plan
 
@@ -37,11 +38,11 @@ def test_fields_that_came_later_and_rows_that_went(tmp_path: Path) -> None:
     topic = Log(str(tmp_path / "data")).create_topic("t")
     for at, value in enumerate((b'{"n": 1}', b'{"n": 2, "text": "x"}', b'{"n": 3.5, "more": true}')):
         topic.append(value, timestamp_ms=1000 * at)
-        turn(plan_of(topic, tmp_path / "w", has_fields=True))
-    plan = plan_of(topic, tmp_path / "w", has_fields=True)
+        turn(plan_of(topic, tmp_path / "w", form=TableForm.JSON))
+    plan = plan_of(topic, tmp_path / "w", form=TableForm.JSON)
     names = ("offset", "n", "text", "more")
     assert scanned(plan).select(names).rows() == [(0, 1, None, None), (1, 2, "x", None), (2, None, None, True)]
-    turn(plan_of(topic, tmp_path / "w", has_fields=True, retention_ms=500, now_ms=2000))
+    turn(plan_of(topic, tmp_path / "w", form=TableForm.JSON, retention_ms=500, now_ms=2000))
     assert scanned(plan).select(names).rows() == [(2, None, None, True)]
     wanted = pl.scan_iceberg(table_of(plan).metadata_location).filter(pl.col("more")).select("offset").collect()
     assert wanted.rows() == [(2,)]

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from pyarrow.fs import S3FileSystem
 from tests.tables.filled import fill
-from tests.tables.object_store import BUCKET, ObjectStore, object_store
+from tests.tables.object_store import BUCKET, SILENT, ObjectStore, object_store
 from tests.tables.turned import expected_of, plan_of, rows_of, table_of, turn
 
 from braidlog.model.errors import BrokerError, Reason
@@ -20,22 +19,11 @@ from braidlog.tables.plan import Plan, TablePlace
 @pytest.fixture(scope="module")
 def store() -> Iterator[ObjectStore]:
     with object_store() as store:
-        S3FileSystem(
-            endpoint_override=store.url, access_key="a", secret_key="b", region="us-east-1", allow_bucket_creation=True
-        ).create_dir(BUCKET)
         yield store
 
 
 def in_store(plan: Plan, store: ObjectStore, folder: Path) -> Plan:
-    told = {
-        "type": "sql",
-        "uri": f"sqlite:///{folder}/catalog.db",
-        "s3.endpoint": store.url,
-        "s3.access-key-id": "a",
-        "s3.secret-access-key": "b",
-        "s3.region": "us-east-1",
-    }
-    place = TablePlace(f"s3://{BUCKET}/{folder.name}", told, "topics")
+    place = TablePlace(f"s3://{BUCKET}/{folder.name}", store.told(folder / "catalog.db"), "topics")
     return msgspec.structs.replace(plan, place=place)
 
 
@@ -91,3 +79,17 @@ def test_a_store_that_fails_at_whatever_request(topic: Topic, store: ObjectStore
     assert len(told) > 1
     assert {error.reason for error in told} == {Reason.UNAVAILABLE}
     assert all("the table of topic 'orders' is not written" in str(error) for error in told)
+
+
+def test_a_store_that_never_answers(topic: Topic, store: ObjectStore, tmp_path: Path) -> None:
+    """When files are written: the turn ends by itself, and says so."""
+    plan = in_store(plan_of(topic, tmp_path), store, tmp_path)
+    impatient = {**plan.place.catalog, "s3.request-timeout": "1", "s3.connect-timeout": "1"}
+    store.fail_from(0, SILENT, about=".parquet")
+    with pytest.raises(BrokerError, match=r"the table of topic 'orders' is not written: .*imeout"):
+        turn(msgspec.structs.replace(plan, place=msgspec.structs.replace(plan.place, catalog=impatient)))
+    assert store.failed
+    store.mend()
+    turn(plan)
+    assert rows_of(table_of(plan)) == expected_of(topic)
+    assert named_by(plan) == names_of(plan)

@@ -1,8 +1,6 @@
 """Closed segments as rows: what pyiceberg reads from the table is what a reader of the log sees, once, whoever is killed."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
@@ -17,11 +15,10 @@ from braidlog.codec.arrow import Pieces
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import NewRecord
+from braidlog.model.settings import TableForm
 from braidlog.storage.log import Log, Topic
 from braidlog.tables import catalog
 from braidlog.tables.plan import Plan
-
-KILLED = 9
 
 
 @pytest.fixture
@@ -87,35 +84,6 @@ def test_compaction_before_and_after_a_turn(tmp_path: Path) -> None:
     assert turn(old).missed == []
 
 
-@pytest.mark.parametrize("point", ["file", "before", "after"])
-def test_a_worker_that_is_killed(topic: Topic, tmp_path: Path, point: str) -> None:
-    """Within a file, between the files and the commit, between the commit and the answer."""
-    plan = plan_of(topic, tmp_path / "w")
-    (tmp_path / "plan").write_bytes(msgspec.msgpack.encode(plan))
-    code = f"""
-import os, signal, msgspec
-from braidlog.storage.files import OsDisk
-from braidlog.tables import catalog, turning
-from braidlog.tables.plan import Plan
-def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
-commit = catalog.commit
-def committed(*given): commit(*given); die()
-if {point!r} == "file": turning._Writer._close = die
-else: catalog.commit = die if {point!r} == "before" else committed
-turning.turn(msgspec.msgpack.decode(open({str(tmp_path / "plan")!r}, "rb").read(), type=Plan), OsDisk())
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -KILLED
-    folder = Path(catalog.data_folder(table_of(plan)).removeprefix("file://"))
-    left = {path.name for path in folder.iterdir()}
-    assert left
-    done = turn(plan)
-    assert rows_of(table_of(plan)) == expected_of(topic)
-    named = {task.file.file_path.rpartition("/")[2] for task in table_of(plan).scan().plan_files()}
-    assert {path.name for path in folder.iterdir()} == named, "what never became rows is removed"
-    assert (named == left) is (point == "after")
-    assert done.rows == len(expected_of(topic))
-
-
 def test_two_who_turn_the_same(topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As an old leader and its successor do: one commit wins, the other's files go."""
     plan = plan_of(topic, tmp_path / "w")
@@ -133,6 +101,39 @@ def test_two_who_turn_the_same(topic: Topic, tmp_path: Path, monkeypatch: pytest
     assert done.files == 2
     folder = Path(catalog.data_folder(table_of(plan)).removeprefix("file://"))
     assert len(list(folder.iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "columns"),
+    [
+        (b'{"theirs": 1}', b'{"ours": 1}', {"theirs": [None, 1], "ours": [1, None]}),
+        (b'{"n": 1}', b'{"n": "text"}', {"n": [None, 1]}),
+        (b'{"ID": 1}', b'{"id": 2}', {"ID": [None, 1]}),
+    ],
+)
+def test_two_who_add_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, theirs: bytes, ours: bytes, columns: dict[str, list[object]]
+) -> None:
+    """As two nodes do that lead partitions of one topic: the second has its columns too, where they go with the first's."""
+    topic = Log(str(tmp_path / "data")).create_topic("t", partitions=2)
+    topic.append(ours, partition=0)
+    topic.append(theirs, partition=1)
+    plan = plan_of(topic, tmp_path / "w", form=TableForm.JSON)
+    own, other = (msgspec.structs.replace(plan, parts=[part]) for part in plan.parts)
+    commit = catalog.commit
+
+    def late(*given: object) -> None:
+        monkeypatch.setattr(catalog, "commit", commit)
+        turn(other)
+        commit(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(catalog, "commit", late)
+    assert turn(own).files == 2
+    assert rows_of(table_of(plan)) == expected_of(topic)
+    found = table_of(plan).scan().to_arrow().sort_by("partition").select(list(columns)).to_pydict()
+    assert found == columns
+    folder = Path(catalog.data_folder(table_of(plan)).removeprefix("file://"))
+    assert len(list(folder.iterdir())) == 2, "what was written with other columns is removed"
 
 
 def test_a_catalog_that_always_refuses(topic: Topic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +233,7 @@ def test_fields_of_json_objects_are_columns(tmp_path: Path) -> None:
         topic.append(json.dumps(value).encode())
     for odd in (b"no json", b"[1]", b'{"user": 5, "n": 1.5, "ok": "yes"}', None, b'"\xff"'):
         topic.append(odd)
-    plan = plan_of(topic, tmp_path / "w", has_fields=True)
+    plan = plan_of(topic, tmp_path / "w", form=TableForm.JSON)
     turn(plan)
     assert rows_of(table_of(plan)) == expected_of(topic), "every value is kept as it was"
     names = ["user", "n", "ratio", "ok", "tags", "_offset", "ID", "deep"]
@@ -243,7 +244,7 @@ def test_fields_of_json_objects_are_columns(tmp_path: Path) -> None:
     assert list(rows[1].values()) == ["bob", None, 0.5, None, None, None, None, '{"x":1}']
     assert [value for row in rows[2:] for value in row.values() if value is not None] == [1.5], "n is a double by now"
     topic.append(b'{"new": "field", "user": "eve"}')
-    turn(plan_of(topic, tmp_path / "w", has_fields=True))
+    turn(plan_of(topic, tmp_path / "w", form=TableForm.JSON))
     last = table_of(plan).scan(row_filter="new = 'field'", selected_fields=("offset", "user")).to_arrow().to_pylist()
     assert last == [{"offset": 7, "user": "eve"}]
 
@@ -254,7 +255,7 @@ def test_columns_that_come_within_a_turn(tmp_path: Path, monkeypatch: pytest.Mon
     topic = Log(str(tmp_path / "data")).create_topic("t")
     for n in range(3):
         topic.append(b'{"f%d": %d}' % (n, n))
-    plan = plan_of(topic, tmp_path / "w", has_fields=True)
+    plan = plan_of(topic, tmp_path / "w", form=TableForm.JSON)
     assert turn(plan).files == 3
     rows = table_of(plan).scan(selected_fields=("f0", "f1", "f2")).to_arrow().to_pylist()
     assert sorted(rows, key=str) == sorted(
@@ -264,11 +265,11 @@ def test_columns_that_come_within_a_turn(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_fields_are_taken_from_slices_of_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if they were looked at together: what comes later is null before, and whole numbers are doubles where one is none."""
-    monkeypatch.setattr("braidlog.tables.turning.SLICE_BYTES", 1)
+    monkeypatch.setattr("braidlog.tables.values.SLICE_BYTES", 1)
     topic = Log(str(tmp_path / "data")).create_topic("t")
     topic.append(b'{"n": 1, "m": 1}')
     topic.append(b'{"n": 1.5, "late": "x", "m": 2}')
-    plan = plan_of(topic, tmp_path / "w", has_fields=True)
+    plan = plan_of(topic, tmp_path / "w", form=TableForm.JSON)
     assert turn(plan).files == 1
     names = ("n", "m", "late")
     rows = table_of(plan).scan(selected_fields=("offset", *names)).to_arrow().sort_by("offset").select(names)

@@ -4,6 +4,8 @@ from pathlib import Path
 
 from pyiceberg.table import Table
 
+from braidlog.model.settings import TableForm
+from braidlog.registry.state import Entry
 from braidlog.storage.files import OsDisk
 from braidlog.storage.key_rewriting import Source
 from braidlog.storage.log import Topic
@@ -14,7 +16,13 @@ NOW = 1_700_000_000_000
 
 
 def plan_of(
-    topic: Topic, warehouse: Path, *, has_fields: bool = False, retention_ms: int = -1, now_ms: int = NOW
+    topic: Topic,
+    warehouse: Path,
+    *,
+    form: TableForm = TableForm.RAW,
+    retention_ms: int = -1,
+    now_ms: int = NOW,
+    schemas: list[Entry] | None = None,
 ) -> Plan:
     """All closed segments of all partitions; the active ones are closed first."""
     parts = []
@@ -28,7 +36,7 @@ def plan_of(
         ]
         parts.append(Part(number, log.start_offset, sources, log.aborted_in(0, log.end_offset)))
     place = TablePlace(str(warehouse), {}, "topics")
-    return Plan(place, topic.name, topic._meta.topic_id, has_fields, parts, now_ms, retention_ms)
+    return Plan(place, topic.name, topic._meta.topic_id, form, parts, now_ms, retention_ms, schemas or [])
 
 
 def turn(plan: Plan) -> Turned:

@@ -3,14 +3,18 @@
 Knows: when it is looked, which partitions are this node's to turn, what to do when it fails. Refuses to know: Parquet, Iceberg
 (`tables/`), which segments are ready (`partition/turning.py`).
 Invariants: nothing here is kept: what is turned is what the table says. A table that cannot be written keeps its topic's records
-from going by age, says why, and disturbs no other. A node without such topics looks at their settings, and no more.
+from going by age, says why, and disturbs no other: there are two processes, and of the topics that have used up their time before
+one at most is in them. A node without such topics looks at their settings, and no more.
 """
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
+from braidlog.broker.schema_fold import SchemaFold
+from braidlog.broker.schema_log import Entry, SchemaLog
 from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.report import TableState
@@ -20,6 +24,8 @@ from braidlog.model.world import World
 from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.partition.hosting import Hosting, is_hidden
 from braidlog.partition.turning import may_turn, plan_part
+from braidlog.registry.framing import subject_of
+from braidlog.registry.state import State
 from braidlog.tables.plan import Part, Plan, TablePlace, Turned
 from braidlog.worker.jobs import TurnSegments, Worker
 
@@ -28,10 +34,15 @@ log = logging.getLogger("braidlog.tables")
 NAMESPACE: Final = "topics"
 TURN_BYTES_MAX: Final = 256 * 1024 * 1024
 """Of segments in one commit, unless one is larger."""
+TYPED_BYTES_MAX: Final = TURN_BYTES_MAX // 4
+"""The same where each value is decoded by its schema: a turn has a time limit."""
+_WITH_SCHEMAS: Final = (TableForm.AVRO, TableForm.PROTOBUF)
 REFRESH_MS: Final = 60_000
 """A table is looked at so often though there is nothing to turn: others may have turned, rows may be old."""
 AGAIN_MS: Final = 10_000
-"""After a failure; after one that took longer, so long as it took: a table that hangs has half of the worker's time at most."""
+"""After a failure; after one that took longer, so long as it took."""
+LATE_MS: Final = 5_000
+"""When the topic of the first process has taken so long, the second looks after others."""
 _decode = msgspec.msgpack.Decoder(Turned).decode
 
 
@@ -45,7 +56,7 @@ class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     namespace: str = NAMESPACE
     check_seconds: float = 5.0
     turn_seconds_max: float = 600.0
-    """A commit that takes longer, because a catalog or a store does not answer, fails and is tried again after others."""
+    """A commit that takes longer, because a catalog or a store does not answer, fails and is tried again, beside others."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.turn_seconds_max <= 86400:
@@ -61,29 +72,62 @@ class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tables:
-    """One for a node: `step` in a task."""
+    """One for a node: `step` in a task for each worker."""
 
-    def __init__(self, hosting: Hosting, world: World, worker: Worker, place: TablePlace | None) -> None:
+    def __init__(
+        self,
+        hosting: Hosting,
+        world: World,
+        workers: Sequence[Worker],
+        place: TablePlace | None,
+        schemas: SchemaLog,
+    ) -> None:
         self._hosting = hosting
         self._world = world
-        self._worker = worker
+        self._workers = workers
         self._place = place
+        self._schemas = SchemaFold(schemas, world, State)
         self._due_ms: dict[str, int] = {}
         """By topic id: when the table is looked at though nothing is to be turned, or after a failure."""
+        self._began_ms: dict[int, int] = {}
+        """By worker: since when it has been with its topic."""
+        self._under_way: set[str] = set()
+        self._hung: set[str] = set()
+        """Topics whose last turn was ended because it took too long."""
 
-    async def step(self) -> None:
-        """Look at every topic once."""
+    async def step(self, number: int) -> None:
+        """Look at every topic once, with one of the workers. All but the first only help when those before are late."""
         pace = Pace()
         for topic in list(self._hosting.topics.values()):
             await pace.step()
-            if topic.settings.table is not TableForm.OFF and not is_hidden(topic.name):
-                await self._keep(topic)
+            if topic.settings.table is TableForm.OFF or is_hidden(topic.name):
+                continue
+            if not self._is_needed(number):
+                return
+            if self._may_begin(topic.topic_id):
+                self._under_way.add(topic.topic_id)
+                self._began_ms[number] = self._world.now_ms()
+                try:
+                    await self._keep(topic, self._workers[number])
+                finally:
+                    self._under_way.discard(topic.topic_id)
+                    del self._began_ms[number]
         there = {each.topic_id for each in self._hosting.topics.values() if each.settings.table is not TableForm.OFF}
         for gone in self._hosting.tables.keys() - there:
             del self._hosting.tables[gone]
             self._due_ms.pop(gone, None)
+            self._hung.discard(gone)
 
-    async def _keep(self, topic: Topic) -> None:
+    def _is_needed(self, number: int) -> bool:
+        now_ms = self._world.now_ms()
+        return all(now_ms - self._began_ms.get(each, now_ms) > LATE_MS for each in range(number))
+
+    def _may_begin(self, topic_id: str) -> bool:
+        if topic_id in self._under_way:
+            return False
+        return topic_id not in self._hung or not self._hung & self._under_way
+
+    async def _keep(self, topic: Topic, worker: Worker) -> None:
         """Turn all that is ready, a commit at a time."""
         state = self._hosting.tables.get(topic.topic_id) or TableState(topic.name, topic.settings.table)
         if state.error and self._world.now_ms() < self._due_ms.get(topic.topic_id, 0):
@@ -93,17 +137,20 @@ class Tables:
         while has_more and self._hosting.find(topic.name) is topic:
             began_ms = self._world.now_ms()
             try:
-                state, has_more = await self._turn(topic, state)
+                state, has_more = await self._turn(topic, state, worker)
+                self._hung.discard(topic.topic_id)
             except (BrokerError, StorageFault, ValueError) as error:
                 if str(error) != state.error:
                     log.warning("topic %r: %s", topic.name, error)
+                if isinstance(error, BrokerError) and error.reason is Reason.TIMED_OUT:
+                    self._hung.add(topic.topic_id)
                 state, has_more = msgspec.structs.replace(state, error=str(error)), False
                 now_ms = self._world.now_ms()
                 self._due_ms[topic.topic_id] = now_ms + max(AGAIN_MS, now_ms - began_ms)
             lag, lag_bytes = self._lag(topic, state)
             self._hosting.tables[topic.topic_id] = msgspec.structs.replace(state, lag=lag, lag_bytes=lag_bytes)
 
-    async def _turn(self, topic: Topic, state: TableState) -> tuple[TableState, bool]:
+    async def _turn(self, topic: Topic, state: TableState, worker: Worker) -> tuple[TableState, bool]:
         if self._place is None:
             raise BrokerError(
                 Reason.INVALID_SETTING,
@@ -118,12 +165,14 @@ class Tables:
             self._place,
             topic.name,
             topic.topic_id,
-            topic.settings.table is TableForm.JSON,
+            topic.settings.table,
             parts,
             now_ms,
             topic.settings.table_retention_ms,
+            # After the parts: what wrote their values was registered before it did, so that all of it is seen.
+            await self._schemas_of(topic) if parts else [],
         )
-        with await self._worker.do(TurnSegments(), msgspec.msgpack.encode(plan)) as answer:
+        with await worker.do(TurnSegments(), msgspec.msgpack.encode(plan)) as answer:
             turned = _decode(answer.payload)
         self._due_ms[topic.topic_id] = self._world.now_ms() + REFRESH_MS
         for hosted in self._hosting.opened(topic.name):
@@ -140,23 +189,30 @@ class Tables:
             turned.files,
             turned.metadata,
             turned.committed_ms,
+            undecoded=turned.undecoded,
             error=error,
         )
         return found, has_more and not turned.missed and not turned.unread
+
+    async def _schemas_of(self, topic: Topic) -> list[Entry]:
+        if topic.settings.table not in _WITH_SCHEMAS:
+            return []
+        return (await self._schemas.learn()).cut(subject_of(topic.name))
 
     async def _parts(self, topic: Topic, state: TableState) -> tuple[list[Part], bool]:
         """What can be turned of the partitions that this node leads, in one commit; whether there is more."""
         found: list[Part] = []
         size, has_more = 0, False
+        most = TYPED_BYTES_MAX if topic.settings.table in _WITH_SCHEMAS else TURN_BYTES_MAX
         for hosted in self._led(topic):
             turned, now_ms = state.offsets.get(hosted.number, 0), self._world.now_ms()
             if (opened := hosted.open_log) is not None:
                 opened.turned_offset = turned  # one that was opened since does not know
             if not may_turn(hosted, topic.settings, turned, now_ms):
                 continue
-            if size >= TURN_BYTES_MAX:
+            if size >= most:
                 return found, True
-            room = TURN_BYTES_MAX - size
+            room = most - size
 
             def plan(
                 hosted: HostedPartition = hosted, turned: int = turned, room: int = room, now_ms: int = now_ms

@@ -25,33 +25,34 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table, TableProperties
 
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.tables.files import TableIO
+from braidlog.tables import evolution
+from braidlog.tables.files import PATIENCE, TableIO
 from braidlog.tables.plan import Plan, TablePlace
 
 OFFSET: Final = "braidlog.offset."
 """Before the number of a partition: a property of the table, and of each snapshot of ours."""
+UNDECODED: Final = "braidlog.undecoded"
+"""How many rows have a value that is none of the topic's form: its columns are null."""
 TOPIC_ID: Final = "braidlog.topic-id"
 KEPT_SNAPSHOTS_MS: Final = 24 * 3600 * 1000
 """How long a snapshot is kept that is not the newest: who reads one must come to the end of it."""
+FORGET_EVERY_MS: Final = 3600 * 1000
+"""They are let go together, so often: each time is a commit."""
 SNAPSHOTS_MAX: Final = 100
-"""Snapshots are let go when there are so many: metadata has all of them, and is written anew by every commit."""
+"""Or when there are so many: metadata has all of them, and is written anew by every commit."""
 _KEPT_SMALL: Final = {
     "commit.manifest-merge.enabled": "true",
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
 """Properties of a new table: a topic commits for years."""
-_SMALLER: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
-"""pyiceberg's types of columns, and those that are written."""
-_PATIENCE: Final = {"s3.connect-timeout": "10", "s3.request-timeout": "60"}
-"""In seconds; unless the catalog's settings say otherwise."""
 _NAME = re.compile(r"(\d+)-(\d+)-(\d+)-[0-9a-f]{32}\.parquet")
 _IO = f"{TableIO.__module__}.{TableIO.__qualname__}"
 
 
 def catalog_of(place: TablePlace) -> Catalog:
     warehouse = uri_of(place.warehouse)
-    options = {"warehouse": warehouse, "py-io-impl": _IO, **_PATIENCE, **place.catalog}
+    options = {"warehouse": warehouse, "py-io-impl": _IO, **PATIENCE, **place.catalog}
     if not place.catalog:
         if not warehouse.startswith("file://"):
             raise BrokerError(Reason.INVALID_SETTING, f"tables in {warehouse} need a catalog: set tables.catalog")
@@ -105,9 +106,30 @@ def offsets_of(properties: Mapping[str, str]) -> dict[int, int]:
     return {int(number): int(at) for number, at in found.items()}
 
 
+def undecoded_of(properties: Mapping[str, str]) -> int:
+    return int(properties.get(UNDECODED, 0))
+
+
 def columns_of(table: Table) -> pa.Schema:
     found = schema_to_pyarrow(table.schema(), include_field_ids=False)
-    return pa.schema([field.with_type(_SMALLER.get(field.type, field.type)) for field in found])
+    return pa.schema([pa.field(each.name, evolution.written(each.type)) for each in found])
+
+
+def takes(table: Table, columns: pa.Schema) -> bool:
+    """Whether it can have these columns beside those that another has added meanwhile."""
+    has = {each.name.lower(): each for each in columns_of(table)}
+    return all(
+        its is None or (its.name == each.name and evolution.fits(each.type, evolution.grown(its.type, each.type)))
+        for each in columns
+        for its in (has.get(each.name.lower()),)
+    )
+
+
+def _grown(table: Table, columns: pa.Schema) -> pa.Schema | None:
+    """What it has to be told of these columns; None: nothing."""
+    has = {each.name: each.type for each in columns_of(table)}
+    own = {each.name: evolution.grown(has.get(each.name, each.type), each.type) for each in columns}
+    return pa.schema(own) if any(has.get(name) != kind for name, kind in own.items()) else None
 
 
 # -- files ---------------------------------------------------------------------------------------------------------
@@ -122,17 +144,15 @@ def file_name(partition: int, begin: int, end: int, token: str) -> str:
     return f"{partition}-{begin}-{end}-{token}.parquet"
 
 
-def sweep(table: Table, now_ms: int) -> int:
-    """Remove files that never became rows, those whose rows were let go, and metadata that nobody refers to any more; returns how
-    many."""
+def sweep(table: Table, now_ms: int) -> bool:
+    """Remove files that never became rows, those whose rows were let go, and metadata that nobody refers to any more; whether
+    there is nothing else that may turn out to be one of these when more is turned."""
     done, files = offsets_of(table.properties), table.io
     assert isinstance(files, TableIO)
     folder, metadata = data_folder(table), f"{table.location()}/metadata"
-    left = {
-        name: folder
-        for name in files.names(folder)
-        if (found := _NAME.fullmatch(name)) and int(found[3]) <= done.get(int(found[1]), 0)
-    }
+    ours = [found for name in files.names(folder) if (found := _NAME.fullmatch(name))]
+    left = {found[0]: folder for found in ours if int(found[3]) <= done.get(int(found[1]), 0)}
+    is_all = len(left) == len(ours)
     # Metadata has no offsets in its names: what is young may be of a commit that somebody else is about to make.
     oldest_ms = now_ms - KEPT_SNAPSHOTS_MS
     left |= {
@@ -145,7 +165,7 @@ def sweep(table: Table, now_ms: int) -> int:
         left.pop(path.rpartition("/")[2], None)
     for name, its in left.items():
         files.delete(f"{its}/{name}")
-    return len(left)
+    return is_all
 
 
 def _files_of_all(table: Table) -> Iterator[str]:
@@ -166,14 +186,18 @@ def _files_of_all(table: Table) -> Iterator[str]:
 # -- commits -------------------------------------------------------------------------------------------------------
 
 
-def commit(table: Table, paths: Sequence[str], offsets: Mapping[int, int], columns: pa.Schema) -> None:
+def commit(
+    table: Table, paths: Sequence[str], offsets: Mapping[int, int], columns: pa.Schema, undecoded: int = 0
+) -> None:
     """Add the files, and say how far partitions are turned. `CommitFailedException`: somebody else was first."""
     said = {f"{OFFSET}{number}": str(at) for number, at in sorted({**offsets_of(table.properties), **offsets}.items())}
     with table.transaction() as transaction:
-        if len(columns) > len(table.schema().fields):
+        if (more := _grown(table, columns)) is not None:
             with transaction.update_schema() as update:
-                update.union_by_name(columns)
+                update.union_by_name(more)
         transaction.set_properties(said)
+        if undecoded:
+            transaction.set_properties({UNDECODED: str(undecoded_of(table.properties) + undecoded)})
         if paths:
             transaction.add_files(list(paths), said, check_duplicate_files=False)
         else:
@@ -199,11 +223,13 @@ def _newest_ms(table: Table, file: DataFile) -> float:
     return float("inf") if bound is None else int.from_bytes(bound, "little", signed=True) / 1000
 
 
-def forget_snapshots(table: Table, now_ms: int, *, at_once: bool) -> bool:
+def forget_snapshots(table: Table, now_ms: int) -> bool:
     """Forget snapshots that nobody should be reading any more; whether there were any."""
     current, before = table.current_snapshot(), now_ms - KEPT_SNAPSHOTS_MS
     old = [each for each in table.snapshots() if each.timestamp_ms < before and each != current]
-    if not old or (len(table.snapshots()) < SNAPSHOTS_MAX and not at_once):
+    if not old:
+        return False
+    if len(table.snapshots()) < SNAPSHOTS_MAX and old[0].timestamp_ms > before - FORGET_EVERY_MS:
         return False
     oldest = dt.datetime.fromtimestamp(before / 1000, dt.UTC).replace(tzinfo=None)
     table.maintenance.expire_snapshots().older_than(oldest).commit()

@@ -21,6 +21,8 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
 
 from braidlog.tables.segments import SCHEMA
 
@@ -28,6 +30,8 @@ FIELDS_MAX = 500
 """Columns of one table; a topic whose fields are names of things would make millions."""
 NAME_CHARS_MAX = 200
 _INT64 = range(-(2**63), 2**63)
+_DOUBLE_MAX = 2.0**1000
+"""Of whole numbers that are doubles: less than any that has none."""
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 Row = dict[str, Any]
@@ -53,23 +57,61 @@ def column_of(field: str) -> str:
 def note_new(known: pa.Schema, kinds: dict[str, pa.DataType], rows: Iterable[Row | None]) -> None:
     """Add to `kinds` the columns of fields that are new in these rows and have a value."""
     taken = {name.lower() for name in (*known.names, *kinds)}
+    settled: set[str] = set()
+    """Fields of which nothing can be learned any more."""
     for row in rows:
-        for field, value in () if row is None else row.items():
-            column = column_of(field)
-            kind = _kind(value)
-            if kind is None or (column.lower() in taken and column not in kinds):
+        if row is None or row.keys() <= settled:
+            continue
+        for field, value in row.items():
+            if field in settled or (kind := _kind(value)) is None:
                 continue
+            column = column_of(field)
             if column not in kinds:
-                if not _is_name(column) or len(taken) >= FIELDS_MAX:
+                if column.lower() in taken or not is_name(column) or len(taken) >= FIELDS_MAX:
+                    settled.add(field)
                     continue
                 taken.add(column.lower())
                 kinds[column] = kind
             elif {kinds[column], kind} == {pa.int64(), pa.float64()}:
                 kinds[column] = pa.float64()
+            if kinds[column] != pa.int64():  # which may turn out to be a double
+                settled.add(field)
 
 
-def _is_name(column: str) -> bool:
+def is_name(column: str) -> bool:
+    """Whether a column can be called so."""
     return 0 < len(column) <= NAME_CHARS_MAX and column.isprintable() and "." not in column
+
+
+def parse(values: pa.Array, schema: pa.Schema) -> list[pa.Array] | None:
+    """What `columns` gives for these values, by Arrow's own parser and without an object for each. None where the two could
+    differ: there is a field without a column, a value that does not fit its own, or something that is no JSON object."""
+    names = [_field_of(each.name) for each in schema]
+    if not names or len({*names}) < len(names):
+        return None
+    # An object around each: it ends where it began whatever the value is, and more of them than values are noticed.
+    lines = pc.binary_join_element_wise(b'{"v":', values.fill_null(b"null"), b"}\n", b"")
+    data = lines.buffers()[2]
+    wanted = pa.schema([("v", pa.struct([*map(pa.field, names, schema.types)]))])
+    try:
+        found = pj.read_json(
+            pa.BufferReader(data),
+            pj.ReadOptions(use_threads=False, block_size=data.size + 1),
+            pj.ParseOptions(wanted, unexpected_field_behavior="error"),
+        )
+        values.cast(pa.string())  # the parser does not mind what is no UTF-8
+    except pa.ArrowException:
+        return None
+    if found.num_rows != len(values):
+        return None
+    arrays = found["v"].combine_chunks().flatten()
+    if found["v"].null_count != values.null_count:
+        return None  # a value that is JSON's null is no object
+    # It reads NaN, which JSON has not, and numbers that no double has.
+    doubles = [each for each in arrays if each.type == pa.float64()]
+    if not all(pc.all(pc.less(pc.abs(each), _DOUBLE_MAX)).as_py() in (True, None) for each in doubles):
+        return None
+    return arrays  # type: ignore[no-any-return] # Arrow has no types
 
 
 def columns(rows: Sequence[Row | None], schema: pa.Schema) -> list[pa.Array]:
@@ -78,13 +120,16 @@ def columns(rows: Sequence[Row | None], schema: pa.Schema) -> list[pa.Array]:
 
 
 def _column(rows: Sequence[Row | None], field: pa.Field) -> pa.Array:
-    # The table's column tells which field it is: names that begin with an underscore may be of one that was in the way.
-    name = field.name
-    own = name[1:] if name.startswith("_") and name[1:].lower() in SCHEMA.names else name
+    own = _field_of(field.name)
     fit = _FITS[field.type]
     return pa.array(
         [None if row is None or (value := row.get(own)) is None else fit(value) for row in rows], field.type
     )
+
+
+def _field_of(column: str) -> str:
+    """The table's column tells which field it is: names that begin with an underscore may be of one that was in the way."""
+    return column[1:] if column.startswith("_") and column[1:].lower() in SCHEMA.names else column
 
 
 def _kind(value: Any) -> pa.DataType | None:  # noqa: ANN401 - whatever JSON has
@@ -112,7 +157,7 @@ def _fit_int(value: Any) -> int | None:  # noqa: ANN401 - as above
 def _fit_float(value: Any) -> float | None:  # noqa: ANN401 - as above
     if type(value) is float:
         return value
-    return float(value) if type(value) is int and abs(value) < 2**1000 else None
+    return float(value) if type(value) is int and abs(value) < _DOUBLE_MAX else None
 
 
 def _fit_text(value: Any) -> str | None:  # noqa: ANN401 - as above

@@ -5,6 +5,8 @@ Knows: shapes. Refuses to know: Parquet, Iceberg; a node that has no table impor
 
 import msgspec
 
+from braidlog.model.settings import TableForm
+from braidlog.registry.framing import subject_of
 from braidlog.storage.key_rewriting import Source
 from braidlog.storage.transactions import Aborted
 
@@ -39,11 +41,16 @@ class Plan(msgspec.Struct, frozen=True):
     place: TablePlace
     topic: str
     topic_id: str
-    has_fields: bool
-    """Whether fields of JSON objects become columns."""
+    form: TableForm
     parts: list[Part]
     now_ms: int
     retention_ms: int
+    schemas: list[tuple[bytes, bytes | None]] = []
+    """Keys and values of the log of schemas: those that concern the topic's subject, where the form has schemas."""
+
+    @property
+    def subject(self) -> str:
+        return subject_of(self.topic)
 
 
 class Turned(msgspec.Struct, frozen=True):
@@ -58,6 +65,8 @@ class Turned(msgspec.Struct, frozen=True):
     """Where the table's newest metadata file is."""
     committed_ms: int = 0
     """When it was last changed; 0: never."""
+    undecoded: int = 0
+    """Rows of it whose value is none of its form."""
     missed: list[int] = []
     """Partitions whose segments were exchanged or removed meanwhile: plan them anew."""
     unread: list[int] = []

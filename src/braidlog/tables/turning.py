@@ -7,7 +7,6 @@ the commit that names them; who loses a race removes its files and believes the 
 
 import contextlib
 import uuid
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -16,21 +15,26 @@ from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownExcept
 from pyiceberg.table import Table
 
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.settings import TableForm
 from braidlog.storage.files import Disk
-from braidlog.tables import catalog, fields
+from braidlog.tables import catalog
 from braidlog.tables.plan import Part, Plan, Turned
 from braidlog.tables.segments import SCHEMA, MissedError, UnreadError, read
+from braidlog.tables.typed import FORMATS, TypedColumns
+from braidlog.tables.values import Columns, JsonColumns, RawColumns
 
 GROUP_ROWS = 1024 * 1024
 GROUP_BYTES = 64 * 1024 * 1024
 """Of a row group, before it is compressed: what waits in memory."""
-SLICE_BYTES = 4 * 1024 * 1024
-"""Of records whose JSON is Python's objects at the same time: those take ten times as much."""
 ATTEMPTS_MAX = 10
 _OURS = (BrokerError, ProtocolError, StorageFault, AssertionError, MemoryError)
 """Each means something where the worker answers; whatever else is raised comes from a catalog, a store or their libraries."""
 _swept: set[str] = set()
 """Tables that this process has looked through for files that a crash left."""
+
+
+class _ColumnsTakenError(Exception):
+    """Another node has given a field of ours a column of another type, or of a name that differs in case only."""
 
 
 class Written(NamedTuple):
@@ -39,6 +43,7 @@ class Written(NamedTuple):
     begin: int
     end: int
     paths: list[str]
+    undecoded: int
 
 
 def turn(plan: Plan, disk: Disk) -> Turned:
@@ -58,8 +63,18 @@ def turn(plan: Plan, disk: Disk) -> Turned:
 
 
 def _turn(plan: Plan, disk: Disk) -> Turned:
+    for _ in range(ATTEMPTS_MAX):
+        with contextlib.suppress(_ColumnsTakenError):  # with its columns, then: what was written is swept
+            return _turn_once(plan, disk)
+    raise CommitFailedException(f"columns changed {ATTEMPTS_MAX} times meanwhile; it is tried again")
+
+
+def _turn_once(plan: Plan, disk: Disk) -> Turned:
     table = catalog.open_table(plan, SCHEMA)
     columns = catalog.columns_of(table)
+    typed = (
+        TypedColumns(plan.form, plan.subject, plan.schemas, columns) if plan.form in FORMATS and plan.parts else None
+    )
     done = catalog.offsets_of(table.properties)
     written: dict[int, Written] = {}
     missed: list[int] = []
@@ -68,12 +83,14 @@ def _turn(plan: Plan, disk: Disk) -> Turned:
         begin = max(done.get(part.partition, 0), part.start)
         if part.end <= begin:
             continue
-        writer = _Writer(table, part, begin, columns, has_fields=plan.has_fields)
+        writer = _Writer(
+            table, part, begin, typed or (JsonColumns if plan.form is TableForm.JSON else RawColumns)(columns)
+        )
         try:
             for batch in read(disk, part, begin):
                 writer.add(batch)
-            written[part.partition] = Written(begin, part.end, writer.finish())
-            columns = writer.columns
+            written[part.partition] = Written(begin, part.end, writer.finish(), writer.undecoded)
+            columns = writer.values.columns
         except (MissedError, UnreadError) as error:
             writer.abandon()
             (missed if isinstance(error, MissedError) else unread).append(part.partition)
@@ -94,6 +111,7 @@ def _state(table: Table, missed: list[int], unread: list[int]) -> Turned:
         bytes=total["total-files-size"],
         files=total["total-data-files"],
         metadata=table.metadata_location,
+        undecoded=catalog.undecoded_of(table.properties),
         committed_ms=0 if (snapshot := table.current_snapshot()) is None else snapshot.timestamp_ms,
         missed=missed,
         unread=unread,
@@ -113,9 +131,13 @@ def _commit(table: Table, written: dict[int, Written], columns: pa.Schema) -> Ta
             was_swept = False
         if not written:
             return table
+        if not catalog.takes(table, columns):
+            _swept.discard(identity)
+            raise _ColumnsTakenError
         paths = [path for its in written.values() for path in its.paths]
+        undecoded = sum(its.undecoded for its in written.values())
         try:
-            catalog.commit(table, paths, {number: its.end for number, its in written.items()}, columns)
+            catalog.commit(table, paths, {number: its.end for number, its in written.items()}, columns, undecoded)
         except (CommitFailedException, CommitStateUnknownException, FileNotFoundError):
             # The last: another has turned the same, and has swept what it knows can never be rows.
             table = catalog.again(table)
@@ -130,39 +152,30 @@ def _tidy(table: Table, plan: Plan) -> Table:
     """Let old rows go, forget old snapshots, remove what no snapshot names."""
     identity = table.metadata.table_uuid.hex
     try:
-        has_old = plan.retention_ms >= 0 and catalog.let_go(table, plan.now_ms - plan.retention_ms)
-        if has_old:
+        if plan.retention_ms >= 0 and catalog.let_go(table, plan.now_ms - plan.retention_ms):
             table = catalog.again(table)
-        if catalog.forget_snapshots(table, plan.now_ms, at_once=has_old):
+        if catalog.forget_snapshots(table, plan.now_ms):
             table = catalog.again(table)
             _swept.discard(identity)
     except CommitFailedException:
         return catalog.again(table)  # the next turn looks again
-    if identity not in _swept:
-        catalog.sweep(table, plan.now_ms)
+    if identity not in _swept and catalog.sweep(table, plan.now_ms):
         _swept.add(identity)
     return table
-
-
-def _slices(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        step = max(batch.num_rows * SLICE_BYTES // max(batch.nbytes, 1), 1)
-        for at in range(0, batch.num_rows, step):
-            yield batch.slice(at, step)
 
 
 class _Writer:
     """The files of one partition: one, and another whenever columns are added."""
 
-    def __init__(self, table: Table, part: Part, begin: int, columns: pa.Schema, *, has_fields: bool) -> None:
+    def __init__(self, table: Table, part: Part, begin: int, values: Columns) -> None:
         self._table = table
         self._part = part
         self._begin = begin
-        self.columns = columns
-        self._has_fields = has_fields
+        self.values = values
+        self.undecoded = 0
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
-        self._open: tuple[pq.ParquetWriter, object] | None = None
+        self._open: tuple[pq.ParquetWriter, object, pa.Schema] | None = None
         self._paths: list[str] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -190,40 +203,26 @@ class _Writer:
         if not self._waiting:
             return
         batches, self._waiting, self._rows, self._bytes = self._waiting, [], 0, 0
-        rows = self._with_fields(batches) if self._has_fields else pa.Table.from_batches(batches, SCHEMA)
+        rows, undecoded = self.values.rows(batches)
+        self.undecoded += undecoded
+        if self._open is not None and self._open[2] != rows.schema:
+            self._close()
         if self._open is None:
             self._open = self._begin_file(rows.schema)
         self._open[0].write_table(rows, row_group_size=GROUP_ROWS)
 
-    def _with_fields(self, batches: list[pa.RecordBatch]) -> pa.Table:
-        new: dict[str, pa.DataType] = {}
-        known = [each for each in self.columns if each.name not in SCHEMA.names and each.type in fields.OF_JSON]
-        done = []
-        for rows in _slices(batches):
-            found = fields.objects(rows.column("value").to_pylist())
-            fields.note_new(self.columns, new, found)
-            own = [*known, *map(pa.field, new.keys(), new.values())]
-            columns = [*rows.columns, *fields.columns(found, pa.schema(own))]
-            done.append(pa.Table.from_arrays(columns, schema=pa.schema([*SCHEMA, *own])))
-        if new:
-            self._close()
-            self.columns = pa.schema([*self.columns, *map(pa.field, new.keys(), new.values())])
-        # A column that came with a later slice is null in those before; one that became a double there is one in all.
-        return pa.concat_tables(done, promote_options="permissive")
-
-    def _begin_file(self, schema: pa.Schema) -> tuple[pq.ParquetWriter, object]:
+    def _begin_file(self, schema: pa.Schema) -> tuple[pq.ParquetWriter, object, pa.Schema]:
         name = catalog.file_name(self._part.partition, self._begin, self._part.end, uuid.uuid4().hex)
         path = f"{catalog.data_folder(self._table)}/{name}"
         self._paths.append(path)
         stream = self._table.io.new_output(path).create()
         # Keys and values are mostly all different: a dictionary of them is work for nothing.
         repeated = [each for each in schema.names if each not in ("offset", "timestamp", "key", "value")]
-        return pq.ParquetWriter(
-            stream, schema, compression="zstd", compression_level=1, use_dictionary=repeated
-        ), stream
+        writer = pq.ParquetWriter(stream, schema, compression="zstd", compression_level=1, use_dictionary=repeated)
+        return writer, stream, schema
 
     def _close(self) -> None:
         if self._open is not None:
-            (writer, stream), self._open = self._open, None
+            (writer, stream, _), self._open = self._open, None
             writer.close()
             stream.close()  # type: ignore[attr-defined] # pyiceberg's stream

@@ -8,6 +8,7 @@ import msgspec
 
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, hint, moment, print_json, print_table, size
+from braidlog.cli.terminal.watching import watched
 from braidlog.client.blocking import Client
 
 _PREFIX = "braidlog.table"
@@ -15,7 +16,8 @@ _PREFIX = "braidlog.table"
 
 class TableRow(msgspec.Struct, frozen=True):
     """A topic's table, as the node knows it that was asked: `lag_records` are of partitions that it leads, `lag_bytes` about
-    what they take in the log. `committed_ms`: when it was last changed; null if never. `error`: why it is not written."""
+    what they take in the log. `committed_ms`: when it was last changed; null if never. `undecoded`: rows whose
+    value is none of the form, and null in its columns. `error`: why it is not written."""
 
     topic: str
     form: str
@@ -26,6 +28,7 @@ class TableRow(msgspec.Struct, frozen=True):
     bytes: int
     committed_ms: int | None
     metadata: str | None
+    undecoded: int
     error: str | None
 
 
@@ -33,6 +36,7 @@ class TableRow(msgspec.Struct, frozen=True):
 @click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @OUTPUT
 @with_client
+@watched
 def status(client: Client, topics: tuple[str, ...], output: str) -> None:
     """Of each TOPIC that is a table, or of all: records and bytes that are no rows yet, rows and size, when it was last
     committed to, and why it is not written, if it is not."""
@@ -43,6 +47,8 @@ def status(client: Client, topics: tuple[str, ...], output: str) -> None:
         head = ["TOPIC", "FORM", "LAG", "LAG BYTES", "ROWS", "FILES", "SIZE", "COMMITTED"]
         print_table(head, map(_cells, rows))
         for each in rows:
+            if each.undecoded:
+                click.echo(f"{each.topic}: {each.undecoded} rows have no {each.form}: null in its columns, see value")
             if each.error:
                 click.echo(f"{each.topic}: {each.error}")
     else:
@@ -55,11 +61,10 @@ def _row(client: Client, topic: str) -> TableRow | None:
     form = told.get("", "off")
     if form == "off":
         return None
-    lag, lag_bytes, rows, files, size_bytes, committed = (
-        int(told.get(name) or 0) for name in (".lag", ".lag.bytes", ".rows", ".files", ".bytes", ".committed.ms")
-    )
+    names = (".lag", ".lag.bytes", ".rows", ".files", ".bytes", ".committed.ms", ".undecoded")
+    lag, lag_bytes, rows, files, size_bytes, committed, undecoded = (int(told.get(name) or 0) for name in names)
     metadata, error = told.get(".metadata") or None, told.get(".error") or None
-    return TableRow(topic, form, lag, lag_bytes, rows, files, size_bytes, committed or None, metadata, error)
+    return TableRow(topic, form, lag, lag_bytes, rows, files, size_bytes, committed or None, metadata, undecoded, error)
 
 
 def _cells(row: TableRow) -> list[object]:

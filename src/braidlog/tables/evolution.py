@@ -1,0 +1,125 @@
+"""Which types a table's columns have, and how they grow, as Iceberg lets them.
+
+Knows: types of Arrow and of Iceberg. Refuses to know: tables, formats of values.
+Invariant: a column that was written is read by every type it grows into: numbers become wider, records get fields, and
+nothing else changes. What does not fit a column is null in it.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_PLAIN: Final = frozenset(
+    {
+        *(pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32()),
+        *(pa.timestamp("us"), pa.timestamp("us", "UTC")),
+    }
+)
+_WIDER: Final = {pa.int32(): pa.int64(), pa.float32(): pa.float64()}
+_SMALLER: Final = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+"""pyiceberg's types of columns, and those that are written."""
+
+
+def written(kind: pa.DataType) -> pa.DataType:
+    """The type by which a column of pyiceberg's is written."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(each.name, written(each.type)) for each in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return _list(written(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(written(kind.key_type), written(kind.item_type))
+    return _SMALLER.get(kind, kind)
+
+
+def storable(kind: pa.DataType) -> pa.DataType | None:
+    """The column of a value of some type: durations are microseconds; None if there is none, as of a record without fields."""
+    if kind in _PLAIN or pa.types.is_decimal128(kind):
+        return kind
+    if kind == pa.duration("us"):
+        return pa.int64()
+    if pa.types.is_struct(kind):
+        fields = [pa.field(each.name, found) for each in _distinct(kind) if (found := storable(each.type)) is not None]
+        return pa.struct(fields) if fields else None
+    if pa.types.is_list(kind):
+        item = storable(kind.value_type)
+        return None if item is None else _list(item)
+    if pa.types.is_map(kind):
+        key, item = storable(kind.key_type), storable(kind.item_type)
+        return None if key is None or item is None else pa.map_(key, item)
+    return None
+
+
+def _distinct(fields: Iterable[pa.Field]) -> Iterable[pa.Field]:
+    """Of names that differ in case only, the first."""
+    taken: set[str] = set()
+    for each in fields:
+        if each.name.lower() not in taken:
+            taken.add(each.name.lower())
+            yield each
+
+
+def _list(item: pa.DataType) -> pa.DataType:
+    return pa.list_(pa.field("element", item))
+
+
+def grown(has: pa.DataType, wants: pa.DataType) -> pa.DataType:
+    """A column's type when values of another come: wider, or as it was where Iceberg has nothing for both."""
+    if pa.types.is_struct(has) and pa.types.is_struct(wants):
+        theirs = {each.name: each.type for each in wants}
+        taken = {each.name.lower() for each in has}
+        return pa.struct(
+            [
+                *(pa.field(each.name, grown(each.type, theirs.get(each.name, each.type))) for each in has),
+                *(each for each in wants if each.name.lower() not in taken),
+            ]
+        )
+    if pa.types.is_list(has) and pa.types.is_list(wants):
+        return _list(grown(has.value_type, wants.value_type))
+    if pa.types.is_map(has) and pa.types.is_map(wants):
+        return pa.map_(has.key_type, grown(has.item_type, wants.item_type))
+    return wants if _widens(has, wants) else has
+
+
+def fits(own: pa.DataType, column: pa.DataType) -> bool:
+    """Whether all values of a type can be in a column."""
+    if pa.types.is_struct(own) and pa.types.is_struct(column):
+        types = {each.name: each.type for each in column}
+        return all(each.name in types and fits(each.type, types[each.name]) for each in own)
+    if pa.types.is_list(own) and pa.types.is_list(column):
+        return fits(own.value_type, column.value_type)
+    if pa.types.is_map(own) and pa.types.is_map(column):
+        return bool(own.key_type == column.key_type) and fits(own.item_type, column.item_type)
+    return bool(own == column) or _widens(own, column)
+
+
+def _widens(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    if pa.types.is_decimal128(narrow) and pa.types.is_decimal128(wide):
+        return bool(narrow.scale == wide.scale and narrow.precision < wide.precision)
+    return bool(_WIDER.get(narrow) == wide)
+
+
+def fitted(values: pa.Array, column: pa.DataType) -> pa.Array:
+    """Values as a column has them; null where they do not fit."""
+    own = values.type
+    if own == column:
+        return values
+    if pa.types.is_struct(own) and pa.types.is_struct(column):
+        fields = dict(zip((each.name for each in own), values.flatten(), strict=True))
+        found = [
+            fitted(fields[each.name], each.type) if each.name in fields else pa.nulls(len(values), each.type)
+            for each in column
+        ]
+        return pa.StructArray.from_arrays(found, fields=list(column), mask=values.is_null())
+    if pa.types.is_list(own) and pa.types.is_list(column):
+        return pa.ListArray.from_arrays(_offsets(values), fitted(values.values, column.value_type), column)
+    if pa.types.is_map(own) and pa.types.is_map(column) and own.key_type == column.key_type:
+        return pa.MapArray.from_arrays(_offsets(values), values.keys, fitted(values.items, column.item_type), column)
+    return values.cast(column) if _widens(own, column) else pa.nulls(len(values), column)
+
+
+def _offsets(values: pa.Array) -> pa.Array:
+    """Where each list begins, null of one that is null, and where the last ends."""
+    starts = pc.if_else(values.is_valid(), values.offsets[:-1], pa.scalar(None, pa.int32()))
+    return pa.concat_arrays([starts, values.offsets[-1:]])
