@@ -7,8 +7,9 @@ and the Parquet files hold the same seven.
 | part | ours | against |
 |---|---|---|
 | read | topic through the server; `path` of its data folder | Parquet; Spark's Kafka connector through the same port |
-| topic | `topic(…)`: `count()`, `where(offset=n)`, `columns` of three | Parquet: `count()`, `where`, `select` of three |
+| topic | `topic(…)`: `count()`, `where(offset=n)`, `columns` of three | Parquet: `count()`, `where`, `select`; from memory |
 | table | `topic(…).with_table()`, at most a tenth of it not in the table's files | Parquet |
+| fields | three of twenty columns that fields of JSON became in a topic's table | the same rows, written by Spark |
 | write | exactly once; at least once | Spark's Parquet writer |
 | trigger | a stream of one record each trigger into `noop` | `rate-micro-batch`, one row each, the same checkpoint settings |
 | scale | cost per row and memory of the Python workers, from 1 M rows to 50 M | itself |
@@ -20,38 +21,30 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
 
 import braidlog
 import braidlog.spark
-from benchmarks.kafka import NOW_MS, make_topic
-from benchmarks.load import Frames, Line
 from benchmarks.measure import Spread, interleave, ratios, spread, verdict
 from benchmarks.peers import maven
-from braidlog.codec.records import encode_batch
+from benchmarks.spark_rows import FIELDS, PARTITIONS, VALUE_BYTES, fill, make_topic_of, noise, objects
 from braidlog.spark.cold import cold_part
 from braidlog.testing.server import ServerProcess
-from braidlog.wire.kafka.connection import ClientConnection
-from braidlog.wire.kafka.messages import data as kafka
 
 POM = Path(__file__).parent / "peers" / "spark" / "pom.xml"
-VALUE_BYTES = 100
-PARTITIONS = 2
-BATCH_RECORDS = 1000
-DISTINCT_BATCHES = 256
-"""Then they repeat: too many values for a dictionary of Parquet's, which would make a column of one value out of them."""
-PRODUCE_VERSION = 9
-WINDOW = 8
 TRIGGERS = 30
 WARM_TRIGGERS = 5
 STREAM_SECONDS_MAX = 600
 TARGETS = {"server": 0.8, "path": 0.9, "connector": 1.0, "write": 0.8, "trigger": 1 / 1.7, "flat": 1 / 1.3}
-TARGETS |= {"count": 1.0, "offset": 1.0, "columns": 0.7, "table": 0.9}
+TARGETS |= {"count": 1.0, "offset": 1.0, "columns": 0.7, "table": 0.9, "fields": 0.9}
 TAIL_PART = 10
 TURN_SECONDS_MAX = 600
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
@@ -70,44 +63,6 @@ class Bench(NamedTuple):
     def topic(self, name: str, source: str = "braidlog", **options: str) -> DataFrame:
         reader = self.spark.read.format(source).option("kafka.bootstrap.servers", self.address)
         return reader.options(subscribe=name, **options).load().select(*COLUMNS)
-
-
-# -- rows --------------------------------------------------------------------------------------------------------
-
-
-def fill(address: str, topic: str, rows: int, settings: dict[str, str] | None = None) -> None:
-    """`rows` records into a topic's partitions, from a plain socket: batches of a thousand, as a good client would send."""
-    make_topic_of(address, topic, PARTITIONS, settings)
-    host, port = address.split(":")
-    line = Line((host, int(port)))
-    try:
-        for partition in range(PARTITIONS):
-            requests = [_request(topic, partition, number) for number in range(DISTINCT_BATCHES)]
-            left = rows // PARTITIONS // BATCH_RECORDS
-            while left > 0:
-                chunks = [requests[at % len(requests)] for at in range(min(left, 1000))]
-                line.drive(chunks, 1, Frames(), window=WINDOW)
-                left -= len(chunks)
-    finally:
-        line.close()
-
-
-def _request(topic: str, partition: int, number: int) -> bytes:
-    keys = [b"%08d" % (number * BATCH_RECORDS + at) for at in range(BATCH_RECORDS)]
-    stamps = [NOW_MS + at for at in range(BATCH_RECORDS)]
-    noise = os.urandom(VALUE_BYTES * BATCH_RECORDS)
-    values = [noise[at : at + VALUE_BYTES] for at in range(0, len(noise), VALUE_BYTES)]
-    batch = encode_batch(values, keys=keys, timestamps=stamps, base_timestamp=NOW_MS)
-    wanted = kafka.ProduceRequestTopic(topic, partition_data=[kafka.ProduceRequestPartition(partition, batch)])
-    return ClientConnection("bench").request(kafka.ProduceRequest(None, 1, 30_000, [wanted]), PRODUCE_VERSION)
-
-
-def make_topic_of(address: str, topic: str, partitions: int, settings: dict[str, str] | None = None) -> None:
-    if partitions == 1:
-        make_topic(address, topic)
-        return
-    with braidlog.connect(f"kafka://{address}") as client:
-        client.admin.create_topic(topic, partitions=partitions, settings=settings)
 
 
 # -- what a run costs --------------------------------------------------------------------------------------------
@@ -150,6 +105,60 @@ def _worker_bytes(folder: Path) -> int:
     except (OSError, IndexError):
         return 0  # it ended meanwhile
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class FromMemory(DataSource):
+    """Three columns of a topic, made once and given again and again: what is left of a read if a log cost nothing."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "from-memory"
+
+    def schema(self) -> str:
+        return "key BINARY, offset BIGINT, timestamp TIMESTAMP"
+
+    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's form
+        return FromMemoryReader(int(self.options["rows"]))
+
+
+class FromMemoryReader(DataSourceReader):
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(self._rows // PARTITIONS)] * PARTITIONS
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        size = 64 * 1024
+        offsets = pa.array(range(size), pa.int64())
+        columns = {
+            "key": pa.array([b"%08d" % at for at in range(size)], pa.binary()),
+            "offset": offsets,
+            "timestamp": offsets.cast(pa.timestamp("us", tz="UTC")),
+        }
+        batch = pa.RecordBatch.from_pydict(columns)
+        for at in range(0, partition.value, size):
+            yield batch.slice(0, min(size, partition.value - at))
+
+
+def processor_ms(node: int) -> dict[str, float]:
+    """What Java, its Python workers and the node have used so far."""
+    found = {"Java": 0.0, "Python": 0.0, "node": 0.0}
+    tick_ms = 1000 / os.sysconf("SC_CLK_TCK")
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes()
+            fields = (folder / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended meanwhile
+        kind = "Java" if b"SparkSubmit" in words else "Python" if b"pyspark.daemon" in words else None
+        if int(folder.name) == node:
+            kind = "node"
+        elif int(fields[3]) != os.getsid(0):
+            continue  # somebody else's Spark
+        if kind is not None:
+            found[kind] += (int(fields[11]) + int(fields[12])) * tick_ms
+    return found
 
 
 # -- parts -------------------------------------------------------------------------------------------------------
@@ -214,17 +223,25 @@ def topic(bench: Bench, rows: int) -> None:
         print(f"\n## {question} of {rows:,} rows, runs in 1,000 s\n")
         table(found)
         judge(f"topic : Parquet, {question}", ratios(found["topic"], found["Parquet"]), question)
+    bench.spark.dataSource.register(FromMemory)
+    memory = bench.spark.read.format("from-memory").option("rows", rows).load()
+    frames = {"Parquet": files().select(*chosen), "topic": part.columns(*chosen).frame(), "from memory": memory}
+    print(f"\n## three columns of {rows:,} rows: milliseconds, and of them on a processor in each process\n")
+    print("| | took | Java | Python | node |\n|---|---|---|---|---|")
+    for name, frame in frames.items():
+        into(frame)  # warm
+        before, began = processor_ms(bench.node.pid), time.perf_counter()
+        for _ in range(bench.repeats):
+            into(frame)
+        took, after = (time.perf_counter() - began) * 1000 / bench.repeats, processor_ms(bench.node.pid)
+        each = " | ".join(f"{(after[kind] - before[kind]) / bench.repeats:,.0f}" for kind in before)
+        print(f"| {name} | {took:,.0f} | {each} |", flush=True)
 
 
 def with_table(bench: Bench, rows: int) -> None:
     """A topic of which all but its open segments are rows of its table."""
-    name, each = "cold", rows // PARTITIONS
-    size = max(each // TAIL_PART * VALUE_BYTES, 4096)  # of records that take more: the open one has less than a tenth
-    fill(bench.address, name, rows, {"braidlog.table": "raw", "segment.bytes": str(size)})
-    deadline, pause = time.monotonic() + TURN_SECONDS_MAX, threading.Event()
-    while min(cold_part(f"kafka://{bench.address}", name).ends.values(), default=0) < each - each // TAIL_PART:
-        assert time.monotonic() < deadline, "segments do not become rows; see `braid table status`"
-        pause.wait(0.5)
+    name = "cold"
+    make_cold(bench, name, rows, "raw", noise)
     parquet = str(bench.folder / "cold.parquet")
     bench.topic(name).write.mode("overwrite").parquet(parquet)
     both = braidlog.spark.topic(bench.spark, name, bench.address).with_table()
@@ -238,6 +255,46 @@ def with_table(bench: Bench, rows: int) -> None:
     print(f"\n## table, {rows:,} rows into noop, rows/s\n")
     table(found)
     judge("with_table : Parquet", ratios(found["with_table"], found["Parquet"]), "table")
+
+
+def make_cold(bench: Bench, topic: str, rows: int, form: str, values: Callable[[int], list[bytes]]) -> list[str]:
+    """A topic all but whose open segments, a tenth at most, are rows of its table; the table's files."""
+    each = rows // PARTITIONS
+    size = max(each // TAIL_PART * VALUE_BYTES, 4096)  # of records that take more: the open one has less than a tenth
+    fill(bench.address, topic, rows, {"braidlog.table": form, "segment.bytes": str(size)}, values)
+    deadline, pause = time.monotonic() + TURN_SECONDS_MAX, threading.Event()
+    while True:
+        cold = cold_part(f"kafka://{bench.address}", topic)
+        if min(cold.ends.get(number, 0) for number in range(PARTITIONS)) >= each - each // TAIL_PART:
+            return cold.files
+        assert time.monotonic() < deadline, "segments do not become rows; see `braid table status`"
+        pause.wait(0.5)
+
+
+def fields(bench: Bench, rows: int) -> None:
+    """What a query over a few fields reads, where fields are columns."""
+    chosen = ("whole3", "number2", "word1")
+    files = make_cold(bench, "objects", rows, "json", objects)
+    turned = bench.spark.read.parquet(*files)
+    names = {
+        each for each in turned.columns if each.rstrip("0123456789") in ("whole", "number", "word", "text", "flag")
+    }
+    assert len(names) == FIELDS, f"{len(names)} of {FIELDS} fields are columns"
+    parquet = str(bench.folder / "objects.parquet")
+    turned.write.mode("overwrite").parquet(parquet)
+    there = turned.count()
+    assert (
+        bench.spark.read.parquet(parquet).where(" and ".join(f"{each} is not null" for each in chosen)).count() == there
+    )
+    runs: dict[str, Callable[[], float]] = {
+        "Parquet": partial(into_noop, lambda: bench.spark.read.parquet(parquet).select(*chosen), there),
+        "table": partial(into_noop, lambda: bench.spark.read.parquet(*files).select(*chosen), there),
+    }
+    interleave(runs, 1)  # warm
+    found = interleave(runs, bench.repeats)
+    print(f"\n## fields, three of {FIELDS} columns of {there:,} rows into noop, rows/s\n")
+    table(found)
+    judge("table : Parquet", ratios(found["table"], found["Parquet"]), "fields")
 
 
 def _per_second(ask: Callable[[], int], wanted: int) -> float:
@@ -365,7 +422,10 @@ def judge(what: str, ratio: Spread, target: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
-        "parts", nargs="*", default=["read", "topic", "table", "write", "trigger", "scale"], help="which of them to run"
+        "parts",
+        nargs="*",
+        default=["read", "topic", "table", "fields", "write", "trigger", "scale"],
+        help="which of them to run",
     )
     parser.add_argument("--rows", type=int, default=5_000_000)
     parser.add_argument("--millions", default="1,5,50", help="sizes of the scale part")
@@ -394,6 +454,7 @@ def main() -> None:
             "read": partial(read, bench, given.rows),
             "topic": partial(topic, bench, given.rows),
             "table": partial(with_table, bench, given.rows),
+            "fields": partial(fields, bench, given.rows),
             "write": partial(write, bench, given.rows),
             "trigger": partial(trigger, bench),
             "scale": partial(scale, bench, [int(word) for word in given.millions.split(",")]),

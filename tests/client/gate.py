@@ -81,6 +81,10 @@ class Gate:
             self._stops.append(stop)
         return stop
 
+    def told(self, key: int, frame: bytes) -> bytes:
+        """What a client is told of an answer."""
+        return frame
+
     def cut(self) -> None:
         """Close on everyone who is connected."""
         with self._lock:
@@ -157,8 +161,9 @@ class Gate:
     def _back(self, server: socket.socket, client: socket.socket, asked: deque[int]) -> None:
         with contextlib.suppress(OSError):
             while (frame := _frame(server)) is not None:
-                self._hold(asked.popleft(), "answer")
-                client.sendall(frame)
+                key = asked.popleft()
+                self._hold(key, "answer")
+                client.sendall(self.told(key, frame))
         with contextlib.suppress(OSError):
             client.shutdown(socket.SHUT_RDWR)
 

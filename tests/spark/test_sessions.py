@@ -17,6 +17,7 @@ def test_a_session_runs_this_python_in_utc(spark: SparkSession) -> None:
     assert session() is not None
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert "FileSystemBased" in (spark.conf.get("spark.sql.streaming.checkpointFileManagerClass") or "")
+    assert spark.conf.get("spark.python.unix.domain.socket.enabled") == "true"
     assert spark.sparkContext.parallelize([0], 1).map(executable).collect() == [sys.executable]
 
 

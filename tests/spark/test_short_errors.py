@@ -64,6 +64,19 @@ def test_a_table_of_the_catalog_is_refused_with_what_works(spark: SparkSession, 
     spark.catalog.dropTempView("viewed")
 
 
+def test_a_table_that_was_saved_says_how_it_is_read(spark: SparkSession, url: str) -> None:
+    """Spark writes the rows and keeps a table whose options it does not hand out again."""
+    given = f"servers = '{url}', subscribe = '{TOPIC}-saved'"
+    rows = spark.sql("SELECT X'6b' AS key, X'76' AS value")
+    writer = rows.write.format("braidlog").options(servers=url, topic=f"{TOPIC}-saved", createTopic="1")
+    writer.mode("append").saveAsTable("saved")
+    try:
+        assert "SELECT … FROM table WITH" in told(lambda: spark.table("saved").collect())[-1]
+        assert [tuple(row) for row in spark.sql(f"SELECT * FROM saved WITH ({given})").collect()] == [(b"k", b"v")]
+    finally:
+        spark.sql("DROP TABLE saved")
+
+
 @pytest.mark.parametrize(
     ("column", "kind"),
     [

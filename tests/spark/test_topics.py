@@ -1,7 +1,8 @@
 """`topic`, `tables`, `lookup`, `upsert` and `infer_schema`, as they are imported and called, in one Spark with one node."""
 
 import json
-from collections.abc import Iterator
+import struct
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -9,12 +10,15 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
+from tests.client.gate import Gate
 
 import braidlog
-from braidlog import NewRecord
+from braidlog import Log, NewRecord
 from braidlog.client.kv.blocking import connect as connect_store
 from braidlog.spark import OptionError, connections, infer_schema, lookup, tables, topic, upsert
+from braidlog.spark.topics import Topic
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.kafka.apis import Key
 
 BEGIN_MS = 1_700_000_000_000
 ROWS = 40
@@ -63,6 +67,63 @@ def test_a_part_of_a_topic(spark: SparkSession, node: Node) -> None:
         flights.where(partition=0).where(partition=1).frame()
     with pytest.raises(OptionError, match="columns = 'ofset': there are key, value"):
         flights.columns("ofset").frame()
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """What was told of each count without reading."""
+    found: list[int | None] = []
+
+    def noted(part: Topic, ask: Callable[[Topic], int | None] = Topic._count_by_headers) -> int | None:
+        found.append(ask(part))
+        return found[-1]
+
+    monkeypatch.setattr(Topic, "_count_by_headers", noted)
+    return found
+
+
+class OtherBroker(Gate):
+    """Before a server that does not say that it counts, as Apache Kafka's does not: another number is in its place."""
+
+    def told(self, key: int, frame: bytes) -> bytes:
+        if key != Key.API_VERSIONS:
+            return frame
+        counts, unknown = (struct.pack(">hhh", number, 0, 0) for number in (Key.COUNT_RECORDS, 0x7FFE))
+        assert frame.count(counts) == 1
+        return frame.replace(counts, unknown)
+
+
+def test_a_broker_that_does_not_count_is_read(spark: SparkSession, tmp_path: Path, told: list[int | None]) -> None:
+    with OtherBroker() as gate, ServerProcess(tmp_path / "data", *gate.settings) as server:
+        gate.server_port = server.ports["kafka"]
+        address = f"127.0.0.1:{gate.port}"
+        with braidlog.connect(f"kafka://{address}") as client:
+            client.admin.create_topic("t")
+            for delivery in client.producer().send_many("t", [b"x"] * 5):
+                delivery.result(60)
+        assert topic(spark, "t", address).where(offset=(1, None)).count() == 4
+        assert told == [None]
+        assert Key.COUNT_RECORDS not in gate.seen
+        connections.close_idle()
+
+
+def test_what_cannot_be_counted_is_read(
+    spark: SparkSession, node: Node, tmp_path: Path, told: list[int | None]
+) -> None:
+    """A batch of which compaction took records, cut by the range."""
+    with Log(str(tmp_path / "d")) as log:
+        compacted = log.create_topic("c", compact=True, segment_bytes=4096)
+        for _ in range(2):
+            compacted.append_many([NewRecord(bytes(900), b"k%d" % n) for n in (1, 1, 2, 3, 3, 3)])
+        compacted.append_many([NewRecord(b"v", b"k4")])
+        compacted.compact()
+        left = [record.offset for record in compacted]
+    part = topic(spark, "c", path=str(tmp_path / "d"))
+    assert len(left) < 7
+    assert (part.count(), told.pop()) == (len(left), len(left))
+    assert (part.where(offset=(8, None)).count(), told.pop()) == (sum(at >= 8 for at in left), None)
+    assert topic(spark, "fl.ights", node.servers).where(offset=(3, 7)).count() == 4 * PARTITIONS
+    assert told == [4 * PARTITIONS]
 
 
 def test_sql_finds_topics_by_name(spark: SparkSession, node: Node) -> None:

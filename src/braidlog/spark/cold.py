@@ -48,7 +48,7 @@ def cold_part(servers: str, topic: str) -> Cold:
     with connect(servers) as client:
         settings = {each.name: each.value for each in client.admin.topic_settings(topic)}
     if settings.get("braidlog.table", "off") == "off":
-        raise OptionError("table", topic, "the topic is none; set its braidlog.table to raw or json")
+        raise OptionError("table", topic, "the topic is none; set its braidlog.table")
     metadata = settings.get(METADATA)
     return read_metadata(metadata) if metadata else Cold([], {})
 

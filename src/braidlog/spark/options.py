@@ -18,6 +18,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -220,6 +221,20 @@ servers = Kind(
     "host:port of the Kafka door (several with commas), or a URL such as kafka://user:token@host:port; "
     f"schemes: {', '.join(SCHEMES)}",
     _servers,
+    secret=True,
+)
+
+
+def _registry(value: str) -> str:
+    parts = urlsplit(value.strip())
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError
+    return value.strip()
+
+
+registry = Kind(
+    "the address of a schema registry such as http://127.0.0.1:8081, or http://name:token@host:port",
+    _registry,
     secret=True,
 )
 

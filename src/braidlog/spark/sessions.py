@@ -50,7 +50,13 @@ def session(
 
 def settings(master: str) -> dict[str, str]:
     """What this package sets for a master; a caller's own settings go over it."""
-    found = {"spark.sql.session.timeZone": "UTC", "spark.sql.execution.arrow.pyspark.enabled": "true"}
+    found = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # Over TCP the second of two small writes to a worker waits 40 ms for the kernel's acknowledgement of the first (Nagle's
+        # algorithm and a delayed one): in every task, and so in every trigger.
+        "spark.python.unix.domain.socket.enabled": "true",
+    }
     if master.startswith("local"):
         found |= {
             # Nobody else has to reach a driver whose executors are its own threads.

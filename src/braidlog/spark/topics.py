@@ -16,6 +16,7 @@ import msgspec
 from braidlog.spark.cold import COLUMNS, Cold, cold_frame, cold_part
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.logs import open_log
+from braidlog.spark.source.losses import plan_batch
 from braidlog.spark.source.options import Query
 from braidlog.wire.kafka import DIALECT
 
@@ -149,17 +150,34 @@ class Topic(msgspec.Struct, frozen=True):
         return self._load(self.spark.readStream, given)
 
     def count(self) -> int:
-        """How many records there are."""
-        return self.columns("offset").frame().count()
+        """How many records there are: told by whoever has the log, and read where that is not enough. Behind Spark Connect
+        they are read: an address means there what it means to Spark, and not what it means here."""
+        is_elsewhere = type(self.spark).__module__.startswith("pyspark.sql.connect")
+        told = None if self.has_table or is_elsewhere else self._count_by_headers()
+        return self.columns("offset").frame().count() if told is None else told
 
-    def _load(self, reader: Any, given: Mapping[str, str] | None = None) -> "DataFrame":  # noqa: ANN401 - of a frame or a stream
-        options = {**self.options, **(given or {})}
+    def _count_by_headers(self) -> int | None:
+        query = Query(self._chosen({}), streaming=False)
+        log = open_log(query.servers, query.path, committed_only=query.committed_only)
+        try:
+            ranges, lost = plan_batch(log, query)
+            return None if lost else log.count(ranges)
+        finally:
+            log.close()
+
+    def _chosen(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The options that say which records."""
+        options = {**self.options, **given}
         if self.partitions is None:
             options["subscribe"] = self.name
         elif self.partitions:
             options["assign"] = msgspec.json.encode({self.name: sorted(self.partitions)}).decode()
         else:
             raise OptionError("assign", None, "no partition is left: where(partition=…) was given others before")
+        return options
+
+    def _load(self, reader: Any, given: Mapping[str, str] | None = None) -> "DataFrame":  # noqa: ANN401 - of a frame or a stream
+        options = self._chosen(given or {})
         if self.names:
             reader = reader.schema(_schema(options, self.names))
         frame: DataFrame = reader.format(FORMAT).options(**options).load()

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from braidlog.spark.short_errors import short_errors
+from braidlog.spark.worker_garbage import freeze_imports
 
 Messages = Sequence[WriterCommitMessage | None]
 """What the tasks of a batch return; None is one that failed."""
@@ -58,7 +59,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     @short_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return self.sink.write(iterator)
+        written = self.sink.write(iterator)
+        freeze_imports()
+        return written
 
     @short_errors
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name

@@ -23,14 +23,14 @@ _WORKER = re.compile(r"Successfully registered with master")
 class Daemon:
     """One JVM, in a process group of its own, its output in a file."""
 
-    def __init__(self, folder: Path, name: str, *arguments: str) -> None:
+    def __init__(self, folder: Path, name: str, *arguments: str, memory: str = "256m") -> None:
         self.name = name
         self._log = folder / f"{name}.log"
         home = Path(os.environ["SPARK_HOME"])
         environment = {
             **os.environ,
             "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_MEMORY": memory,
             "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "PYSPARK_PYTHON": sys.executable,
         }

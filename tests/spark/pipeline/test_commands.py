@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -170,3 +171,29 @@ def test_a_prompt_with_a_session() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "rows: 7" in done.stdout
+
+
+def test_a_source_that_is_not_there_is_told_before_java_is_asked_for(node: ServerProcess, tmp_path: Path) -> None:
+    """A Java that cannot be found is told of by whoever starts it."""
+    folder = from_template(tmp_path / "shop", node)
+    settings_file = folder / "pipeline.toml"
+    there = settings_file.read_text()
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        closed = f'"127.0.0.1:{bound.getsockname()[1]}"'
+    address = f'"127.0.0.1:{node.ports["kafka"]}"'
+    cases = [
+        (there.replace('topics = ["orders"]', 'topics = ["nowhere"]'), 3, "no topic 'nowhere'"),
+        (there.replace(address, closed), 5, closed.strip('"')),
+    ]
+    for text, code, said in cases:
+        assert text != there
+        settings_file.write_text(text)
+        done = subprocess.run(
+            braid("pipeline", "run", "--once", str(folder)),
+            env={**os.environ, "JAVA_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_MAX,
+            check=False,
+        )
+        assert (done.returncode, said in done.stderr, "Java" in done.stderr) == (code, True, False), done.stderr

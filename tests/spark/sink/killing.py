@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,13 +15,12 @@ END_SECONDS_MAX = 300
 
 
 class Driver:
-    """A process of `driver.py`, its Java and its Python workers: one session, so that none is forgotten."""
+    """A process of a module such as `driver.py`, its Java and its Python workers: one session, so that none is forgotten."""
 
-    def __init__(self, servers: str, folder: Path, checkpoint: Path, scratch: Path) -> None:
+    def __init__(self, module: str, *arguments: str | Path) -> None:
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 - closed at the end
-        module = [sys.executable, "-m", "tests.spark.sink.driver"]
         self._process = subprocess.Popen(
-            [*module, servers, str(folder), str(checkpoint), str(scratch)],
+            [sys.executable, "-m", module, *map(str, arguments)],
             stdout=self._said,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -29,6 +30,14 @@ class Driver:
     def said(self) -> str:
         descriptor = self._said.fileno()
         return os.pread(descriptor, os.fstat(descriptor).st_size, 0).decode("utf-8", "replace")[-8000:]
+
+    def wait_for(self, path: Path, seconds_max: float) -> None:
+        """Until the driver has made this file."""
+        deadline = time.monotonic() + seconds_max
+        while not path.exists():
+            assert self._process.poll() is None, f"the driver ended:\n{self.said()}"
+            assert time.monotonic() < deadline, f"{path.name} does not come:\n{self.said()}"
+            threading.Event().wait(0.05)
 
     def kill(self) -> None:
         """kill -9, all of them at once."""
@@ -42,6 +51,12 @@ class Driver:
         for pid in found:
             _kill(pid)
         return len(found)
+
+    def kill_java(self) -> None:
+        """kill -9 the JVM; its driver in Python finds out by itself, and ends."""
+        (java,) = (pid for pid, words in _commands_of(self._process.pid) if "SparkSubmit" in words)
+        _kill(java)
+        assert self._process.wait(END_SECONDS_MAX) != 0, f"the driver went on without Java:\n{self.said()}"
 
     def finish(self) -> None:
         code = self._process.wait(END_SECONDS_MAX)
@@ -70,6 +85,10 @@ def _kill(pid: int) -> None:
 def processes_of(session: int) -> list[int]:
     """The processes of a session, whichever groups they have made for themselves."""
     return [pid for pid, (_, _, found, _) in _all().items() if found == session]
+
+
+def _commands_of(session: int) -> list[tuple[int, str]]:
+    return [(pid, words) for pid, (_, _, found, words) in _all().items() if found == session]
 
 
 def workers_of(session: int) -> list[int]:

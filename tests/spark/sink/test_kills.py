@@ -65,7 +65,7 @@ def test_every_line_counts_once_whatever_is_killed(
         servers = f"127.0.0.1:{gate.port}"
 
         def driver() -> Driver:
-            return Driver(servers, folder, checkpoint, scratch)
+            return Driver("tests.spark.sink.driver", servers, folder, checkpoint, scratch)
 
         # 1. The driver, while its tasks stage. 2. When all is staged. 3. When it counts, and Spark has not heard of it.
         moments = [

@@ -16,9 +16,10 @@ from braidlog.testing.server import ServerProcess
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     found = World(str(tmp_path_factory.mktemp("world") / "data"))
     prepare(found)
-    with ServerProcess(Path(found.folder)) as server:
+    with ServerProcess(Path(found.folder), admin=True) as server:
         found.servers = f"127.0.0.1:{server.ports['kafka']}"
         found.url = f"kafka://{found.servers}"
+        found.registry = server.registry_url
         writer = transactions(found)
         yield found
         with contextlib.suppress(KafkaException):  # the node does it by itself in a session of more than 15 minutes

@@ -29,6 +29,8 @@ class World:
         self.folder = folder
         self.url = ""
         self.servers = ""
+        self.registry = ""
+        """Where its schema registry is."""
         self.rows: dict[str, list[Row]] = {}
         """What a reader of committed records should find."""
         self._names = 0

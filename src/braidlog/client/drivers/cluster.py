@@ -78,3 +78,13 @@ class PartitionMove(msgspec.Struct, frozen=True):
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
+
+
+class LogFolder(msgspec.Struct, frozen=True):
+    """A folder in which a node keeps partitions, and the bytes of each topic in it. Those of its disk are null where the server
+    does not tell."""
+
+    path: str
+    total_bytes: int | None
+    free_bytes: int | None
+    topics: dict[str, int]

@@ -16,6 +16,7 @@ import msgspec
 from braidlog.client.drivers.cluster import (
     ClusterEvent,
     ClusterInfo,
+    LogFolder,
     PartitionMove,
     PartitionOutcome,
     Place,
@@ -25,6 +26,7 @@ from braidlog.client.drivers.transactions import TransactionalProducer, Transact
 from braidlog.client.drivers.users import UserCredential
 from braidlog.client.errors import ClientError, RecordError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.record import Header, NewRecord
+from braidlog.model.report import NodeDescription
 
 
 class Acks(StrEnum):
@@ -370,6 +372,9 @@ class Driver(TransactionPort):
         """All that a group has committed, by topic and partition."""
         raise self.missing("group_offsets")
 
+    async def delete_offsets(self, group: str, places: Sequence[Place]) -> None:  # noqa: ARG002 - a port's signature
+        raise self.missing("group_offsets")
+
     async def delete_group(self, group: str) -> None:  # noqa: ARG002 - a port's signature
         """With its commits; refused while it has members."""
         raise self.missing("group_offsets")
@@ -444,6 +449,13 @@ class Driver(TransactionPort):
         raise self.missing("cluster")
 
     async def drop_cut(self) -> None:
+        raise self.missing("cluster")
+
+    async def log_folders(self, node: int) -> list[LogFolder]:  # noqa: ARG002 - a port's signature
+        raise self.missing("cluster")
+
+    async def describe_node(self, node: int, *, in_full: bool) -> NodeDescription:  # noqa: ARG002 - a port's signature
+        """What a node says of itself; `UnsupportedError` if it is no braidlog, or of another version."""
         raise self.missing("cluster")
 
     # -- life ------------------------------------------------------------------------------------------------

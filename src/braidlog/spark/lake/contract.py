@@ -5,7 +5,6 @@ Invariant of every table: `commit` of one (sink, batch) changes the table once, 
 files it is asked for; what is refused, changes nothing.
 """
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,8 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from braidlog.model.clock import Clock, SystemClock
+from braidlog.spark.lake.object_files import ObjectFiles, is_uri
+from braidlog.spark.lake.places import whole
 from braidlog.spark.lake.written import Change, DataFile
 from braidlog.storage.files import Disk, OsDisk, join, parent
 
@@ -70,6 +71,8 @@ class Table(ABC):
     def __init__(self, title: str, disk: Disk | None, clock: Clock | None) -> None:
         self.title = title
         """What errors call the table."""
+        self.properties: dict[str, str] = {}
+        """Of the store in which its files are, if they are in one."""
         self._disk = disk or OsDisk()
         self._clock = clock or SystemClock()
 
@@ -114,7 +117,7 @@ class Table(ABC):
             before = set(self._paths(table))
             self._upsert(table, change, rows, keys)
             table = self._load()
-            new = set(self._paths(table)) - before
+            new = {path for path in self._paths(table) if path not in before and not is_uri(path)}
             for path in new:
                 self._sync_file(path)
             for folder in {parent(path) for path in new}:
@@ -196,13 +199,17 @@ class Table(ABC):
 
     def _discard(self, table: Loaded, files: Iterable[DataFile]) -> None:
         named = set(self._paths(table))
-        self._remove(file for file in files if os.path.abspath(join(self.location, file.path)) not in named)
+        self._remove(file for file in files if whole(join(self.location, file.path)) not in named)
 
     def _remove(self, files: Iterable[DataFile]) -> None:
         for file in files:
-            path = join(self.location, file.path)
-            if self._disk.exists(path):
-                self._disk.remove(path)
+            self._remove_file(join(self.location, file.path))
+
+    def _remove_file(self, path: str) -> None:
+        if is_uri(path):
+            ObjectFiles(path, self.properties).remove(path)
+        elif self._disk.exists(path):
+            self._disk.remove(path)
 
     def _sync_file(self, path: str) -> None:
         if self._disk.exists(path):

@@ -33,7 +33,8 @@ from braidlog.model.clock import Clock
 from braidlog.spark.lake import contract
 from braidlog.spark.lake.contract import LakeError, NoTableError, Rewritten, State, StoredFile
 from braidlog.spark.lake.grouping import groups_to_rewrite
-from braidlog.spark.lake.places import make_folders
+from braidlog.spark.lake.object_files import ObjectFiles, is_uri
+from braidlog.spark.lake.places import make_folders, whole
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
 from braidlog.spark.lake.writing import Form, rows_of, write_files
 from braidlog.spark.lake.written import Change, DataFile, made_at_ms
@@ -76,6 +77,7 @@ class IcebergTable(contract.Table):
         self.name = name
         self._home = home
         self._options = dict(catalog)
+        self.properties = dict(catalog)
         self._known_location: str | None = None
         self._opened: Catalog | None = None
 
@@ -104,7 +106,7 @@ class IcebergTable(contract.Table):
         return None if last is None else int(last), is_same_run
 
     def _paths(self, table: Table) -> list[str]:
-        return [os.path.abspath(_local(task.file.file_path)) for task in table.scan().plan_files()]
+        return [whole(_local(task.file.file_path)) for task in table.scan().plan_files()]
 
     def state(self, version: int | None) -> State:
         table = self._load()
@@ -121,7 +123,7 @@ class IcebergTable(contract.Table):
             raise LakeError(
                 f"{self.name}: rows of {deleted.file.file_path} are deleted by files of their own; use pyiceberg"
             )
-        files = tuple(StoredFile(os.path.abspath(_local(task.file.file_path)), {}) for task in tasks)
+        files = tuple(StoredFile(whole(_local(task.file.file_path)), {}) for task in tasks)
         return State(snapshot.sequence_number or 0, _arrow_schema(table), files)
 
     def added(self, after: int, upto: int) -> list[StoredFile]:
@@ -141,7 +143,7 @@ class IcebergTable(contract.Table):
                 if manifest.added_snapshot_id == snapshot.snapshot_id:
                     entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
                     found += [
-                        StoredFile(os.path.abspath(_local(entry.data_file.file_path)), {})
+                        StoredFile(whole(_local(entry.data_file.file_path)), {})
                         for entry in entries
                         if entry.status is ManifestEntryStatus.ADDED
                     ]
@@ -183,8 +185,8 @@ class IcebergTable(contract.Table):
         removed = []
         for path in self._walk(self.location):
             made_ms = made_at_ms(path.rpartition("/")[2])
-            if made_ms is not None and made_ms <= oldest_ms and os.path.abspath(path) not in named:
-                self._disk.remove(path)
+            if made_ms is not None and made_ms <= oldest_ms and whole(path) not in named:
+                self._remove_file(path)
                 removed.append(path)
         return removed
 
@@ -271,15 +273,17 @@ class IcebergTable(contract.Table):
     def _rewrite(self, table: Table, tasks: Sequence[FileScanTask], target_file_bytes: int) -> list[DataFile]:
         schema = _arrow_schema(table)
         # Not by the library's scan: of a list of structs it makes an empty one where there is none (pyiceberg 0.12).
-        rows = rows_of((_local(task.file.file_path) for task in tasks), schema)
+        rows = rows_of((_local(task.file.file_path) for task in tasks), schema, self.properties)
         form = Form(
             self.location,
             schema,
             _partition_columns(table),
             keeps_partition_columns=True,
             target_file_bytes=target_file_bytes,
+            properties=self.properties,
         )
-        return write_files(rows, form, disk=self._disk, clock=self._clock)
+        disk = None if is_uri(self.location) else self._disk
+        return write_files(rows, form, disk=disk, clock=self._clock)
 
     def _replace(self, table: Table, old: Sequence[FileScanTask], new: Sequence[DataFile]) -> None:
         base = table.location()
@@ -292,6 +296,9 @@ class IcebergTable(contract.Table):
                 producer.append_data_file(data_file)
 
     def _walk(self, folder: str) -> Iterator[str]:
+        if is_uri(folder):
+            yield from ObjectFiles(folder, self.properties).walk()
+            return
         for name in self._disk.names(folder):
             path = join(folder, name)
             if self._disk.is_folder(path):
@@ -301,6 +308,8 @@ class IcebergTable(contract.Table):
 
     def _sync(self, table: Table) -> None:
         """The library does not sync what it writes. Here it is synced before Spark hears that the batch is there."""
+        if is_uri(self.location):
+            return
         folder = join(os.path.dirname(self.location), "metadata")
         snapshot = table.current_snapshot()
         written = [table.metadata_location]
@@ -319,12 +328,8 @@ def _size_of(task: FileScanTask) -> int:
 
 
 def _local(location: str) -> str:
-    """A path of this machine; other places are refused, because tasks write files by path."""
-    if location.startswith(_FILE):
-        return "/" + location.removeprefix(_FILE).lstrip("/")
-    if "://" in location:
-        raise LakeError(f"{location}: files are written by path, on a disk that all machines share")
-    return location
+    """A path of all machines, or the URI of an object."""
+    return "/" + location.removeprefix(_FILE).lstrip("/") if location.startswith(_FILE) else location
 
 
 def _is_ours(task: FileScanTask) -> bool:
@@ -361,4 +366,4 @@ def _named_by_any_snapshot(table: Table) -> Iterator[str]:
             if manifest.manifest_path not in seen:
                 seen.add(manifest.manifest_path)
                 for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=True):
-                    yield os.path.abspath(_local(entry.data_file.file_path))
+                    yield whole(_local(entry.data_file.file_path))

@@ -4,7 +4,15 @@ Knows: `Disk`. Refuses to know: what is put into them.
 Invariant: when a folder is given out, every name on the way to it is durable.
 """
 
+import os
+
+from braidlog.spark.lake.object_files import is_uri
 from braidlog.storage.files import Disk, join, parent
+
+
+def whole(path: str) -> str:
+    """The one name by which a file is known; a URI is one."""
+    return path if is_uri(path) else os.path.abspath(path)
 
 
 def make_folders(disk: Disk, root: str, relative: str) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 from braidlog.spark import options as o
 from braidlog.spark.lake import KINDS
 from braidlog.spark.lake.contract import StoredFile, Table
+from braidlog.spark.lake.object_files import opened
 from braidlog.spark.lake.tables import open_table
 from braidlog.spark.options import Options
 from braidlog.spark.short_errors import short_errors, short_errors_of_rows
@@ -75,7 +76,7 @@ class LakeRows:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         target = to_arrow_schema(self._schema, timezone="UTC")
         for file in partition.value or ():  # a table without a file is given an empty task
-            with pq.ParquetFile(file.path) as parquet:
+            with pq.ParquetFile(opened(file.path, self._query.catalog)) as parquet:
                 stored = [name for name in target.names if name in parquet.schema_arrow.names]
                 for batch in parquet.iter_batches(ROWS, columns=stored):
                     yield _shaped(batch, target, file.partition)

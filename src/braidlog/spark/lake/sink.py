@@ -180,7 +180,9 @@ def _target(chosen: LakeOptions, schema: StructType, *, overwrite: bool) -> Targ
     table, partition_by = chosen.open(), chosen.partition_by or ()
     found = table.prepare(found, partition_by, merge_schema=chosen.merge_schema)
     keeps = table.keeps_partition_columns
-    form = Form(table.location, found, partition_by, keeps, chosen.target_file_bytes, chosen.compression)
+    form = Form(
+        table.location, found, partition_by, keeps, chosen.target_file_bytes, chosen.compression, table.properties
+    )
     return Target(chosen, form, overwrite)
 
 

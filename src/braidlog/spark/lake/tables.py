@@ -61,5 +61,7 @@ _OPENERS: dict[str, Callable[[str | None, str | None, dict[str, str]], Table]] =
 def _local(path: str) -> str:
     path = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
     if "://" in path:
-        raise LakeError(f"{path}: files are written by path, on a disk that all machines share")
+        raise LakeError(
+            f"{path}: a path is on a disk that all machines share; object stores hold Iceberg tables, by name and catalog.*"
+        )
     return os.path.abspath(path)

@@ -7,9 +7,10 @@ waits in memory is bounded, however many partitions there are.
 """
 
 import contextlib
+import dataclasses
 import io
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import pyarrow.parquet as pq
 
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import StorageFault
+from braidlog.spark.lake.object_files import ObjectFiles, Upload, is_uri, opened
 from braidlog.spark.lake.places import make_folders
 from braidlog.spark.lake.schemas import fitted
 from braidlog.spark.lake.written import DataFile, new_path, partition_folder
@@ -42,6 +44,8 @@ class Form:
     keeps_partition_columns: bool = False
     target_file_bytes: int = 128 * 1024 * 1024
     compression: str = "zstd"
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    """Of the store that the location is in, if it is a URI."""
 
     @property
     def file_schema(self) -> pa.Schema:
@@ -54,7 +58,8 @@ def write_files(
     batches: Iterable[pa.RecordBatch], form: Form, *, disk: Disk | None = None, clock: Clock | None = None
 ) -> list[DataFile]:
     """Write all rows; the files are durable, and no part of any table."""
-    writing = _Writing(form, disk or OsDisk(), clock or SystemClock())
+    files = disk or (ObjectFiles(form.location, form.properties) if is_uri(form.location) else OsDisk())
+    writing = _Writing(form, files, clock or SystemClock())
     try:
         for batch in batches:
             for values, part in _parts(batch.cast(form.schema), form):
@@ -65,10 +70,12 @@ def write_files(
         raise
 
 
-def rows_of(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def rows_of(
+    paths: Iterable[str], schema: pa.Schema, properties: Mapping[str, str] | None = None
+) -> Iterator[pa.RecordBatch]:
     """The rows of files of ours, one file after the other. Columns that came later are null in older files."""
     for path in paths:
-        with pq.ParquetFile(path) as parquet:
+        with pq.ParquetFile(opened(path, properties or {})) as parquet:
             for batch in parquet.iter_batches(ROW_GROUP_ROWS):
                 yield fitted(batch, schema)
 
@@ -76,7 +83,7 @@ def rows_of(paths: Iterable[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]
 class _Writing:
     """The files of one task: for each partition one that is open, and rows that wait for it."""
 
-    def __init__(self, form: Form, disk: Disk, clock: Clock) -> None:
+    def __init__(self, form: Form, disk: Disk | ObjectFiles, clock: Clock) -> None:
         self._form = form
         self._disk = disk
         self._clock = clock
@@ -132,7 +139,8 @@ class _Writing:
         partition = dict(zip(self._form.partition_by, values, strict=True))
         folder = partition_folder(partition)
         path = new_path(folder, self._clock.now_ms(), uuid.uuid4().hex)
-        make_folders(self._disk, self._form.location, folder)
+        if not isinstance(self._disk, ObjectFiles):
+            make_folders(self._disk, self._form.location, folder)
         file = self._disk.create(self._real(path))
         return _ParquetFile(file, path, partition, self._form)
 
@@ -140,7 +148,8 @@ class _Writing:
         file = self._open[values]
         self._done.append(file.finish())
         del self._open[values]
-        self._disk.sync_folder(parent(file.path))
+        if not isinstance(self._disk, ObjectFiles):
+            self._disk.sync_folder(parent(file.path))
 
     def _real(self, path: str) -> str:
         return join(self._form.location, path)
@@ -149,7 +158,7 @@ class _Writing:
 class _ParquetFile:
     """One file being written. A large table handed over becomes several row groups."""
 
-    def __init__(self, file: File, path: str, partition: dict[str, str | None], form: Form) -> None:
+    def __init__(self, file: File | Upload, path: str, partition: dict[str, str | None], form: Form) -> None:
         self.path = file.path
         self._file = file
         self._table_path = path
@@ -184,7 +193,7 @@ class _ParquetFile:
 class _Stream(io.RawIOBase):
     """What Arrow writes to: a `File`, from its start to its end."""
 
-    def __init__(self, file: File) -> None:
+    def __init__(self, file: File | Upload) -> None:
         super().__init__()
         self._file = file
         self.position = 0

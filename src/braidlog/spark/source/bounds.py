@@ -12,25 +12,30 @@ from braidlog.spark.source.options import Bound, Query, Selection
 from braidlog.spark.source.positions import EARLIEST, LATEST, Offsets, Place, shown
 
 
-def find_places(log: Log, selection: Selection, *, must_exist: bool = True) -> list[Place]:
-    """The partitions that are selected; a topic or partition that is named and not there is an error, unless it may be gone."""
-    if selection.pattern is not None:
-        counts = {name: count for name, count in log.topics(None).items() if selection.has(name)}
-    else:
-        named = selection.topics or tuple(dict.fromkeys(topic for topic, _ in selection.places))
-        counts = log.topics(named)
-        missing = [name for name in named if name not in counts]
-        if missing and must_exist:
-            raise OptionError(
-                "subscribe" if selection.topics else "assign", ", ".join(missing), "there is no such topic"
-            )
-    every = [(topic, number) for topic, count in counts.items() for number in range(count)]
-    if not selection.places:
-        return sorted(every)
-    gone = set(selection.places) - set(every)
-    if gone and must_exist:
+def find_places(log: Log, selection: Selection) -> list[Place]:
+    """The partitions that are selected; a topic or partition that is named and not there is an error."""
+    named = topics_of(selection)
+    counts = log.topics(named)
+    missing = [name for name in named or () if name not in counts]
+    if missing:
+        raise OptionError("subscribe" if selection.topics else "assign", ", ".join(missing), "there is no such topic")
+    found = places_of(selection, counts)
+    if gone := set(selection.places) - set(found):
         raise OptionError("assign", shown(gone), "there is no such partition")
-    return sorted(set(selection.places) & set(every))
+    return found
+
+
+def topics_of(selection: Selection) -> tuple[str, ...] | None:
+    """The topics that are named; None where a pattern chooses of all."""
+    if selection.pattern is not None:
+        return None
+    return selection.topics or tuple(dict.fromkeys(topic for topic, _ in selection.places))
+
+
+def places_of(selection: Selection, counts: Mapping[str, int]) -> list[Place]:
+    """What is selected of topics that have so many partitions."""
+    every = {(topic, number) for topic, count in counts.items() if selection.has(topic) for number in range(count)}
+    return sorted(every & set(selection.places) if selection.places else every)
 
 
 def starts(log: Log, bound: Bound, places: Iterable[Place], timeless: str) -> Offsets:

@@ -90,21 +90,31 @@ class Ahead:
         """Chunks that were fetched and not yet asked for, at most."""
 
     def __iter__(self) -> Iterator[Chunk]:
+        """Who wants no more than one chunk holds, as a small micro-batch does, waits for one answer and nothing else."""
+        found = self._connection.run(self._fetch(self.read_upto))
+        if found.next_offset >= self._end:
+            yield self._given(found)
+            return
         queue: asyncio.Queue[RawFetched | BaseException] = asyncio.Queue(WINDOW)
         tasks = Tasks()
-        self._connection.make(lambda: tasks.spawn(self._pump(queue), f"fetch {self._place}"))
+        at = found.next_offset
+        self._connection.make(lambda: tasks.spawn(self._pump(queue, at), f"fetch {self._place}"))
         try:
+            yield self._given(found)
+            del found  # a chunk may be large, and is the reader's now
             while self.read_upto < self._end:
-                found = self._connection.run(queue.get())
-                if isinstance(found, BaseException):
-                    raise found
-                yield Chunk(found.data, self.read_upto, found.aborted)
-                self.read_upto = found.next_offset
+                came = self._connection.run(queue.get())
+                if isinstance(came, BaseException):
+                    raise came
+                yield self._given(came)
         finally:
             self._connection.run(tasks.stop())
 
-    async def _pump(self, queue: "asyncio.Queue[RawFetched | BaseException]") -> None:
-        at = self.read_upto
+    def _given(self, found: RawFetched) -> Chunk:
+        start, self.read_upto = self.read_upto, found.next_offset
+        return Chunk(found.data, start, found.aborted)
+
+    async def _pump(self, queue: "asyncio.Queue[RawFetched | BaseException]", at: int) -> None:
         try:
             while at < self._end:
                 found = await self._fetch(at)

@@ -13,10 +13,12 @@ from pyspark.sql.types import StructType
 
 from braidlog.codec.arrow import PieceBuilder, Pieces
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.registry.columns import ColumnTypeError
 from braidlog.spark.columns import ColumnError, check_columns, simple
 from braidlog.spark.source.chunks import Chunk
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
+from braidlog.spark.source.schemas import Reading, ddl, find_reading, reader
 from braidlog.spark.source.values import ERROR, decoder_of
 
 ROWS_MAX = 64 * 1024
@@ -54,31 +56,48 @@ def column_types(query: Query) -> dict[str, str]:
 
 
 def _value_type(query: Query) -> str:
-    return _VALUE_TYPES.get(query.value_format) or f"STRUCT<{query.value_schema}>"
+    if query.value_schema is not None:
+        return f"STRUCT<{query.value_schema}>"
+    reading = find_reading(query)
+    return _VALUE_TYPES[query.value_format] if reading is None else ddl(value_column(reading))
+
+
+def value_column(reading: Reading, wanted: pa.DataType | None = None) -> pa.DataType:
+    """The column that values are, or the part of it that is wanted."""
+    try:
+        return reader(reading).column_type(wanted)
+    except ColumnTypeError as error:
+        raise ColumnError(f"{reading.name}: {error}; .schema('value STRUCT<…>') takes some of the fields") from None
 
 
 def has_errors(query: Query) -> bool:
     return query.value_format != "binary" and query.bad_records != "fail"
 
 
-def check_schema(query: Query, schema: StructType) -> None:
+def check_schema(query: Query, schema: StructType, reading: Reading | None = None) -> None:
     """A query may ask for some of the columns, in any order: those it leaves out are not made."""
     if ERROR in schema.names and not has_errors(query):
-        raise ColumnError(f"column {ERROR} is there with valueFormat string or json unless badRecords = fail")
-    known: dict[str, tuple[str, ...]] = {name: (simple(kind or _value_type(query)),) for name, kind in _COLUMNS.items()}
-    if query.value_format == "json":
-        known["value"] = ()
-        if "value" in schema.names and not isinstance(schema["value"].dataType, StructType):
-            raise ColumnError("column `value` is the struct of valueSchema")
+        raise ColumnError(f"column {ERROR} is there with a valueFormat other than binary unless badRecords = fail")
+    known: dict[str, tuple[str, ...]] = {name: (simple(kind),) if kind else () for name, kind in _COLUMNS.items()}
+    if query.value_format in _VALUE_TYPES:
+        known["value"] = (simple(_VALUE_TYPES[query.value_format]),)
+    if reading is not None:
+        value_column(reading, _wanted_value(to_arrow_schema(schema, timezone="UTC")))
+    elif known["value"] == () and "value" in schema.names and not isinstance(schema["value"].dataType, StructType):
+        raise ColumnError("column `value` is the struct of valueSchema")
     check_columns(schema, known, "column {name} is not there; braidlog has {known}")
 
 
+def _wanted_value(target: pa.Schema) -> pa.DataType | None:
+    return target.field("value").type if "value" in target.names else None
+
+
 def record_batches(
-    query: Query, schema: StructType, wanted: Range, chunks: Iterable[Chunk]
+    query: Query, schema: StructType, wanted: Range, chunks: Iterable[Chunk], reading: Reading | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a range, as Spark was promised them."""
     target = to_arrow_schema(schema, timezone="UTC")
-    decode = decoder_of(query, target)
+    decode = decoder_of(query, _wanted_value(target), reading)
     asked = set(target.names)
     inner = [name for name in _OF_THE_LOG if name in asked]
     if decode is not None:

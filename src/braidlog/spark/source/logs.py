@@ -7,7 +7,7 @@ folder with `flush = ack` only what is durable.
 
 import contextlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -15,10 +15,11 @@ from braidlog.client.drivers.kafka.bulk import EARLIEST, LATEST
 from braidlog.client.errors import ClientError
 from braidlog.codec.records import decode_batch
 from braidlog.model.clock import SystemClock
-from braidlog.model.errors import StorageFault
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush
 from braidlog.spark.connections import Connection
+from braidlog.spark.source.planning import Range
 from braidlog.spark.source.positions import Identities, Offsets, Place, identity
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
@@ -27,6 +28,14 @@ from braidlog.storage.partition import PartitionLog
 _SAMPLE_BYTES = 64 * 1024
 _LOOKS_MAX = 100
 _SEGMENTS = (".log", ".swap")
+_QUESTION_OFFSETS_MIN = 500_000
+"""A server looks at some 60,000 batches for a question: where that is fewer offsets, batches are small, and reading them
+costs less than asking on."""
+_COUNTED_AT_ONCE = 100_000
+
+
+Choose = Callable[[dict[str, int]], Iterable[Place]]
+"""How many partitions each topic has → places."""
 
 
 class Log(Protocol):
@@ -35,6 +44,10 @@ class Log(Protocol):
 
     def topics(self, named: Iterable[str] | None) -> dict[str, int]:
         """How many partitions each of these topics has (all topics if None); one that is not there is left out."""
+        ...
+
+    def look(self, named: Iterable[str] | None, choose: Choose, which: int) -> Offsets:
+        """Where the places begin (EARLIEST) or end (LATEST) that are chosen of what `topics` tells now."""
         ...
 
     def earliest(self, places: Iterable[Place]) -> Offsets: ...
@@ -47,6 +60,11 @@ class Log(Protocol):
 
     def bytes_each(self, place: Place, start: int, end: int) -> float:
         """About how many bytes an offset takes in [start, end)."""
+        ...
+
+    def count(self, ranges: Sequence[Range]) -> int | None:
+        """How many records a reader would be given of these, each of another place, told without reading them; None where they
+        have to be read."""
         ...
 
     def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:
@@ -66,6 +84,8 @@ class ServerLog:
     def __init__(self, url: str, *, committed_only: bool) -> None:
         self._connection = Connection(url, committed_only=committed_only)
         self._reader = self._connection.reader
+        self._told: dict[str, tuple[int, bytes]] = {}
+        """Topics as they were at the last look: partitions and id."""
         self.identities: Identities = {}
         try:
             self._connection.reach()
@@ -77,9 +97,27 @@ class ServerLog:
         wanted = None if named is None else list(named)
         if wanted == []:
             return {}
-        found = self._connection.ask(lambda: self._reader.topics(wanted))
-        self.identities |= {name: known for name, (_, topic_id) in found.items() if (known := identity(topic_id))}
-        return {name: partitions for name, (partitions, _) in found.items()}
+        return self._learn(wanted, self._connection.ask(lambda: self._reader.topics(wanted)))
+
+    def _learn(self, asked: list[str] | None, told: dict[str, tuple[int, bytes]]) -> dict[str, int]:
+        kept = {} if asked is None else {name: each for name, each in self._told.items() if name not in asked}
+        self._told = kept | told
+        self.identities |= {name: known for name, (_, topic_id) in told.items() if (known := identity(topic_id))}
+        return _counts(told)
+
+    def look(self, named: Iterable[str] | None, choose: Choose, which: int) -> Offsets:
+        """Topics are mostly what they were: they are asked for, and at the same time for the offsets of what they were. An answer
+        about offsets counts only if every topic has the id and the partitions that it had before: then it was about these."""
+        wanted = None if named is None else list(named)
+        known = {name: each for name, each in self._told.items() if wanted is None or name in wanted}
+        places = dict.fromkeys(choose(_counts(known)), which)
+        if not places:
+            return self._ends(choose(self.topics(wanted)), which)
+        told, found = self._connection.ask(lambda: self._reader.topics_and_offsets(wanted, places))
+        counts = self._learn(wanted, told)
+        if found is None or told != known:
+            return self._ends(choose(counts), which)
+        return {place: offset or 0 for place, offset in found.items()}
 
     def earliest(self, places: Iterable[Place]) -> Offsets:
         return self._ends(places, EARLIEST)
@@ -108,6 +146,22 @@ class ServerLog:
             sizes += len(found.data)
             rows += max(found.next_offset - at, 0)
         return sizes / rows if rows else 0.0
+
+    def count(self, ranges: Sequence[Range]) -> int | None:
+        left = {each.place: (each.start, each.end) for each in ranges}
+        records = 0
+        while left:
+            try:
+                found = self._connection.ask(lambda left=left: self._reader.count(left))  # type: ignore[misc]
+            except ClientError:
+                return None  # an older server or another's; of a range that is gone whoever reads it is told
+            records += sum(number for number, _ in found.values())
+            began, left = left, {place: (at, left[place][1]) for place, (_, at) in found.items() if at < left[place][1]}
+            if any(at == began[place][0] for place, (at, _) in left.items()):
+                return None
+            if left and sum(at - began[place][0] for place, (_, at) in found.items()) < _QUESTION_OFFSETS_MIN:
+                return None
+        return records
 
     def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:
         with contextlib.suppress(ClientError):  # whoever asks next is told what is wrong
@@ -143,6 +197,10 @@ class FolderLog:
         if named is None:
             return {name: count for name, count in every.items() if not name.startswith("__")}
         return {name: every[name] for name in named if name in every}
+
+    def look(self, named: Iterable[str] | None, choose: Choose, which: int) -> Offsets:
+        places = choose(self.topics(named))
+        return self.latest(places) if which == LATEST else self.earliest(places)
 
     def partition(self, place: Place) -> PartitionLog:
         """The partition as it is now: opened again only if a file of it has changed."""
@@ -196,6 +254,23 @@ class FolderLog:
         first = partition.segments[0].base_offset
         return partition.size_bytes / max(partition.end_offset - first, 1)
 
+    def count(self, ranges: Sequence[Range]) -> int | None:
+        """A node may exchange a segment meanwhile: what cannot be counted is read, which looks again."""
+        records = 0
+        for each in ranges:
+            at = each.start
+            while at < each.end:
+                try:
+                    found = self.partition(each.place).count(
+                        at, each.end, committed_only=self._committed_only, batches_max=_COUNTED_AT_ONCE
+                    )
+                except (StorageFault, BrokerError):
+                    return None
+                if found.next_offset == at:
+                    return None
+                records, at = records + found.records, found.next_offset
+        return records
+
     def wait_beyond(self, ends: Mapping[Place, int], wait_ms: int) -> None:  # noqa: ARG002 - a port's signature
         """A folder tells nobody that it has changed: the caller looks again after the wait."""
         threading.Event().wait(wait_ms / 1000)
@@ -208,6 +283,10 @@ class FolderLog:
 
     def close(self) -> None:
         self._open.clear()
+
+
+def _counts(told: Mapping[str, tuple[int, bytes]]) -> dict[str, int]:
+    return {name: partitions for name, (partitions, _) in told.items()}
 
 
 def _signature(folder: str) -> object:

@@ -20,10 +20,11 @@ import msgspec
 from braidlog.client.blocking import Client, connect
 from braidlog.model.clock import SystemClock
 from braidlog.spark.options import OptionError
+from braidlog.spark.source.bounds import ends, find_places, starts, within
 from braidlog.spark.source.logs import Log
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
-from braidlog.spark.source.positions import Identities, Offsets, Place, same_topics
+from braidlog.spark.source.positions import EARLIEST, Identities, Offsets, Place, same_topics
 
 _log = logging.getLogger("braidlog.spark")
 _SHOWN_MAX = 20
@@ -82,10 +83,12 @@ def plan(
 ) -> tuple[list[Range], list[Lost]]:
     """What of [start, end) can be read, and what cannot any more. Places that have no start begin with their first offset.
     `identities`: of the topics that `end` is about; those that are others now are gone."""
-    counts = log.topics({topic for topic, _ in end})
-    same = same_topics(dict(end), identities or {}, log.identities)
-    there = [(topic, number) for topic, number in same if number < counts.get(topic, 0)]
-    earliest = log.earliest(there)
+
+    def there(counts: Mapping[str, int]) -> list[Place]:
+        same = same_topics(dict(end), identities or {}, log.identities)
+        return [(topic, number) for topic, number in same if number < counts.get(topic, 0)]
+
+    earliest = log.look({topic for topic, _ in end}, there, EARLIEST)
     ranges: list[Range] = []
     lost: list[Lost] = []
     for place, upto in sorted(end.items()):
@@ -104,6 +107,13 @@ def plan(
 
 def gone(start: Offsets, places: Iterable[Place], why: str = GONE) -> list[Lost]:
     return [Lost(*place, start[place], None, why) for place in sorted(places)]
+
+
+def plan_batch(log: Log, query: Query) -> tuple[list[Range], list[Lost]]:
+    """The same of all that a query for a batch selects."""
+    places = find_places(log, query.selection)
+    begin = starts(log, query.start, places, query.starting_offsets_by_timestamp_strategy)
+    return plan(log, *within(log, begin, ends(log, query.end, places), query))
 
 
 # -- what is done ----------------------------------------------------------------------------------------------------

@@ -36,11 +36,19 @@ def _pattern(value: str) -> str:
     return value
 
 
+def _version(value: str) -> str:
+    word = value.strip().lower()
+    if word != "latest" and not (word.isascii() and word.isdecimal() and int(word) > 0):
+        raise ValueError
+    return word
+
+
 _offsets_kind = o.Kind(_OFFSETS_FORM, _offsets)
 _times_kind = o.json_object(_TIMES_FORM, from_json)
 
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "fromOffset", "toOffset")
+_WITH_SCHEMA = ("json", "avro", "protobuf")
 _FETCH_BYTES_MAX = 64 * 1024 * 1024
 
 
@@ -157,12 +165,37 @@ class Query(Options, format="braidlog", direction="read"):
     )
     include_headers: bool = o.option(o.flag, "false", "A column `headers` too.")
     value_format: str = o.option(
-        o.one_of("binary", "string", "json"), "binary", "What the values are; the column `value` has that type."
+        o.one_of("binary", "string", "json", "avro", "protobuf"),
+        "binary",
+        "What the values are; the column `value` has that type.",
     )
     value_schema: str | None = o.option(
         o.text,
         None,
         "The fields of JSON values as Spark's DDL, such as `id BIGINT, at TIMESTAMP`: the column `value` is a struct.",
+    )
+    schema_registry: str | None = o.option(
+        o.registry,
+        None,
+        "Values begin with the id of a schema of this registry. They are read as the schema of `valueSubject` has them: what "
+        "was written with another one is resolved as Avro and Protobuf do it.",
+    )
+    value_subject: str | None = o.option(
+        o.text, None, "Whose schema the values are read with: `<topic>-value` unless set."
+    )
+    value_version: str = o.option(
+        o.Kind("a version's number, or latest", _version),
+        "latest",
+        "Which version of the subject. `latest` is the newest when the frame is made, or the stream started.",
+    )
+    value_schema_file: str | None = o.option(
+        o.text,
+        None,
+        "A file on the driver with the schema that values are read with: Avro's or JSON Schema's JSON, or a .proto file. "
+        "Without `schemaRegistry` values begin with no id, and were written with it too.",
+    )
+    value_message: str | None = o.option(
+        o.text, None, "Which message of a Protobuf schema the values are: the first of its file unless set."
     )
     bad_records: str = o.option(
         o.one_of("field", "null", "fail"),
@@ -188,8 +221,7 @@ class Query(Options, format="braidlog", direction="read"):
         self.on_loss = self._on_loss()
         """What is done about records that were deleted before they were read: fail, skip, report."""
         source = self.chosen.exactly_one("servers", "path")
-        if (self.value_format == "json") != ("valueSchema" in given):
-            raise OptionError("valueSchema", None, "it is set with valueFormat = json, and only then")
+        self._check_schema_options()
         if source == "path" and "groupId" in given:
             raise OptionError("groupId", None, "a folder has no groups to commit to: they are the server's")
         if source == "path" and self.on_loss == "report":
@@ -206,6 +238,25 @@ class Query(Options, format="braidlog", direction="read"):
         # The option, else what the URL says, else what a table should hold.
         by_url = None if self.servers is None else parse_url(self.servers).options.get("isolation")
         self.committed_only = (self.isolation or by_url or "read_committed") == "read_committed"
+
+    def _check_schema_options(self) -> None:
+        """Values of a format with schemas have one, and others none."""
+        given = self.chosen.given
+        sources = given & {"valueSchema", "valueSchemaFile", "schemaRegistry"}
+        if self.value_format not in _WITH_SCHEMA:
+            for name in (*sources, *(given & {"valueSubject", "valueVersion", "valueMessage"})):
+                raise OptionError(name, None, f"it is set with valueFormat = {', '.join(_WITH_SCHEMA)}, and only then")
+            return
+        if not sources:
+            said = "valueSchema (JSON alone), schemaRegistry or valueSchemaFile must be set"
+            raise OptionError("valueFormat", self.value_format, said)
+        if "valueSchema" in given and (self.value_format != "json" or len(sources) > 1):
+            raise OptionError("valueSchema", None, "it says what JSON values are, and no other schema is set then")
+        for name in given & {"valueSubject", "valueVersion"}:
+            if "schemaRegistry" not in given or "valueSchemaFile" in given:
+                raise OptionError(name, None, "it is set with schemaRegistry, and without valueSchemaFile")
+        if "valueMessage" in given and self.value_format != "protobuf":
+            raise OptionError("valueMessage", None, "it is set with valueFormat = protobuf")
 
     def _refuse_strangers(self, *, streaming: bool | None) -> None:
         for name in () if streaming is None else _BATCH_ONLY if streaming else _STREAM_ONLY:

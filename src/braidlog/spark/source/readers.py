@@ -22,33 +22,37 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from braidlog.spark.short_errors import short_errors, short_errors_of_rows
-from braidlog.spark.source.bounds import ends, find_places, starts, within
 from braidlog.spark.source.chunks import read_chunks
 from braidlog.spark.source.columns import check_schema, record_batches
 from braidlog.spark.source.logs import Log, open_log
-from braidlog.spark.source.losses import Losses, plan
+from braidlog.spark.source.losses import Losses, plan, plan_batch
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Cuts, Range, split
 from braidlog.spark.source.positions import Offsets, Place, from_json, identities_of, same_topics, to_json
 from braidlog.spark.source.progress import Group
+from braidlog.spark.source.schemas import find_reading
 from braidlog.spark.source.triggers import Triggers
+from braidlog.spark.worker_garbage import freeze_imports
 
 
 class TopicRows:
     """What batches and streams do alike on an executor: a task is a partition whose value is its `Range`."""
 
     def __init__(self, query: Query, schema: StructType) -> None:
-        check_schema(query, schema)
+        reading = find_reading(query)
+        check_schema(query, schema, reading)
         self._query = query
         self._schema = schema
+        self._reading = reading
 
     @short_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:  # a batch without a partition is given an empty one
             yield from self.rows(partition.value)
+        freeze_imports()
 
     def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        return record_batches(self._query, self._schema, wanted, read_chunks(self._query, wanted))
+        return record_batches(self._query, self._schema, wanted, read_chunks(self._query, wanted), self._reading)
 
 
 class TopicReader(TopicRows, DataSourceReader):
@@ -58,10 +62,7 @@ class TopicReader(TopicRows, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         log = open_log(self._query.servers, self._query.path, committed_only=self._query.committed_only)
         try:
-            places = find_places(log, self._query.selection)
-            begin = starts(log, self._query.start, places, self._query.starting_offsets_by_timestamp_strategy)
-            begin, end = within(log, begin, ends(log, self._query.end, places), self._query)
-            ranges, lost = plan(log, begin, end)
+            ranges, lost = plan_batch(log, self._query)
             Losses(self._query).handle(lost)
             return _tasks(ranges, self._query.cuts, log.bytes_each)
         finally:

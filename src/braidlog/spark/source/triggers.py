@@ -8,12 +8,12 @@ offset; after `freeze` nothing that came later is taken.
 from collections.abc import Mapping
 
 from braidlog.model.clock import Clock, SystemClock
-from braidlog.spark.source.bounds import find_places, starts
+from braidlog.spark.source.bounds import find_places, places_of, starts, topics_of
 from braidlog.spark.source.logs import Log
 from braidlog.spark.source.losses import OTHER, Losses, gone
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import backlog_rows, capped
-from braidlog.spark.source.positions import Identities, Offsets, Place, same_topics
+from braidlog.spark.source.positions import LATEST, Identities, Offsets, Place, same_topics
 
 IDLE_WAIT_MS = 200
 """How long an idle stream waits for news in one call; Spark would ask seventy times a second."""
@@ -62,8 +62,8 @@ class Triggers:
 
     def _look(self) -> Offsets:
         """What is there. A query that begins has said what must be; one that goes on is told of losses instead."""
-        places = find_places(self._log, self._query.selection, must_exist=False)
-        self.seen = self._log.latest(places)
+        selection = self._query.selection
+        self.seen = self._log.look(topics_of(selection), lambda counts: places_of(selection, counts), LATEST)
         return dict(self.seen)
 
     def _admitted(self, start: Offsets, ends: Offsets) -> Offsets:

@@ -1,4 +1,4 @@
-"""Values that are more than bytes: text, and JSON with a schema.
+"""Values that are more than bytes: text, JSON with its fields, and what has a schema (`schemas.py`).
 
 Knows: what a value of a format is, and how to tell a bad one from its neighbours. Refuses to know: where values come from.
 Invariants: the column has a row for each value, in order. A null value (a tombstone) stays null and is not bad. A bad value is
@@ -14,8 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from braidlog.registry import framing
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
+from braidlog.spark.source.schemas import Parse, Reading, parser, reader
 
 ERROR = "_error"
 _WHY_MAX = 300
@@ -35,19 +37,18 @@ class _Object(msgspec.Struct):
 _objects = msgspec.json.Decoder(_Object)
 
 
-def decoder_of(query: Query, target: pa.Schema) -> Decode | None:
-    """What makes the columns of a query; None for those that take values as they are."""
+def decoder_of(query: Query, wanted: pa.DataType | None, reading: Reading | None = None) -> Decode | None:
+    """What makes the columns of a query; None for those that take values as they are. `wanted`: the type of column `value`."""
     if query.value_format == "binary":
         return None
+    parse: Parse
     if query.value_format == "string":
         parse = _texts
+    elif query.value_format == "json":
+        parse = _json(query, wanted, reading)
     else:
-        # A query for `_error` alone checks the syntax: the types are in the column that it does not want.
-        kind = target.field("value").type if "value" in target.names else pa.struct([])
-        _refuse_unreadable(kind)
-
-        def parse(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
-            return structs(values, kind, whole=query.bad_records != "field")
+        assert reading is not None, "a schema is found before values are read"
+        parse = parser(reading, reader(reading).column_type() if wanted is None else wanted)
 
     def decode(values: pa.Array, offsets: pa.Array, wanted: Range) -> dict[str, pa.Array]:
         made, errors = parse(values)
@@ -88,6 +89,33 @@ def _texts_one_by_one(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+def _json(query: Query, wanted: pa.DataType | None, reading: Reading | None) -> Parse:
+    # A query for `_error` alone checks the syntax: the types are in the column that it does not want.
+    kind = pa.struct([]) if wanted is None else wanted
+    _refuse_unreadable(kind)
+
+    def parse(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
+        return structs(values, kind, whole=query.bad_records != "field")
+
+    return parse if reading is None or reading.registry is None else _after_ids(parse)
+
+
+def _after_ids(parse: Parse) -> Parse:
+    """Values that begin with the id of a schema; what is written there has the reader's fields, or has not."""
+
+    def parse_framed(values: pa.Array) -> tuple[pa.Array, list[str | None]]:
+        rows: list[bytes | None] = values.to_pylist()
+        odd = [at for at, value in enumerate(rows) if value is not None and not framing.has_id(value)]
+        for at in odd:
+            rows[at] = None
+        made, errors = parse(pa.array([None if each is None else each[framing.BYTES :] for each in rows], pa.binary()))
+        for at in odd:
+            errors[at] = framing.NO_ID
+        return made, errors
+
+    return parse_framed
 
 
 def _refuse_unreadable(kind: pa.StructType) -> None:

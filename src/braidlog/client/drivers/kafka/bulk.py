@@ -6,6 +6,7 @@ one attempt, as a driver's are.
 """
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from struct import Struct
@@ -17,9 +18,10 @@ from braidlog.client.drivers.cluster import Place
 from braidlog.client.drivers.contract import FetchRequest
 from braidlog.client.drivers.kafka.driver import EARLIEST, LATEST, NOWHERE, KafkaDriver, by_topic
 from braidlog.client.drivers.routed import fetch_channel
-from braidlog.client.errors import Address, Refusal, RefusedError
+from braidlog.client.errors import Address, ClientError, Refusal, RefusedError
 from braidlog.codec.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES
 from braidlog.codec.visible import AbortedRange
+from braidlog.wire.kafka.messages import counting as m
 
 T = TypeVar("T")
 
@@ -72,6 +74,41 @@ class BulkReader:
 
         found = await self._of_each_leader(wanted, ask)
         return {place: None if offset == NOWHERE else offset for place, offset in found.items()}
+
+    async def topics_and_offsets(
+        self, topics: Collection[str] | None, wanted: Mapping[Place, int]
+    ) -> tuple[dict[str, tuple[int, bytes]], dict[Place, int | None] | None]:
+        """Both, asked at once: one round trip where they would be two. None for offsets that nobody gave: whoever expected these
+        places learns by the topics what became of them."""
+        offsets = asyncio.ensure_future(self.offsets(wanted))
+        try:
+            told = await self.topics(topics)
+            with contextlib.suppress(ClientError):
+                return told, await offsets
+            return told, None
+        finally:
+            offsets.cancel()
+            await asyncio.gather(offsets, return_exceptions=True)
+
+    async def count(self, wanted: Mapping[Place, tuple[int, int]]) -> dict[Place, tuple[int, int]]:
+        """How many records a reader sees of each range [start, end), and up to where that is: a server tells a part at a
+        time, and not of everything. `UnsupportedError` if it does not tell at all."""
+
+        async def ask(leader: Address, places: list[Place]) -> dict[Place, tuple[int, int]]:
+            parts = by_topic(places, lambda place: m.CountRecordsRequestPartition(place[1], *wanted[place]))
+            asked = [m.CountRecordsRequestTopic(topic, its) for topic, its in parts.items()]
+            answer: m.CountRecordsResponse = await self.driver.ask(
+                m.CountRecordsRequest(self.driver.settings.isolation, asked), leader
+            )
+            found = {}
+            for topic in answer.topics:
+                for part in topic.partitions:
+                    place = topic.name, part.partition_index
+                    self.driver.check_code(part.error_code, place=place)
+                    found[place] = part.records, part.next_offset
+            return found
+
+        return await self._of_each_leader(wanted, ask)
 
     async def fetch(self, place: Place, offset: int, *, bytes_max: int, wait_ms: int) -> RawFetched:
         """Batches from the one that holds `offset`; `RefusedError(OFFSET_OUT_OF_RANGE)` if there is no such offset."""

@@ -7,23 +7,28 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import msgspec
+
 from braidlog.client.drivers.cluster import (
     ClusterEvent,
     ClusterInfo,
     ClusterNode,
     ClusterPartition,
+    LogFolder,
     PartitionMove,
     PartitionOutcome,
     Place,
 )
 from braidlog.client.drivers.kafka.routing import Router
 from braidlog.client.drivers.kafka.rules import name_of
-from braidlog.client.errors import UnsupportedError
+from braidlog.client.errors import ConnectError, UnsupportedError
 from braidlog.kv.slots import LOG_TOPIC
+from braidlog.model.report import NodeDescription
 from braidlog.wire.kafka.apis import OFFSETS_TOPIC_ID
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import nodes as n
 from braidlog.wire.kafka.messages import placement as p
+from braidlog.wire.kafka.messages import topics as t
 from braidlog.wire.kafka.messages.parts import TopicPartitions
 from braidlog.wire.kafka.rows import Message
 
@@ -172,6 +177,37 @@ class ClusterDriver(Router):
     async def drop_cut(self) -> None:
         answer: n.BackupCutResponse = await self.ask(n.BackupCutRequest(is_taken=False))
         self.check_code(answer.error_code, answer.error_message)
+
+    async def log_folders(self, node: int) -> list[LogFolder]:
+        answer: t.DescribeLogDirsResponse = await self._ask_node(node, t.DescribeLogDirsRequest(None))
+        self.check_code(answer.error_code)
+        for each in answer.results:
+            self.check_code(each.error_code, about=each.log_dir)
+        return [
+            LogFolder(
+                each.log_dir,
+                None if each.total_bytes < 0 else each.total_bytes,
+                None if each.usable_bytes < 0 else each.usable_bytes,
+                {topic.name: sum(some.partition_size for some in topic.partitions) for topic in each.topics},
+            )
+            for each in answer.results
+        ]
+
+    async def describe_node(self, node: int, *, in_full: bool) -> NodeDescription:
+        answer: n.DescribeNodeResponse = await self._ask_node(node, n.DescribeNodeRequest(in_full))
+        self.check_code(answer.error_code, answer.error_message)
+        try:
+            return msgspec.json.decode(answer.description, type=NodeDescription)
+        except msgspec.ValidationError as error:
+            words = f"node {node} has version {answer.version} and tells other things of itself than this one knows: {error}"
+            raise UnsupportedError(words) from error
+
+    async def _ask_node(self, node: int, message: Message) -> Any:  # noqa: ANN401 - any answer
+        if node not in self._brokers:
+            await self.metadata([])
+        if node not in self._brokers:
+            raise ConnectError(f"node {node} is not there; `braid cluster nodes` lists those that are")
+        return await self.ask(message, self._brokers[node])
 
     async def _change(self, message: Message) -> Any:  # noqa: ANN401 - any answer
         return await self.ask_controller(message, self._timeout_ms)

@@ -8,6 +8,7 @@ may wait for the others, so that each member has a connection of its own for it:
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
 
+from braidlog.client.drivers.cluster import Place
 from braidlog.client.drivers.contract import GroupInfo, GroupMember, MemberName, Membership
 from braidlog.client.drivers.kafka.routing import Router, Settings, only
 from braidlog.client.drivers.kafka.rules import Forget, rule_of
@@ -28,6 +29,7 @@ _NOTHING = -1
 _NOT_DELETED: dict[int, str] = {
     E.GROUP_ID_NOT_FOUND: "it does not exist",
     E.NON_EMPTY_GROUP: "it has members; stop them first",
+    E.GROUP_SUBSCRIBED_TO_TOPIC: "members read this topic; stop them first",
 }
 
 
@@ -196,6 +198,18 @@ class GroupDriver(Router):
         answer: g.DeleteGroupsResponse = await self.ask_coordinator(group, g.DeleteGroupsRequest([group]))
         code = only(answer.results, "DeleteGroups").error_code
         self._check_group(code, group, words=_NOT_DELETED.get(code), about=f"group {group!r}")
+
+    async def delete_offsets(self, group: str, places: Sequence[Place]) -> None:
+        topics: dict[str, list[g.OffsetDeleteRequestPartition]] = {}
+        for topic, number in places:
+            topics.setdefault(topic, []).append(g.OffsetDeleteRequestPartition(number))
+        asked = [g.OffsetDeleteRequestTopic(topic, numbers) for topic, numbers in topics.items()]
+        answer: g.OffsetDeleteResponse = await self.ask_coordinator(group, g.OffsetDeleteRequest(group, asked))
+        self._check_group(answer.error_code, group, words=_NOT_DELETED.get(answer.error_code), about=f"group {group!r}")
+        for told in answer.topics:
+            for each in told.partitions:
+                where = f"{told.name}/{each.partition_index} of group {group!r}"
+                self._check_group(each.error_code, group, words=_NOT_DELETED.get(each.error_code), about=where)
 
     # -- what is wrong -----------------------------------------------------------------------------------------
 
