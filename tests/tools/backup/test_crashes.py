@@ -12,6 +12,7 @@ from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
 from braidlog.tools.backup.copying import create_backup
 from braidlog.tools.backup.manifest import Manifest
+from braidlog.tools.backup.place import FolderPlace
 from braidlog.tools.backup.restoring import restore_backup, verify_backup
 from braidlog.tools.backup.store import BackupStore
 
@@ -36,11 +37,11 @@ def back_up(disk: SimulatedDisk) -> Manifest:
         else CutFile(name, len(content), 1, kept=name)
         for name, content in ((name, disk.content(f"{DATA}/{name}")) for name in names if not name.endswith("LOCK"))
     ]
-    return create_backup(disk, BackupStore(disk, KEPT), DATA, files, version="0", now_ms=1_000)
+    return create_backup(disk, BackupStore(FolderPlace(disk, KEPT)), DATA, files, version="0", now_ms=1_000)
 
 
 def restore(disk: SimulatedDisk) -> None:
-    store = BackupStore(disk, KEPT)
+    store = BackupStore(FolderPlace(disk, KEPT))
     restore_backup(disk, store, store.load(None), MADE)
 
 
@@ -63,8 +64,8 @@ def test_a_backup_is_whole_or_none() -> None:
         with pytest.raises(Crash):
             back_up(dying)
         for label, state in dying.crash_states(limit=STATES, rng=Random(moment)):
-            store = BackupStore(state, KEPT)
-            for name in store.ids() if state.is_folder(f"{KEPT}/backups") else []:
+            store = BackupStore(FolderPlace(state, KEPT))
+            for name in store.finished():
                 assert verify_backup(store, store.load(name)).sound, f"stopped at {moment}, {label}"
             again = back_up(state)
             assert verify_backup(store, again).sound, f"stopped at {moment}, {label}"

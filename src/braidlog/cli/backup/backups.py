@@ -3,7 +3,7 @@
 Knows: where the cut comes from, how back-ups look. Refuses to know: how one is kept (`tools/backup/`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import click
@@ -11,6 +11,7 @@ import msgspec
 
 from braidlog import __version__
 from braidlog.cli import NO, end
+from braidlog.cli.backup.places import FOLDER, STORE_FILE, open_store
 from braidlog.cli.terminal.arguments import YES, confirm
 from braidlog.cli.terminal.connection import Node, with_node
 from braidlog.cli.terminal.output import (
@@ -33,9 +34,6 @@ from braidlog.storage.folder import DataFolder
 from braidlog.tools.backup.copying import create_backup, read_listing
 from braidlog.tools.backup.manifest import Manifest
 from braidlog.tools.backup.restoring import verify_backup
-from braidlog.tools.backup.store import BackupStore
-
-FOLDER = click.argument("folder", type=click.Path())
 
 
 class BackupRow(msgspec.Struct, frozen=True):
@@ -63,19 +61,23 @@ def _row(manifest: Manifest) -> BackupRow:
 
 @click.command(epilog="Example: braid backup create /backups/node-1")
 @FOLDER
+@STORE_FILE
 @click.option("--data", type=click.Path(), help="Of a node that is stopped: its data folder. No server is asked.")
 @click.option("--full", is_flag=True, help="Read everything, and mend damaged pieces of earlier back-ups.")
 @TEXT_OR_JSON
 @with_node
-def create(node: Node, folder: str, data: str | None, output: str, *, full: bool) -> None:
+def create(
+    node: Node, folder: str, properties: Mapping[str, str], data: str | None, output: str, *, full: bool
+) -> None:
     """Back up a node into FOLDER, which is made if need be and may hold earlier back-ups: what they have is not copied again.
+    It may be in an object store: s3://BUCKET/PREFIX, gs://…, abfss://….
 
     The node goes on serving. It is asked for a cut of its data folder, which takes some milliseconds, and this command copies the
     files: it has to run on the machine of the node, as the user the node runs as. Interrupted, it leaves no back-up, and the next
     one uses what was copied. Nodes of a cluster are refused.
     """
     disk = OsDisk()
-    store = BackupStore(disk, folder)
+    store = open_store(disk, folder, properties)
     with (
         _running(disk, node) if data is None else _stopped(disk, data) as (cut, files),
         progress("back up", sum(each.size for each in files)) as advance,
@@ -123,27 +125,29 @@ def _stopped(disk: Disk, data: str) -> Iterator[tuple[str, list[CutFile]]]:
 
 @click.command("list", epilog="Example: braid backup list /backups/node-1")
 @FOLDER
+@STORE_FILE
 @LISTING
-def list_(folder: str, output: str) -> None:
+def list_(folder: str, properties: Mapping[str, str], output: str) -> None:
     """The back-ups in FOLDER, oldest first: when, how large, and how much each one added to those before it."""
-    store = BackupStore(OsDisk(), folder)
+    store = open_store(OsDisk(), folder, properties)
     head = ["BACKUP", "CREATED", "FILES", "BYTES", "ADDED", "VERSION"]
     empty = (f"{folder} holds no back-up that was finished.",)
     print_listing(
-        store.ids(), output, lambda name: _row(store.load(name)), head, empty, f"braid backup verify {folder}"
+        store.ids(), output, lambda name: _row(store.read_manifest(name)), head, empty, f"braid backup verify {folder}"
     )
 
 
 @click.command(epilog="Example: braid backup verify /backups/node-1")
 @FOLDER
+@STORE_FILE
 @click.argument("name", metavar="[BACKUP]", required=False)
 @OUTPUT
-def verify(folder: str, name: str | None, output: str) -> None:
+def verify(folder: str, properties: Mapping[str, str], name: str | None, output: str) -> None:
     """Read every byte of the newest back-up in FOLDER, or of the one that is named, and say whether it is what was written.
 
     Exits with 1 if it is not; `braid backup create --full` then makes one that is whole.
     """
-    store = BackupStore(OsDisk(), folder)
+    store = open_store(OsDisk(), folder, properties)
     manifest = store.load(name)
     with progress("verify", manifest.size) as advance:
         report = verify_backup(store, manifest, advance)
@@ -161,12 +165,13 @@ def verify(folder: str, name: str | None, output: str) -> None:
 
 @click.command(epilog="Example: braid backup prune /backups/node-1 --keep 7 --yes")
 @FOLDER
+@STORE_FILE
 @click.option("--keep", type=click.IntRange(min=1), required=True, help="How many of the newest stay.")
 @YES
 @TEXT_OR_JSON
-def prune(folder: str, keep: int, output: str, *, yes: bool) -> None:
+def prune(folder: str, properties: Mapping[str, str], keep: int, output: str, *, yes: bool) -> None:
     """Remove all back-ups in FOLDER but the newest, and what only they have."""
-    store = BackupStore(OsDisk(), folder)
+    store = open_store(OsDisk(), folder, properties)
     goes = max(0, len(store.ids()) - keep)
     if goes:
         confirm(f"Remove {plural(goes, 'back-up')} of {len(store.ids())} in {folder}?", yes=yes)

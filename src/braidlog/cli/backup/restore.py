@@ -1,12 +1,14 @@
 """`braid restore`: a data folder made of a back-up."""
 
+from collections.abc import Mapping
+
 import click
 import msgspec
 
+from braidlog.cli.backup.places import FOLDER, STORE_FILE, open_store
 from braidlog.cli.terminal.output import DATA, TEXT_OR_JSON, hint, plural, print_json, progress, size
 from braidlog.storage.files import OsDisk
 from braidlog.tools.backup.restoring import restore_backup
-from braidlog.tools.backup.store import BackupStore
 
 
 class RestoreReport(msgspec.Struct, frozen=True):
@@ -19,11 +21,12 @@ class RestoreReport(msgspec.Struct, frozen=True):
 
 
 @click.command(epilog="Example: braid restore /backups/node-1 ./data && braid serve --data-dir ./data")
-@click.argument("folder", type=click.Path())
+@FOLDER
 @DATA
+@STORE_FILE
 @click.option("--backup", "name", metavar="ID", help="Which one. [default: the newest]")
 @TEXT_OR_JSON
-def restore(folder: str, data: str, name: str | None, output: str) -> None:
+def restore(folder: str, data: str, properties: Mapping[str, str], name: str | None, output: str) -> None:
     """Make the data folder DATA of a back-up in FOLDER. DATA must not be there yet, or be empty.
 
     Every byte is checked on its way. Interrupted, it leaves a folder that no node opens; remove it and restore again. The node
@@ -31,7 +34,7 @@ def restore(folder: str, data: str, name: str | None, output: str) -> None:
     open at the moment of the back-up is aborted when its time is over, or when its producer comes back.
     """
     disk = OsDisk()
-    store = BackupStore(disk, folder)
+    store = open_store(disk, folder, properties)
     manifest = store.load(name)
     with progress("restore", manifest.size) as advance:
         restore_backup(disk, store, manifest, data, advance)

@@ -12,12 +12,18 @@ import msgspec
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.cut import LISTING, CutFile
 from braidlog.storage.files import Disk, join, read_whole
-from braidlog.storage.folder import FOLDER_MAGIC, FolderIdentity
+from braidlog.storage.folder_identity import FOLDER_MAGIC, FolderIdentity
 from braidlog.storage.slots import unpack_slot
 from braidlog.tools.backup.manifest import PIECE_BYTES, BackupFile, Manifest, Piece
 from braidlog.tools.backup.store import BackupStore
 
 Progress = Callable[[int], None]
+"""Is told how many bytes are done, after each piece."""
+
+
+def advance(progress: Progress | None, done: int) -> None:
+    if progress is not None:
+        progress(done)
 
 
 def read_listing(disk: Disk, cut: str) -> list[CutFile]:
@@ -51,12 +57,11 @@ def create_backup(  # noqa: PLR0913 - what is copied, where to, how
             before = known.get(file.path)
             if before is not None and _is_same(file, before) and all(map(store.has, before.pieces)):
                 kept.append(before)
+                advance(progress, file.size)
             else:
-                copied, new_bytes = _copy(disk, store, cut, file, full=full)
+                copied, new_bytes = _copy(disk, store, cut, file, progress, full=full)
                 kept.append(copied)
                 added += new_bytes
-            if progress is not None:
-                progress(file.size)
         manifest = Manifest(
             backup=_fresh_id(store, now_ms),
             folder_id=identity,
@@ -83,9 +88,9 @@ def _identity(files: list[CutFile]) -> str:
 
 def _known(store: BackupStore, identity: str) -> dict[str, BackupFile]:
     """The files of the newest back-up of the same folder that can be read."""
-    for backup in reversed(store.ids()):
+    for backup in reversed(store.finished()):
         try:
-            manifest = store.load(backup)
+            manifest = store.read_manifest(backup)
         except StorageFault:
             continue  # `braid backup verify` tells of it; what it would have spared is read
         if manifest.folder_id == identity:
@@ -98,9 +103,12 @@ def _is_same(file: CutFile, before: BackupFile) -> bool:
     return file.is_final and before.is_final and (file.size, file.modified_ns) == (before.size, before.modified_ns)
 
 
-def _copy(disk: Disk, store: BackupStore, cut: str, file: CutFile, *, full: bool) -> tuple[BackupFile, int]:
+def _copy(
+    disk: Disk, store: BackupStore, cut: str, file: CutFile, progress: Progress | None, *, full: bool
+) -> tuple[BackupFile, int]:
     pieces: list[Piece] = []
     added = 0
+    advance(progress, len(file.head))
     if file.kept:
         source = disk.open(join(cut, file.kept), writable=False)
         try:
@@ -113,6 +121,7 @@ def _copy(disk: Disk, store: BackupStore, cut: str, file: CutFile, *, full: bool
                 pieces.append(piece)
                 added += new_bytes
                 at += len(data)
+                advance(progress, len(data))
         finally:
             source.close()
     return BackupFile(file.path, file.size, file.modified_ns, file.head, pieces, file.is_final), added
@@ -120,7 +129,7 @@ def _copy(disk: Disk, store: BackupStore, cut: str, file: CutFile, *, full: bool
 
 def _fresh_id(store: BackupStore, now_ms: int) -> str:
     """Ids are in the order in which back-ups were made, whatever the clock does."""
-    newest = max(store.ids(), default="")
+    newest = max(store.finished(), default="")
     while True:
         moment = datetime.fromtimestamp(now_ms / 1000, tz=UTC)
         found = f"{moment:%Y%m%dT%H%M%S}.{now_ms % 1000:03d}Z"

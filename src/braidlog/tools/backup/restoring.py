@@ -5,20 +5,20 @@ Invariant: a restored folder is there entirely or not at all. As long as it is n
 and is refused by a node. The description comes when everything else is durable.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import Disk, join, parent, write_whole
+from braidlog.tools.backup.copying import Progress, advance
 from braidlog.tools.backup.manifest import BackupFile, Manifest, Piece
 from braidlog.tools.backup.store import BackupStore
 
 RESTORING: Final = "restoring"
 _DESCRIPTION = ("folder.a", "folder.b")
 _NEW = ".new"
-Progress = Callable[[int], None]
 
 
 class BackupFault(msgspec.Struct, frozen=True):
@@ -46,15 +46,15 @@ def verify_backup(store: BackupStore, manifest: Manifest, progress: Progress | N
     faults = []
     good: set[Piece] = set()
     for file in manifest.files:
+        advance(progress, len(file.head))
         try:
             for piece in file.pieces:
                 if piece not in good:
                     store.read(piece)
                     good.add(piece)
+                advance(progress, piece.size)
         except StorageFault as fault:
             faults.append(BackupFault(file.path, str(fault)))
-        if progress is not None:
-            progress(file.size)
     return BackupReport(manifest.backup, len(manifest.files), manifest.size, faults)
 
 
@@ -73,9 +73,7 @@ def restore_backup(
         disk.sync_folder(data)
         folders: set[str] = set()
         for file in manifest.files:
-            folders |= _write(disk, store, data, file)
-            if progress is not None:
-                progress(file.size)
+            folders |= _write(disk, store, data, file, progress)
         for folder in sorted(folders, reverse=True):
             disk.sync_folder(folder)
         for name in _DESCRIPTION:
@@ -107,7 +105,7 @@ def _missing(disk: Disk, path: str) -> Iterable[str]:
     return () if disk.exists(path) else (*_missing(disk, parent(path)), path)
 
 
-def _write(disk: Disk, store: BackupStore, data: str, file: BackupFile) -> set[str]:
+def _write(disk: Disk, store: BackupStore, data: str, file: BackupFile, progress: Progress | None) -> set[str]:
     """The file, synced; the folders in which there is a new name."""
     place = join(data, file.path + _NEW if file.path in _DESCRIPTION else file.path)
     folders = {*_missing(disk, parent(place))}
@@ -116,10 +114,12 @@ def _write(disk: Disk, store: BackupStore, data: str, file: BackupFile) -> set[s
     made = disk.create(place)
     try:
         made.write_at(file.head, 0)
+        advance(progress, len(file.head))
         at = len(file.head)
         for piece in file.pieces:
             made.write_at(store.read(piece), at)
             at += piece.size
+            advance(progress, piece.size)
         made.sync()
     finally:
         made.close()
