@@ -12,6 +12,7 @@ from tests.adapters.kafka.client import Client as KafkaClient
 
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch
+from braidlog.kv.scanning import LOOKED_AT_MAX
 from braidlog.model.limits import KV_COLLECTION_ITEMS_MAX
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.cursus import requests as r
@@ -155,6 +156,8 @@ def _mayfly() -> Iterator[Large]:
     pushes = [k.RPush(b"list", empty), k.RPush(b"list", (b"",) * 250_000)]
     half = range(KV_COLLECTION_ITEMS_MAX // 2)
     sets = [k.HSet(b"hash", tuple((b"%d-%d" % (part, n), b"") for n in half)) for part in range(2)]
+    client = _Mayfly()
+    many = b"".join(client.request(k.Set(b"%0256d" % n, b"")) for n in range(LOOKED_AT_MAX))
     one: dict[str, Sequence[Any]] = {
         "SET": [k.Set(key, bytes(65_536))],
         "LPUSH": [k.LPush(b"front", empty)],
@@ -165,6 +168,7 @@ def _mayfly() -> Iterator[Large]:
         "HSET": sets,
         "HGETALL": [k.HGetAll(b"hash")],
         "HDEL": [k.HDel(b"hash", fields)],
+        "SCAN": [many, k.Scan(0, 0, b"", b"", 2**32 - 1)],
         "SNAPSHOT": [k.Snapshot()],
     }
     plain = {

@@ -1,25 +1,53 @@
 """Slices of files among the bytes of answers: in order, few writes, never fewer bytes than announced."""
 
 import asyncio
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
-from tests.server.toy import Scene
+import uvloop
+from tests.server.toy import Account, Scene, ToyAdapter, until
 
 from braidlog.model.errors import StorageFault
-from braidlog.server.output import size_of, writes
+from braidlog.server.budget import Budget
+from braidlog.server.connection_tap import TappedTransport
+from braidlog.server.output import Led, Outbox, read_slice, send_from_file, size_of, writes
+from braidlog.server.session import Session
+from braidlog.server.session_limits import SessionLimits
+from braidlog.storage.files import OsDisk
+from braidlog.wire.contract import Output
 
 
 class Piece:
     """A slice; with `short`, a file that has become shorter meanwhile."""
+
+    source = None
 
     def __init__(self, content: bytes, *, short: int = 0) -> None:
         self.size = len(content)
         self._content = content[: len(content) - short]
         self.reads = 0
 
-    def read(self) -> bytes:
+    def read(self, start: int = 0) -> bytes:
         self.reads += 1
-        return self._content
+        return self._content[start:]
+
+
+class FilePiece(Piece):
+    """One whose bytes are in a file behind `lead` others; `reads` counts how often they were asked for as bytes."""
+
+    def __init__(self, path: Path, content: bytes, *, short: int = 0, lead: int = 777) -> None:
+        super().__init__(content, short=short)
+        path.write_bytes(bytes(lead) + self._content)
+        self._file = OsDisk().open(str(path), writable=False)
+        self._lead = lead
+
+    @property
+    def source(self) -> tuple[int, int]:  # type: ignore[override]
+        return self._file.fileno(), self._lead
 
 
 LARGE = b"L" * 100_000
@@ -66,5 +94,114 @@ def test_a_connection_sends_slices_in_their_place_or_ends(short: int, caplog: py
             assert b"".join(scene.transport.writes) == (b"<" + LARGE + b">") * 2
             assert not scene.transport.closed
             assert scene.session.held_bytes() == 0
+
+    asyncio.run(play())
+
+
+# -- out of the file, without reading it ---------------------------------------------------------------------------
+
+RANDOM = os.urandom(3_000_000)
+
+
+def test_a_large_slice_of_a_file_is_left_where_it_is(tmp_path: Path) -> None:
+    piece, little = FilePiece(tmp_path / "a", LARGE), FilePiece(tmp_path / "b", b"little")
+    outbox = Outbox()
+    outputs: list[Output] = [b"a", [b"b", piece, b"c", little], b"d"]
+    for output in outputs:
+        outbox.hold(output)
+        outbox.add(output)
+    assert list(outbox.take()) == [Led(b"ab", piece), b"clittled"]
+    assert (piece.reads, little.reads, outbox.held_bytes) == (0, 1, 0)
+
+
+def test_a_socket_gets_as_much_as_it_takes(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        piece = FilePiece(tmp_path / "a", RANDOM)
+        sent = send_from_file(ours.fileno(), Led(b"head", piece))
+        assert 4 < sent < len(RANDOM), "the file goes on where the socket is full"
+        assert theirs.recv(sent, socket.MSG_WAITALL) == (b"head" + RANDOM)[:sent]
+        assert ours.fileno() >= 0, "it was borrowed"
+        assert send_from_file(ours.fileno(), Led(b"", FilePiece(tmp_path / "b", LARGE))) > 0
+        theirs.close()
+        assert send_from_file(ours.fileno(), Led(b"head", piece)) == 0, "who is gone is for the transport to find"
+
+
+def test_a_file_that_has_become_shorter_is_a_fault_of_the_rest(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        piece = FilePiece(tmp_path / "a", LARGE, short=1)
+        assert send_from_file(ours.fileno(), Led(b"head", piece)) == 4 + len(LARGE) - 1
+    with pytest.raises(StorageFault, match="a slice of 100000 bytes gave 99999"):
+        read_slice(piece, len(LARGE) - 1)
+
+
+@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+@pytest.mark.parametrize("is_watched", [False, True])
+def test_a_client_gets_the_same_bytes_however_slowly_it_takes_them(
+    tmp_path: Path, runner: Callable[..., None], *, is_watched: bool
+) -> None:
+    """Small answers before and behind, several large ones in a row, and a client that does not read at first."""
+    pieces = [FilePiece(tmp_path / f"{number}", RANDOM[number:]) for number in range(4)]
+    answers: list[Any] = [b"first", *([b"<", piece, b">"] for piece in pieces), b"last"]
+    whole = b"".join(each if isinstance(each, bytes) else b"<" + each[1].read() + b">" for each in answers)
+    for piece in pieces:
+        piece.reads = 0
+
+    watched: list[bytes] = []
+
+    async def play() -> None:
+        account, budget = Account(), Budget(2**30)
+        session = Session(ToyAdapter(), account, SessionLimits(), budget)
+        line = iter(answers)
+        session.connection.respond = lambda *_: next(line)
+        server = await asyncio.get_running_loop().create_server(lambda: session, "127.0.0.1", 0)
+        server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)  # those it accepts have the same
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=4096)
+        await until(lambda: bool(account.open))
+        if is_watched:
+            assert session.transport is not None
+            session.speak_through(cast("asyncio.Transport", TappedTransport(session.transport, watched.append)))
+        writer.write(b"ask\n" * len(answers))
+        await until(lambda: session.bytes_out > len(RANDOM))
+        assert await reader.readexactly(len(whole)) == whole
+        await until(lambda: session.held_bytes() == 0)
+        budget.settle()
+        assert budget.bytes_held == 0
+        if is_watched:
+            assert b"".join(watched) == whole
+        else:
+            assert pieces[0].reads == 1, "what the socket did not take is read once"
+        writer.close()
+        await until(lambda: not account.open)
+        server.close()
+
+    runner(play())
+
+
+def test_nothing_overtakes_what_waits_in_the_transport(tmp_path: Path) -> None:
+    """Though the socket would take it: bytes that wait may be on their way to it at that moment."""
+
+    async def play() -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            ours.setblocking(False)
+            theirs.setblocking(False)
+            scene = Scene()
+            scene.transport.get_extra_info = lambda name, default=None: ours if name == "socket" else default  # type: ignore[method-assign]
+            scene.session.connection_made(scene.transport)
+            piece = FilePiece(tmp_path / "a", LARGE)
+            scene.session.connection.respond = lambda *_: [b"<", piece, b">"]
+            scene.transport.stuck, scene.transport.buffered = True, 1
+            scene.send("one")
+            assert b"".join(scene.transport.writes) == b"<" + LARGE + b">"
+            with pytest.raises(BlockingIOError):
+                theirs.recv(1)
+            scene.transport.drain()
+            scene.transport.writes.clear()
+            scene.send("two")
+            assert theirs.recv(2 * len(LARGE)) + b"".join(scene.transport.writes) == b"<" + LARGE + b">"
+            assert scene.transport.writes == [b">"]
 
     asyncio.run(play())

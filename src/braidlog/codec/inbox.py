@@ -16,26 +16,37 @@ Buffer = bytes | bytearray | memoryview
 _U32 = Struct(">I")
 _COMPACT_BYTES = 64 * 1024
 _LINES_BYTES = 64 * 1024
+LARGE_BYTES = 64 * 1024
+"""The reads that bring a frame of so much are kept as they came until it is whole."""
+_PART_BYTES_MIN = 16 * 1024
+"""A smaller one is put together with its neighbours: a client that sends byte by byte must not cost more than its bytes."""
 
 
 class Inbox:
     """Feed it what the socket gave; take frames when they are whole.
 
     Most reads bring whole frames and nothing else: such a read is kept as it came, and only a frame that is cut by the end of a
-    read is put together in a buffer of its own.
+    read is put together in a buffer of its own. Of a large one that is awaited the reads are kept, and joined once.
     """
 
-    __slots__ = ("_data", "_position", "_searched")
+    __slots__ = ("_awaits_large", "_behind", "_behind_bytes", "_data", "_position", "_searched")
 
     def __init__(self) -> None:
         self._data: bytes | bytearray = b""
         self._position = 0
         self._searched = 0
+        self._awaits_large = False
+        self._behind: list[bytes | bytearray] = []
+        """What came after `_data`."""
+        self._behind_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._data) - self._position
+        return len(self._data) - self._position + self._behind_bytes
 
     def feed(self, data: Buffer) -> None:
+        if self._awaits_large or self._behind:
+            self._feed_behind(data)
+            return
         held = self._data
         if self._position == len(held):
             self._data = data if type(data) is bytes else bytes(data)
@@ -49,6 +60,39 @@ class Inbox:
             self._begin_anew()
         held += data
 
+    def _feed_behind(self, data: Buffer) -> None:
+        behind = self._behind
+        self._behind_bytes += len(data)
+        if len(data) >= _PART_BYTES_MIN:
+            behind.append(data if type(data) is bytes else bytes(data))
+        elif behind and type(behind[-1]) is bytearray:
+            behind[-1] += data
+        else:
+            behind.append(bytearray(data))
+
+    def _gather(self) -> None:
+        """For who has to look at all that is held."""
+        rest = memoryview(self._data)[self._position :]
+        self._data = bytearray().join((rest, *self._behind))
+        self._begin_anew()
+        self._behind, self._behind_bytes, self._awaits_large = [], 0, False
+
+    def _take_across(self, size: int) -> bytes:
+        """The next `size` bytes, which are all there and do not end in `_data`."""
+        parts: list[Buffer] = [memoryview(self._data)[self._position :]]
+        missing, number = size - len(parts[0]), 0
+        while missing > len(self._behind[number]):
+            missing -= len(self._behind[number])
+            number += 1
+        last = self._behind[number]
+        parts += self._behind[:number]
+        parts.append(memoryview(last)[:missing])
+        self._behind_bytes -= size - len(parts[0]) - missing + len(last)
+        self._behind = self._behind[number + 1 :]
+        self._data, self._position = last if type(last) is bytes else bytes(last), missing
+        self._searched, self._awaits_large = 0, False
+        return b"".join(parts)
+
     def _begin_anew(self) -> None:
         self._searched = max(self._searched - self._position, 0)
         self._position = 0
@@ -57,15 +101,22 @@ class Inbox:
         """The next `size` bytes (from `at` on) without taking them; None until they are there."""
         start = self._position + at
         if len(self._data) - start < size:
-            return None
+            if not self._behind or len(self) - at < size:
+                return None
+            self._gather()
+            start = at
         return bytes(self._data[start : start + size])
 
     def window(self) -> tuple[bytes | bytearray, int]:
         """Everything that is held, and where the part begins that was not taken: for who reads headers in place, at once."""
+        if self._behind:
+            self._gather()
         return self._data, self._position
 
     def settle(self) -> tuple[bytes, int]:
         """The same as bytes, fit to be sliced. It copies what is left: only for who takes a whole frame of it now."""
+        if self._behind:
+            self._gather()
         data = self._data
         if type(data) is not bytes:
             with memoryview(data) as view:
@@ -80,7 +131,8 @@ class Inbox:
     def peek_u32(self, at: int = 0) -> int | None:
         start = self._position + at
         if len(self._data) - start < 4:
-            return None
+            found = self.peek(4, at)
+            return None if found is None else int.from_bytes(found)
         return int(_U32.unpack_from(self._data, start)[0])
 
     def take(self, size: int) -> bytes | None:
@@ -88,6 +140,9 @@ class Inbox:
         data, start = self._data, self._position
         end = start + size
         if len(data) < end:
+            if len(data) + self._behind_bytes >= end:
+                return self._take_across(size)
+            self._awaits_large = size >= LARGE_BYTES
             return None
         self._position = end
         if type(data) is bytes:
@@ -102,11 +157,15 @@ class Inbox:
         """
         start = self._position + 4
         if len(self._data) < start:
-            return None
+            if len(self) < 4:
+                return None
+            self._gather()
+            start = 4
         (size,) = _U32.unpack_from(self._data, self._position)
         if size > frame_bytes_max:
             raise ProtocolError(f"a frame of {size} bytes is announced, {frame_bytes_max} is the limit", 0)
-        if len(self._data) < start + size:
+        if len(self._data) < start + size and len(self) - 4 < size:
+            self._awaits_large = size >= LARGE_BYTES
             return None
         self._position = start
         return self.take(size)
@@ -123,6 +182,8 @@ class Inbox:
 
     def take_line(self, line_bytes_max: int) -> bytes | None:
         """The bytes up to the next newline, without it; None until it is there."""
+        if self._behind:
+            self._gather()
         start = max(self._searched, self._position)
         end = self._data.find(b"\n", start)
         length = (len(self._data) if end < 0 else end) - self._position
@@ -140,6 +201,8 @@ class Inbox:
 
         Empty only when no line is whole. Calling it until it is empty gives what `take_line` would have given one by one.
         """
+        if self._behind:
+            self._gather()
         start = max(self._searched, self._position)
         end = self._data.rfind(b"\n", start, self._position + min(_LINES_BYTES, line_bytes_max + 1))
         if end < 0:

@@ -32,6 +32,7 @@ from braidlog.codec.crc import crc32c
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.kernel import check_records, decode_records, encode_records, scan_keys, select_records
 from braidlog.codec.section import INT64_MAX, INT64_MIN, Header, Row
+from braidlog.codec.value_heads import schema_ids
 
 # key: version i16 = 0, kind i16            value: version i16 = 0, coordinator epoch i32, then ours: transaction's number i64
 _CONTROL_KEY = Struct(">hh")
@@ -226,6 +227,18 @@ def check_section(section: Buffer, header: BatchHeader, *, keyed: bool) -> None:
         raise ProtocolError(
             "a compacted topic takes no record without a key; give each one a key, or set compact = false"
         )
+
+
+class Heads(NamedTuple):
+    """What the values of a batch begin with: the ids of schemas."""
+
+    ids: set[int]
+    first_without: int = -1
+    """The first record whose value has none; -1 if there is no such record."""
+
+
+def heads_of(section: Buffer, header: BatchHeader) -> Heads:
+    return Heads(*schema_ids(section, header.record_count, header.last_offset_delta, header.base_timestamp))
 
 
 def clip_batch(

@@ -12,17 +12,19 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from braidlog.codec.batch import NO_PRODUCER, TRANSACTIONAL, BatchHeader, read_header, read_headers
-from braidlog.codec.records import Sealed
+from braidlog.codec.records import Heads, Sealed
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
-from braidlog.partition.cluster_partition import Acknowledgement, ClusterPartition
+from braidlog.partition.acknowledgements import Acknowledgement
+from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, refuse_published
 from braidlog.partition.opening import wake
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.replicated import Produced
+from braidlog.partition.schema_check import SchemaCheck, heads_of_batches
 from braidlog.partition.verification import Ask, Verification
 from braidlog.replication.ready import Failed
 from braidlog.storage.partition import Appended as Appended  # noqa: PLC0414 - what an append gives back
@@ -67,6 +69,8 @@ class Append:
         self._verification = Verification(ask, world)
         self.producers = producers
         self._waking = Turns(world)
+        self.schemas: SchemaCheck | None = None
+        """Where there is a registry."""
         self.no_room: StorageFault | None = None
         """Why producers are refused, while the disk has too little room for them."""
         self.records_written = 0
@@ -85,18 +89,21 @@ class Append:
         transactional_id: str = "",
     ) -> Appended:
         """Append one batch; return when it is acknowledged as `acks` says."""
+        schemas_checked = self.checks_schemas(topic)
+        if schemas_checked:
+            await self.check_schemas(topic, heads_of_batches(batch, read_headers(batch)))
         if not self.is_ready(topic, partition):
             await self.ready(topic, partition)
         if transactional_id:
             await self.verify(topic, partition, read_header(batch), transactional_id)
-        written = self.write(topic, partition, batch, acks=acks)
+        written = self.write(topic, partition, batch, acks=acks, schemas_checked=schemas_checked)
         return await self.acknowledge(written, acks=acks, timeout_ms=timeout_ms, in_sync_min=in_sync_min)
 
     def append_own(
         self, topic: str, partition: int, batches: Sequence[Sealed], *, acks: Acks
     ) -> Appended | Coroutine[Any, Any, Appended]:
         """Append what was sealed here; a coroutine only if there is something to wait for."""
-        if not self.is_ready(topic, partition):
+        if not self.is_ready(topic, partition) or self.checks_schemas(topic):
             return self.append(topic, partition, b"".join([each.data for each in batches]), acks=acks)
         headers = [each.header for each in batches]
         data = batches[0].data if len(batches) == 1 else b"".join([each.data for each in batches])
@@ -119,12 +126,26 @@ class Append:
             return False
         return hosted.is_open and not (self._waking.is_busy and self._waking.is_held(str(hosted)))
 
+    def checks_schemas(self, topic: str) -> bool:
+        """Whether values of the topic must name schemas: then `check_schemas` comes before `ready`."""
+        return self._hosting.checks_schemas(topic)
+
+    async def check_schemas(self, topic: str, found: Heads) -> None:
+        """Raise unless the values of a batch for a topic that asks for it name schemas of its subject."""
+        await self._schema_check().check(topic, found)
+
+    def _schema_check(self) -> SchemaCheck:
+        assert self.schemas is not None, "a node has one"
+        return self.schemas
+
     async def ready(self, topic: str, *partitions: int) -> None:
         """Open the logs that were closed for want of use; wait until another node leads what is handed over. Who comes meanwhile
-        waits behind: what a client sends keeps its order.
+        waits behind: what a client sends keeps its order. Of a topic that checks schemas, know those of now.
 
         Comes before `write`, with no wait between them.
         """
+        if self.checks_schemas(topic):
+            await self._schema_check().learn()
         hosted = [each for number in {*partitions} if (each := self._hosting.hosted(topic, number)) is not None]
         for each in hosted:
             if isinstance(each, ClusterPartition) and each.held_writes.is_holding:
@@ -176,7 +197,7 @@ class Append:
             await self.ready(topic, partition)
             await self._verification.ask(hosted, header, transactional_id, adds=adds)
 
-    def write(
+    def write(  # noqa: PLR0913 - what was looked at before is said, each by its name
         self,
         topic: str,
         partition: int,
@@ -186,12 +207,13 @@ class Append:
         records_checked: bool = True,
         headers: Sequence[BatchHeader] | None = None,
         own: bool = False,
+        schemas_checked: bool = False,
     ) -> Written:
         """Put one batch into the log. Who writes several partitions does so before any of them is acknowledged.
 
         `acks` as it will be asked of `acknowledge`: what cannot be acknowledged so is not written, where several nodes hold the
         partition. Who has read the headers of `batch` already hands them along: they are read once on their way in. `own`: it was
-        sealed here.
+        sealed here. `schemas_checked`: `check_schemas` has seen it; else it is judged by the schemas that are known.
         """
         refuse_published(topic)
         if self.no_room is not None:
@@ -201,14 +223,10 @@ class Append:
         log = hosted.log
         if headers is None:
             headers = read_headers(batch)
+        if log.settings.value_schema_check and not schemas_checked:
+            self._schema_check().check_now(topic, heads_of_batches(batch, headers))
         now_ms = self._world.now_ms()
-        for header in headers:
-            if header.attributes & TRANSACTIONAL:
-                self._check_transaction(hosted, header)
-            if header.producer_id != NO_PRODUCER:
-                self.producers.admit(log, header.producer_id)
-            if header.max_timestamp > now_ms:
-                _check_time(header.max_timestamp, now_ms, log.settings)
+        self._admit(hosted, headers, now_ms)
         acknowledgement = None
         try:
             if isinstance(hosted, ClusterPartition):
@@ -236,6 +254,17 @@ class Append:
         # Of a retry nobody knows any more when it was stamped.
         stamp = now_ms if log.settings.append_time and not appended.duplicate else None
         return Written(hosted, appended, stamp, acknowledgement)
+
+    def _admit(self, hosted: HostedPartition, headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Raise unless producers, transactions and times of batches are such as may write here."""
+        log = hosted.log
+        for header in headers:
+            if header.attributes & TRANSACTIONAL:
+                self._check_transaction(hosted, header)
+            if header.producer_id != NO_PRODUCER:
+                self.producers.admit(log, header.producer_id)
+            if header.max_timestamp > now_ms:
+                _check_time(header.max_timestamp, now_ms, log.settings)
 
     def _check_transaction(self, hosted: HostedPartition, header: BatchHeader) -> None:
         if not isinstance(hosted, ClusterPartition):

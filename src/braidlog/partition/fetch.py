@@ -35,6 +35,7 @@ from braidlog.partition.reading import (
 )
 from braidlog.replication.replicas import ReplicaFetched
 from braidlog.storage.checking import CheckBudget
+from braidlog.storage.counting import Counted
 from braidlog.storage.partition import FileSlice, PartitionLog
 from braidlog.worker.jobs import Answer, ClipRecords, Worker
 
@@ -47,6 +48,9 @@ WAIT_MS_MAX = 300_000
 
 CLIP_BYTES_MAX = 8 * 1024 * 1024
 """What is taken of a large batch at once."""
+
+COUNTED_AT_ONCE = 1000
+"""Batches whose headers are looked at in one turn of the loop: some three milliseconds."""
 
 
 class Decode(Protocol[Found_co]):
@@ -427,6 +431,25 @@ class Fetch:
                     return row[0], row[1]
             await breathe()  # a request may ask of ten thousand partitions
         return None
+
+    async def count(
+        self, topic: str, partition: int, start: int, end: int, *, committed_only: bool, pieces_max: int
+    ) -> Counted:
+        """How many records a reader sees in [start, end), told by headers alone, and up to where: `pieces_max` turns of the loop
+        are taken for it, and not everything can be told that way."""
+        records, at = 0, start
+        for _ in range(pieces_max):
+            hosted = await require_open(self._hosting.partition(topic, partition), self._hosting, self._world)
+            hosted.require_leader()
+            hosted.require_settled()
+            upto = min(end, hosted.last_stable_offset if committed_only else hosted.high_watermark)
+            found = hosted.log.count(at, upto, committed_only=committed_only, batches_max=COUNTED_AT_ONCE)
+            records += found.records
+            if found.next_offset in (at, upto):
+                return Counted(records, found.next_offset)
+            at = found.next_offset
+            await breathe()
+        return Counted(records, at)
 
     async def rows_of(self, batch: bytes, offset: int, limits: Limits, *, timestamp_ms: int | None = None) -> list[Row]:
         """The records of a batch; of a large one those from an offset and a time on, within the limits."""

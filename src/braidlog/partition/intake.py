@@ -13,7 +13,7 @@ import msgspec
 
 from braidlog.codec.batch import HEADER_BYTES, BatchHeader
 from braidlog.codec.compression import DecompressedTooLarge
-from braidlog.codec.records import check_section, read_section
+from braidlog.codec.records import Heads, check_section, heads_of, read_section
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosting import Hosting
@@ -117,28 +117,32 @@ class Intake:
     def allowance(self) -> Allowance:
         return Allowance(self._limits)
 
-    async def check(self, topic: str, partition: int, batch: Buffer, header: BatchHeader, allowance: Allowance) -> None:
-        """Raise unless a compressed batch is whole and every record in it is sound. What is cheap to see is looked at first."""
+    async def check(
+        self, topic: str, partition: int, batch: Buffer, header: BatchHeader, allowance: Allowance
+    ) -> Heads | None:
+        """Raise unless a compressed batch is whole and every record in it is sound. What is cheap to see is looked at first.
+        Gives what its values begin with, if the topic asks for schemas."""
         hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
         settings = self._hosting.meta(topic).settings
         check_produced(header, memoryview(batch), 0, settings, records_checked=True)
-        keyed = settings.compact
+        keyed, schemas = settings.compact, settings.value_schema_check
         compressed_bytes = header.size_bytes - HEADER_BYTES
         bytes_max = min(self._limits.of(compressed_bytes), allowance.bytes_left)
         if compressed_bytes <= HERE_COMPRESSED_BYTES_MAX and allowance.here_left > 0:
-            size = _check_here(batch, header, min(bytes_max, allowance.here_left), keyed=keyed)
-            if size is not None:
-                allowance.take(size, here=True)
-                return
+            section = _check_here(batch, header, min(bytes_max, allowance.here_left), keyed=keyed)
+            if section is not None:
+                allowance.take(len(section), here=True)
+                return heads_of(section, header) if schemas else None
         if bytes_max <= 0:
             raise BrokerError(Reason.RECORD_TOO_LARGE, _too_large(self._limits.decompressed_bytes_max))
-        answer = await self._worker.do(CheckRecords(bytes_max, keyed), batch)
-        allowance.take(answer.number, here=False)
+        with await self._worker.do(CheckRecords(bytes_max, keyed, schemas), batch) as answer:
+            allowance.take(answer.number, here=False)
+            return msgspec.msgpack.decode(answer.payload, type=Heads) if schemas else None
 
 
-def _check_here(batch: Buffer, header: BatchHeader, bytes_max: int, *, keyed: bool) -> int | None:
-    """What the records take when decompressed; None if it is more than `bytes_max`."""
+def _check_here(batch: Buffer, header: BatchHeader, bytes_max: int, *, keyed: bool) -> Buffer | None:
+    """The records, decompressed; None if they take more than `bytes_max`."""
     try:
         section = read_section(batch, 0, header, decompressed_bytes_max=bytes_max)
         check_section(section, header, keyed=keyed)
@@ -146,7 +150,7 @@ def _check_here(batch: Buffer, header: BatchHeader, bytes_max: int, *, keyed: bo
         return None
     except ProtocolError as error:
         raise BrokerError(Reason.INVALID_RECORD, str(error)) from error
-    return len(section)
+    return section
 
 
 def _too_large(bytes_max: int) -> str:

@@ -80,6 +80,9 @@ class Session(SessionTurns):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "local"
         self._is_tls = transport.get_extra_info("ssl_object") is not None
+        if not self._is_tls and (sock := transport.get_extra_info("socket")) is not None:
+            self._socket = self._transport, sock.fileno()
+            self._socket_number = sock.fileno()
         self.principal = certified_name(transport.get_extra_info("peercert")) or ANONYMOUS
         self._owner.opened(self)
         if self._gatekeeper is not None:
@@ -87,7 +90,7 @@ class Session(SessionTurns):
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
         self._closing = True
-        self._transport = None
+        self._transport = self._socket = self._socket_number = None
         if self._admission is not None:
             self._admission.leave()
             self._admission = self._met = (

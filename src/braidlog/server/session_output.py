@@ -17,7 +17,7 @@ from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.coroutines import Abandonable
-from braidlog.server.output import Outbox
+from braidlog.server.output import Led, Outbox, read_slice, send_from_file
 from braidlog.server.request_counters import RequestCounters
 from braidlog.server.session_limits import SessionLimits
 
@@ -48,6 +48,10 @@ class SessionOutput(asyncio.Protocol):
         self._blocked_since: float | None = None
         self._throttle: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
+        self._socket: tuple[asyncio.Transport, int] | None = None
+        """The transport of a plain socket, and the socket's descriptor."""
+        self._socket_number: int | None = None
+        """The same descriptor, while what is sent passes nobody else on its way."""
         self.connection: Any = adapter.open()
         self.principal = ANONYMOUS
         self.client_id = ""
@@ -122,7 +126,10 @@ class SessionOutput(asyncio.Protocol):
                     log.info(text, self._adapter.dialect, self.peer, self._unsent_bytes_max)
                     self.abort()
                     return
-                self._send(transport, data)
+                if isinstance(data, bytes):
+                    self._send(transport, data)
+                else:
+                    self._send_led(transport, data)
         except StorageFault as fault:
             # Its size is announced already: nothing else could be said in its place.
             log.error("%s %s: %s", self._adapter.dialect, self.peer, fault)  # noqa: TRY400 - the fault says where
@@ -133,6 +140,20 @@ class SessionOutput(asyncio.Protocol):
         self._outbox.send(transport, data)
         if self._outbox.has_unsent or self._is_noted:
             self._note_held()
+
+    def _send_led(self, transport: asyncio.Transport, led: Led) -> None:
+        """Out of the file, as far as the socket takes it now; what is left is read and waits like everything else."""
+        head, sent = led.head, 0
+        if self._socket_number is not None and not transport.get_write_buffer_size():
+            sent = send_from_file(self._socket_number, led)
+            self.bytes_out += sent
+            if self._is_noted:
+                self._note_held()
+        if sent < len(head):
+            self._send(transport, head[sent:])
+            sent = len(head)
+        if sent < len(head) + led.slice.size:
+            self._send(transport, read_slice(led.slice, sent - len(head)))
 
     async def push(self, data: bytes) -> None:
         """Send a frame outside the order of answers, after those that are ready, waiting while the client takes none."""
@@ -164,6 +185,7 @@ class SessionOutput(asyncio.Protocol):
     def speak_through(self, transport: asyncio.Transport) -> None:
         """Write to this transport from now on: who watches puts one of its own before the socket's, and takes it away again."""
         self._transport = transport
+        self._socket_number = self._socket[1] if self._socket is not None and self._socket[0] is transport else None
 
     def abort(self) -> None:
         self._closing = True

@@ -61,7 +61,14 @@ class Slice(Protocol):
     @property
     def size(self) -> int: ...
 
-    def read(self) -> bytes: ...
+    @property
+    def source(self) -> tuple[int, int] | None:
+        """The descriptor of a file and where in it they begin, for who can send them without reading them."""
+        ...
+
+    def read(self, start: int = 0) -> bytes:
+        """From `start` on."""
+        ...
 
 
 Output = bytes | list[bytes | Slice]

@@ -209,11 +209,12 @@ class Elsewhere:
     def __init__(self, content: bytes) -> None:
         self._content = content
         self.size = len(content)
+        self.source = None
         self.reads = 0
 
-    def read(self) -> bytes:
+    def read(self, start: int = 0) -> bytes:
         self.reads += 1
-        return self._content
+        return self._content[start:]
 
 
 @pytest.mark.parametrize("version", [11, 12, 18])

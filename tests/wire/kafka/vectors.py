@@ -14,6 +14,7 @@ from braidlog.wire.kafka.apis import BY_KEY, Api
 from braidlog.wire.kafka.messages import (
     cluster,
     consumer_groups,
+    counting,
     data,
     groups,
     nodes,
@@ -28,7 +29,19 @@ _TOKEN = re.compile(r"`([^`]*)`|([0-9A-F]{2})(?![^\s])|#.*|(\S+)")
 _FOLDER = Path(__file__).parent / "vectors"
 _MESSAGES = {
     name: value
-    for module in (cluster, consumer_groups, data, groups, nodes, placement, security, staging, topics, transactions)
+    for module in (
+        cluster,
+        consumer_groups,
+        counting,
+        data,
+        groups,
+        nodes,
+        placement,
+        security,
+        staging,
+        topics,
+        transactions,
+    )
     for name, value in vars(module).items()
 }
 

@@ -121,6 +121,7 @@ def _of_table(services: Services, topic: str) -> list[Config]:
         ("braidlog.table.rows", str(state.rows), Kind.LONG),
         ("braidlog.table.files", str(state.files), Kind.LONG),
         ("braidlog.table.bytes", str(state.bytes), Kind.LONG),
+        ("braidlog.table.undecoded", str(state.undecoded), Kind.LONG),
         ("braidlog.table.error", state.error, Kind.STRING),
     )
     return [Config(name, value, True, Source.TOPIC, config_type=kind) for name, value, kind in rows if value]  # noqa: FBT003 - a row

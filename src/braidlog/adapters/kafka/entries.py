@@ -15,6 +15,7 @@ LOOKING_UP: Mapping[Key, Callable[[Any, Any], Partition]] = MappingProxyType(
     {
         Key.FETCH: lambda topic, each: (topic.topic or topic.topic_id, each.partition),
         Key.LIST_OFFSETS: lambda topic, each: (topic.name, each.partition_index),
+        Key.COUNT_RECORDS: lambda topic, each: (topic.name, each.partition_index),
         Key.OFFSET_FOR_LEADER_EPOCH: lambda topic, each: (topic.topic, each.partition),
     }
 )

@@ -1,10 +1,13 @@
-"""What happened among the nodes, which lead nothing, which slots are weak, what is backed up: our requests on Kafka's port.
+"""What happened among the nodes, which lead nothing, which slots are weak, what is backed up, what a node says of itself: our
+requests on Kafka's port.
 
 Knows: how a happening is told. Refuses to know: its words (`cluster/history.py`), how leaders move.
 """
 
 from itertools import islice
 from typing import Final
+
+import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import said_of_cluster
@@ -58,10 +61,19 @@ async def backup_cut(request: Request, services: Services, _: Conversation) -> n
     return n.BackupCutResponse()
 
 
+async def describe_node(request: Request, services: Services, _: Conversation) -> n.DescribeNodeResponse:
+    message: n.DescribeNodeRequest = request.message
+    found = await services.self_description.describe(in_full=message.in_full)
+    return n.DescribeNodeResponse(version=found.version, description=msgspec.json.encode(found))
+
+
 ROUTES: dict[Key, Route] = {
     Key.BACKUP_CUT: Route(backup_cut, Operation.CLUSTER, refusal=whole(n.BackupCutResponse), said=said_of_cluster),
     Key.CLUSTER_EVENTS: Route(
         cluster_events, Operation.CLUSTER, refusal=whole(n.ClusterEventsResponse), said=said_of_cluster
+    ),
+    Key.DESCRIBE_NODE: Route(
+        describe_node, Operation.CLUSTER, refusal=whole(n.DescribeNodeResponse), said=said_of_cluster
     ),
     Key.DRAIN_NODE: Route(drain_node, Operation.CLUSTER, refusal=whole(n.DrainNodeResponse), said=said_of_cluster),
 }

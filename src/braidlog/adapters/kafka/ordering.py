@@ -33,6 +33,7 @@ EFFECTS: Mapping[Key, Effect] = {
     Key.PRODUCE: Effect.APPENDS,
     Key.FETCH: Effect.READS,
     Key.LIST_OFFSETS: Effect.READS,
+    Key.COUNT_RECORDS: Effect.READS,
     Key.OFFSET_FOR_LEADER_EPOCH: Effect.READS,
     Key.JOIN_GROUP: Effect.JOINS,
     Key.SYNC_GROUP: Effect.JOINS,

@@ -17,12 +17,13 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named, unknown
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.codec.batch import MAGIC, TRANSACTIONAL, BatchHeader, read_header
+from braidlog.codec.batch import MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.model.slices import SLICE, Pace, breathe
 from braidlog.partition.append import Acks, Written
 from braidlog.partition.intake import Allowance
+from braidlog.partition.schema_check import heads_of_batches
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -140,9 +141,9 @@ async def _attempt(
         code, text = _check(header, len(records), request.version)
         if code is not E.NONE:
             return _Attempt(partition.index, None, code, text)
-        compressed = header.compression != Compression.NONE
-        if compressed:
-            await services.intake.check(name, partition.index, records, header, allowance)
+        compressed, schemas_checked = header.compression != Compression.NONE, services.append.checks_schemas(name)
+        if compressed or schemas_checked:
+            await _look_into(name, partition.index, records, header, services, allowance)
         if not services.append.is_ready(name, partition.index):
             await services.append.ready(name, partition.index)
         adds = request.version >= ADDS_SINCE
@@ -159,6 +160,7 @@ async def _attempt(
             acks=acks,
             records_checked=compressed,
             headers=[header],
+            schemas_checked=schemas_checked,
         )
     except (BrokerError, ProtocolError) as error:
         code = code_of(error)
@@ -166,6 +168,17 @@ async def _attempt(
     except StorageFault as fault:
         return _Attempt(partition.index, None, code_of(fault), text_of(fault), is_dropped=not fault.left_remains)
     return _Attempt(partition.index, written, E.NONE, None)
+
+
+async def _look_into(
+    name: str, number: int, records: Buffer, header: BatchHeader, services: Services, allowance: Allowance
+) -> None:
+    """What is compressed is opened, or what a value begins with is asked for."""
+    heads = None
+    if header.compression != Compression.NONE:
+        heads = await services.intake.check(name, number, records, header, allowance)
+    if services.append.checks_schemas(name):
+        await services.append.check_schemas(name, heads or heads_of_batches(records, [header]))
 
 
 def _check(header: BatchHeader, size: int, version: int) -> tuple[E, str]:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from braidlog.broker.configs import NOTED, Setting
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.settings import FORMS_LATER, UNLIMITED, TableForm
+from braidlog.model.settings import UNLIMITED, TableForm
 
 _LONG_MAX = str(2**63 - 1)
 NOTED_CHARS_MAX = 1000
@@ -209,12 +209,19 @@ ROWS: dict[str, Row] = {
         _word(
             "braidlog.table",
             "table",
-            {word: word for word in (*TableForm, *FORMS_LATER)},
-            "closed segments become rows of an Iceberg table: off, raw (the records' fields), json (the values' fields too)",
+            {word: word for word in TableForm},
+            "closed segments become rows of an Iceberg table: off, raw (the records' fields), json (the values' fields "
+            "too), avro, protobuf (those by the schemas of the topic's subject)",
         ),
         _number("braidlog.table.lag.ms", Kind.LONG, "table_lag_ms", "after how long a segment is closed for its table"),
         _number("braidlog.table.retention.ms", Kind.LONG, "table_retention_ms", "how old rows may get; -1 is no limit"),
         _word("braidlog.event.streams", "event_streams", _BOOLEAN, "records are events of streams", Kind.BOOLEAN),
+        *(
+            _word(
+                name, "value_schema_check", _BOOLEAN, "values name a schema of the subject <topic>-value", Kind.BOOLEAN
+            )
+            for name in ("confluent.value.schema.validation", "braidlog.value.schema.check")  # the last one is ours
+        ),
         _without_effect(
             "compression.type", Kind.STRING, "producer", "producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"
         ),

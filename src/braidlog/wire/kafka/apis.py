@@ -15,6 +15,7 @@ from braidlog.wire.kafka.messages import (
     calls,
     cluster,
     consumer_groups,
+    counting,
     data,
     groups,
     nodes,
@@ -132,6 +133,8 @@ class Key(IntEnum):
     DRAIN_NODE = 0x6276, nodes, "0-0", 0
     CALL = 0x6277, calls, "0-0", 0
     BACKUP_CUT = 0x6278, nodes, "0-0", 0
+    COUNT_RECORDS = 0x6279, counting, "0-0", 0
+    DESCRIBE_NODE = 0x627C, nodes, "0-0", 0
 
 
 NAMING_PARTITIONS: Final = frozenset(
@@ -142,6 +145,7 @@ NAMING_PARTITIONS: Final = frozenset(
         *(Key.CREATE_TOPICS, Key.DELETE_TOPICS, Key.CREATE_PARTITIONS, Key.DESCRIBE_TOPIC_PARTITIONS),
         *(
             Key.CONSUMER_GROUP_HEARTBEAT,
+            Key.COUNT_RECORDS,
             Key.ELECT_LEADERS,
             Key.ALTER_PARTITION_REASSIGNMENTS,
             Key.LIST_PARTITION_REASSIGNMENTS,
@@ -192,7 +196,7 @@ def _api(key: Key) -> Api:
     return Api(key, request, response, key.versions, key.flexible_since)
 
 
-_OURS: Final = (staging, nodes)
+_OURS: Final = (staging, nodes, counting)
 APIS: Final = tuple(_api(key) for key in Key if key.messages not in (*_OURS, calls))
 OWN: Final = tuple(_api(key) for key in Key if key.messages in _OURS)
 OWN_CLIENT: Final = "braidlog"

@@ -1,4 +1,5 @@
-"""Nodes: what happened among them, which are to lead nothing, what a back-up copies. Messages of our own on Kafka's port.
+"""Nodes: what happened among them, which are to lead nothing, what a back-up copies, what each says of itself. Messages of our
+own on Kafka's port.
 
 Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
 No foreign client knows these; they are told in ApiVersions to a client that calls itself `braidlog`.
@@ -7,7 +8,7 @@ No foreign client knows these; they are told in ApiVersions to a client that cal
 from typing import Annotated
 
 from braidlog.wire.kafka.messages.parts import Outcome
-from braidlog.wire.kafka.rows import I32, I64, Bool, Message, Text
+from braidlog.wire.kafka.rows import I32, I64, Bool, Bytes, Message, Text
 
 
 class ClusterEventsRequest(Message, frozen=True):
@@ -65,3 +66,15 @@ class BackupCutRequest(Message, frozen=True):
 class BackupCutResponse(Outcome, frozen=True):
     path: Text = ""
     """On the node's own machine."""
+
+
+class DescribeNodeRequest(Message, frozen=True):
+    """Of the node that is asked. True: with its settings, and where its threads and tasks are."""
+
+    in_full: Bool = False
+
+
+class DescribeNodeResponse(Outcome, frozen=True):
+    version: Text = ""
+    description: Bytes = b""
+    """JSON, a `NodeDescription` of that version (`model/report.py`)."""
