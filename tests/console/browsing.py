@@ -13,6 +13,23 @@ MILLISECONDS_MAX = 60_000
 SLOW = "htmx:(timeout|afterRequest)"
 """What is said of a poll that took too long, as it may on a machine with much to do; the next one is asked all the same."""
 
+PAGES = (
+    "/",
+    "/topics",
+    "/topics/orders",
+    "/groups",
+    "/groups/billing",
+    "/keys",
+    "/transactions",
+    "/access",
+    "/connections",
+    "/cluster",
+    "/schemas",
+    "/spark",
+    "/settings",
+)
+"""Of a node that is filled, all that a person can go to."""
+
 
 @contextmanager
 def chromium() -> Iterator[Browser]:

@@ -22,6 +22,15 @@ from braidlog.testing.server import ServerProcess
 
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
 SECONDS_OF_PLOT = 40
+ORDERS = (
+    {"type": "record", "name": "Order", "fields": [{"name": "order", "type": "long"}]},
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "order", "type": "long"}, {"name": "customer", "type": "string", "default": ""}],
+    },
+)
+"""Two versions of a schema."""
 
 
 class Picture(NamedTuple):
@@ -43,6 +52,8 @@ PICTURES = (
         dark=True,
         height=640,
     ),
+    Picture("console-schema-light", "/schemas/orders-value", "text=customer", height=520),
+    Picture("console-table-light", "/topics/shipments", "#table:text-matches('[1-9][0-9]* rows')", height=640),
     Picture("console-phone-light", "/topics", "#live table", width=380, height=640),
 )
 
@@ -115,6 +126,27 @@ def take_cluster() -> None:
             page.screenshot(path=FOLDER / "console-cluster-dark.png")
 
 
+def register_schemas(node: ServerProcess) -> None:
+    for schema in ORDERS:
+        request = urllib.request.Request(
+            f"{node.registry_url}/subjects/orders-value/versions",
+            json.dumps({"schema": json.dumps(schema)}).encode(),
+            {"content-type": "application/vnd.schemaregistry.v1+json"},
+        )
+        urllib.request.urlopen(request).close()
+
+
+def make_table(node: ServerProcess) -> None:
+    """A topic whose segments are closed, and rows, after a second."""
+    with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client:
+        settings = {"braidlog.table": "json", "braidlog.table.lag.ms": "1000"}
+        client.admin.create_topic("shipments", settings=settings)
+        producer = client.producer()
+        for number in range(500):
+            producer.send("shipments", json.dumps({"order": number, "to": f"c-{number % 97}"}).encode())
+        producer.flush()
+
+
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     take_cluster()
@@ -125,10 +157,14 @@ def main() -> None:
         chromium() as browser,
     ):
         urllib.request.urlopen(f"{node.admin_url}/healthz").close()
+        register_schemas(node)
+        make_table(node)
         for picture in PICTURES:
             url = f"{node.admin_url}{picture.path}"
             with opened(browser, url, width=picture.width, height=picture.height, dark=picture.dark) as page:
                 expect(page.locator(picture.ready).first).to_be_attached(timeout=120_000)
+                if picture.name == "console-table-light":
+                    page.locator("#table").scroll_into_view_if_needed()
                 if picture.path == "/topics/orders":
                     page.locator("#records > li .line").nth(2).click()
                     page.locator("#tail-pause").click()

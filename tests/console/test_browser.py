@@ -12,32 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 from tests.console.asking import ask
-from tests.console.browsing import MILLISECONDS_MAX, opened
+from tests.console.browsing import MILLISECONDS_MAX, PAGES, opened
+from tests.console.test_spark import stage_report
 from tests.console.waiting import until
 
 import braidlog
 from braidlog import kv
+from braidlog.model.queries import QueryProgress
+from braidlog.spark.pipeline.reporting import AdminPort
 from braidlog.testing.server import ServerProcess
 
 expect.set_options(timeout=MILLISECONDS_MAX)
 
-PAGES = (
-    "/",
-    "/topics",
-    "/topics/orders",
-    "/groups",
-    "/groups/billing",
-    "/keys",
-    "/transactions",
-    "/access",
-    "/connections",
-    "/cluster",
-    "/schemas",
-    "/spark",
-    "/settings",
-)
 SCRIPT = '<script>document.title="run"</script><img src=x onerror="document.title=\'run\'">'
 
 
@@ -228,6 +216,27 @@ def test_the_lag_plot_moves(browser: Browser, filled: ServerProcess) -> None:
         assert plot.locator("canvas").count() == 1
 
 
+def test_a_page_per_pipeline(browser: Browser, filled: ServerProcess) -> None:
+    """Its graph, its stages' rows, lag and last error, and a plot that goes on."""
+    port = AdminPort(filled.admin_url)
+    try:
+        port(stage_report("silver", 1, end=20, latest=50))
+        port(stage_report("dead-letters", 0, end=50, latest=50))
+        with opened(browser, f"{filled.admin_url}/spark") as page:
+            page.get_by_role("link", name="shop").first.click()
+            row = page.locator("#stages tr[data-key=silver]")
+            expect(row).to_contain_text("30")
+            expect(page.locator("svg.graph .stage")).to_have_count(2)
+            expect(page.locator("svg.graph .topic text")).to_have_text("orders")
+            expect(page.locator("[data-plot=pipeline]")).to_have_attribute("data-last", "40")
+            failed = QueryProgress("id of silver", "run", "shop.silver", "shop", "failed", "no room <left>")
+            port(failed)
+            expect(page.locator("#stages .fault")).to_have_text("no room <left>")
+            expect(page.locator("[data-plot=pipeline]")).to_have_attribute("data-last", "20")
+    finally:
+        port.close()
+
+
 def test_search_by_keyboard(browser: Browser, filled: ServerProcess) -> None:
     with opened(browser, f"{filled.admin_url}/") as page:
         page.keyboard.press("/")
@@ -323,20 +332,42 @@ def test_a_page_says_that_the_node_does_not_answer_any_more(browser: Browser, tm
         expect(live).to_have_css("filter", "none")
 
 
+def test_a_poll_that_fails_is_told_with_its_reason_until_one_succeeds(browser: Browser, filled: ServerProcess) -> None:
+    """The node lives; its console could not ask it in time."""
+    with opened(browser, filled.admin_url, forgiven="htmx:|503") as page:
+        live = page.locator("#live")
+        expect(live.locator(".pill")).to_have_text("ready")
+
+        def refuse(route: Route) -> None:
+            if "hx-request" in route.request.headers:
+                route.fulfill(status=503, body="the node did not answer in 5 s")
+            else:
+                route.fallback()
+
+        page.route("**/*", refuse)
+        expect(page.locator("#stale")).to_contain_text("the node did not answer in 5 s. Trying again.")
+        expect(live).to_have_css("filter", "grayscale(1)")
+        page.unroute("**/*")
+        expect(page.locator("#stale")).to_be_hidden()
+        expect(live).to_have_css("filter", "none")
+
+
 def test_figures_move_and_focus_selection_and_scrolling_stay(browser: Browser, filled: ServerProcess) -> None:
+    with braidlog.connect(kafka(filled)) as client:
+        client.admin.create_topic("figures")
     with opened(browser, f"{filled.admin_url}/topics", width=380) as page:
-        row = page.locator("tr", has=page.get_by_role("link", name="orders", exact=True))
+        row = page.locator("tr", has=page.get_by_role("link", name="figures", exact=True))
         row.get_by_role("link").focus()
         row.get_by_role("link").evaluate("each => getSelection().selectAllChildren(each)")
         page.locator(".scroll").evaluate("each => { each.scrollLeft = 30; }")
         before = row.locator("td").nth(1).inner_text()
         with braidlog.connect(kafka(filled)) as client:
             client.admin.create_topic("aaa-first")  # a row before it
-            client.producer().send_and_wait("orders", b"one more")
+            client.producer().send_and_wait("figures", b"one more")
         expect(page.get_by_role("link", name="aaa-first")).to_be_visible()
         expect(row.locator("td").nth(1)).not_to_have_text(before)
         expect(row.get_by_role("link")).to_be_focused()
-        assert page.evaluate("getSelection().toString()") == "orders"
+        assert page.evaluate("getSelection().toString()") == "figures"
         assert page.locator(".scroll").evaluate("each => each.scrollLeft") == 30
         with braidlog.connect(kafka(filled)) as client:
             client.admin.delete_topic("aaa-first")

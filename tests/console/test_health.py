@@ -18,6 +18,7 @@ from tests.console.waiting import until
 import braidlog
 from braidlog.console import health
 from braidlog.console.health import probe
+from braidlog.model.report import Check
 from braidlog.testing.server import ServerProcess
 
 
@@ -68,7 +69,7 @@ def test_what_does_not_keep_a_node_from_serving_is_told_and_leaves_it_ready(tmp_
     node.snapshot = snapshot
     found = asyncio.run(health.Doctor(node).look(60))
     assert found.status == "ready"
-    assert health.Check("clock", ok=True, reason="set it") in found.checks
+    assert Check("clock", ok=True, reason="set it") in found.checks
 
 
 async def _look(doctor: health.Doctor, *seconds: float) -> list[tuple[str, dict[str, bool]]]:
@@ -81,10 +82,10 @@ def test_who_does_not_answer_in_time_is_slow_and_not_unready(tmp_path: Path, mon
     probes: list[str] = []
     go_on = threading.Event()
 
-    def stand_still(folder: str, _: int) -> health.Check:
+    def stand_still(folder: str, _: int) -> Check:
         probes.append(folder)
         go_on.wait()
-        return health.Check("disk", ok=False, reason="full")
+        return Check("disk", ok=False, reason="full")
 
     monkeypatch.setattr(health, "probe", stand_still)
     node: Any = _Standing(tmp_path)

@@ -7,30 +7,16 @@ import pytest
 from playwright.sync_api import Browser, expect
 from tests.adapters.kafka.asker import Asker
 from tests.console.asking import Feed, ask
-from tests.console.browsing import MILLISECONDS_MAX, opened
+from tests.console.browsing import MILLISECONDS_MAX, PAGES, opened
+from tests.console.waiting import until
 
 import braidlog
+from braidlog import kv
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.messages import transactions as t
 
 expect.set_options(timeout=MILLISECONDS_MAX)
 
-PAGES = (
-    "/",
-    "/topics",
-    "/topics/orders",
-    "/groups",
-    "/groups/billing",
-    "/keys",
-    "/transactions",
-    "/access",
-    "/connections",
-    "/cluster",
-    "/spark",
-    "/settings",
-    "/login",
-    "/nowhere",
-)
 CONTRAST = """() => {
   const channel = (c) => { c /= 255; return c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4; };
   const light = ([r, g, b]) => .2126 * channel(r) + .7152 * channel(g) + .0722 * channel(b);
@@ -115,6 +101,14 @@ def test_topics_are_filtered_by_name(browser: Browser, filled: ServerProcess) ->
         expect(page.locator("#live")).to_contain_text("No topic is shown")
 
 
+def test_internal_topics_are_hidden_until_they_are_asked_for(filled: ServerProcess) -> None:
+    with kv.connect(f"mayfly://127.0.0.1:{filled.ports['mayfly']}") as store:
+        store.set("key", "value")  # its feed is a topic
+    until(lambda: "1 internal topic is hidden" in ask(f"{filled.admin_url}/topics").text)
+    assert 'data-key="__kv"' not in ask(f"{filled.admin_url}/topics").text
+    assert 'data-key="__kv"' in ask(f"{filled.admin_url}/topics?internal=1").text
+
+
 def test_groups_are_sorted_by_lag(browser: Browser, filled: ServerProcess) -> None:
     with opened(browser, f"{filled.admin_url}/groups?sort=lag&down=1") as page:
         expect(page.locator("#live tbody td:first-child")).to_have_text(["billing", "archive"])
@@ -182,11 +176,11 @@ def test_progress_is_told_to_programs_too(filled: ServerProcess) -> None:
 def test_a_transaction_is_described_and_aborted(browser: Browser, filled: ServerProcess) -> None:
     with Asker(("127.0.0.1", filled.ports["kafka"])) as asker:
         made = asker.ask(t.InitProducerIdRequest("billing-1", 600_000))
-        topics = [t.AddPartitionsToTxnRequestTopic("orders", [0, 2])]
+        topics = [t.AddPartitionsToTxnRequestTopic("orders", [1, 2])]
         asker.ask(t.AddPartitionsToTxnRequest("billing-1", made.producer_id, made.producer_epoch, topics), 3)
     with opened(browser, f"{filled.admin_url}/transactions") as page:
         page.get_by_role("link", name="billing-1").click()
-        expect(page.locator("#transaction")).to_contain_text("orders/0, orders/2")
+        expect(page.locator("#transaction")).to_contain_text("orders/1, orders/2")
         expect(page.locator("#transaction .pill")).to_have_text("Ongoing")
         page.get_by_role("button", name="Abort transaction").click()
         expect(page.locator("#confirm-words")).to_contain_text("Abort the transaction of billing-1 in 2 partitions")
@@ -246,7 +240,7 @@ def test_text_stands_out_and_tables_say_what_their_columns_are(
     browser: Browser, filled: ServerProcess, dark: bool
 ) -> None:
     with opened(browser, "about:blank", dark=dark, forgiven="404") as page:
-        for path in PAGES:
+        for path in (*PAGES, "/login", "/nowhere"):
             page.goto(f"{filled.admin_url}{path}", wait_until="domcontentloaded")
             page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
             assert page.evaluate(CONTRAST) == [], path
@@ -277,6 +271,7 @@ def test_a_topic_is_created_by_keyboard_alone(browser: Browser, filled: ServerPr
         page.keyboard.press("Enter")
         expect(page.get_by_role("button", name="Cancel")).to_be_focused()
         page.keyboard.press("Shift+Tab")
+        expect(page.get_by_role("button", name="Cancel")).not_to_be_focused()
         page.keyboard.press("Enter")
         expect(page.locator("#acted.done")).to_contain_text("by-keyboard is created")
         page.keyboard.press("Enter")

@@ -7,6 +7,7 @@ import pytest
 from tests.console.asking import ask
 from tests.console.waiting import until
 
+from braidlog.console.spark_pipelines import PIPELINES_MAX, STAGES_MAX, SparkPipelines, graph
 from braidlog.console.spark_queries import QUERIES_MAX, SparkQueries
 from braidlog.model.queries import QueryProgress
 from braidlog.spark.pipeline.reporting import AdminPort
@@ -63,6 +64,64 @@ def test_whatever_spark_may_say_later_the_page_stands(node: ServerProcess, progr
     body = json.dumps({"query": "odd", "run": "r", "progress": progress}).encode()
     assert ask(f"{node.admin_url}/api/spark/progress", "POST", body=body, Content_Type="application/json").status == 204
     assert ask(f"{node.admin_url}/spark").status == 200
+
+
+def stage_report(
+    stage: str, batch: int, *, end: int, latest: int, reads: str = "orders", **more: object
+) -> QueryProgress:
+    offsets = {
+        kind: {reads: {"0": at}, f"{reads}@id": {"0": 6148914691236517205}}
+        for kind, at in (("endOffset", end), ("latestOffset", latest))
+    }
+    progress = {
+        "batchId": batch,
+        "numInputRows": 10,
+        "processedRowsPerSecond": 20.0,
+        "sources": [{"description": "PythonMicroBatchStream", **offsets}],
+        "sink": {"description": "braidlog", "numOutputRows": 8},
+        "stateOperators": [{"numRowsDroppedByWatermark": 2}],
+        **more,
+    }
+    return QueryProgress(f"id of {stage}", "run", f"shop.{stage}", "shop", progress=progress)
+
+
+def test_a_pipeline_is_the_sum_of_its_reports() -> None:
+    pipelines = SparkPipelines()
+    pipelines.take(stage_report("silver", 0, end=10, latest=10), 1_000)
+    pipelines.take(stage_report("silver", 1, end=20, latest=50), 4_000)
+    pipelines.take(stage_report("dead-letters", 0, end=50, latest=50, stateOperators=[]), 4_100)
+    pipelines.take(stage_report("table", 0, end=5, latest=9, reads="shop.silver", sink={"description": "lake"}), 4_200)
+    shop = pipelines.get("shop")
+    assert shop is not None
+    silver, dead, table = shop.stages.values()
+    assert (silver.rows, silver.written, silver.dead, silver.late) == (20, 16, 0, 4)
+    assert (silver.lag, silver.behind_seconds, silver.reads) == (30, 3.0, ("orders",))
+    assert (dead.rows, dead.written, dead.dead, dead.lag, dead.behind_seconds) == (10, 8, 8, 0, 0.0)
+    assert (table.written, table.lag) == (None, 4)
+    assert shop.points() == [
+        {"t": 1.0, "rows": 20.0, "lag": 0},
+        {"t": 4.0, "rows": 20.0, "lag": 30},
+    ], "a second apart at least"
+    drawn = graph(shop)
+    columns = {(box.kind, box.name): box.x for box in drawn.boxes}
+    way = [("topic", "orders"), ("stage", "silver"), ("topic", "shop.silver"), ("stage", "table"), ("sink", "lake")]
+    assert [columns[node] for node in way] == sorted({columns[node] for node in way}), "from left to right"
+    assert len(drawn.lines) == 6
+    pipelines.take(QueryProgress("id of silver", "run", "shop.silver", "shop", "failed", "no room"), 5_000)
+    assert (silver.state, silver.error, silver.rows) == ("failed", "no room", 20)
+
+
+def test_only_so_many_pipelines_and_stages_are_kept() -> None:
+    pipelines = SparkPipelines()
+    for number in range(PIPELINES_MAX + 1):
+        pipelines.take(QueryProgress("q", "r", None, f"p{number}"), number)
+    assert pipelines.get("p0") is None
+    for number in range(STAGES_MAX + 1):
+        pipelines.take(QueryProgress("q", "r", f"p1.{number}", "p1"), number)
+    kept = pipelines.get("p1")
+    assert kept is not None
+    assert len(kept.stages) == STAGES_MAX
+    assert graph(kept).lines == []
 
 
 def test_only_so_many_are_kept_those_that_reported_last() -> None:

@@ -210,3 +210,10 @@ def test_the_guide_names_settings_that_there_are() -> None:
     named = set(re.findall(r"`((?:auth|limits|quotas)\.[a-z_.]+)`", page))
     assert len(named) > 12
     assert named <= set(load_config(None, {}, {}).flat())
+
+
+def test_urls_are_shown_without_who_is_named_in_them() -> None:
+    etcd = ["https://ann:word@10.0.0.1:2379", "https://10.0.0.2:2379"]
+    shown = load_config(None, {}, {"cluster.etcd": etcd, "tables.warehouse": "s3://a:word@h/w"}).flat()
+    assert shown["cluster.etcd"] == ["https://…@10.0.0.1:2379", "https://10.0.0.2:2379"]
+    assert shown["tables.warehouse"] == "s3://…@h/w"

@@ -35,7 +35,7 @@ class Setting:
             self.node.clock,
             worker=report,
             upkeep=report,
-            tables=report,
+            tables=[report],
             scrubber=scrubber,
             syncs=list,
             warnings=dict,

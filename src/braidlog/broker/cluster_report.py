@@ -14,7 +14,7 @@ from braidlog.cluster.history import Happening, History
 from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.shards import STATE_TOPIC
-from braidlog.kv.slots import LOG_TOPIC
+from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC
 from braidlog.model import report as r
 from braidlog.model.slices import Pace
 from braidlog.partition.hosting import Hosting
@@ -51,7 +51,8 @@ class _Counts:
             self.of_own["below_min"] += len(each.in_sync) < min_in_sync
         if not each.is_whole:
             self.weak_count += 1
-            if len(self.weak) < r.WEAK_MAX:
+            # Slots are too many to be told one by one, and whoever dies holds a third of them, or all.
+            if topic not in (LOG_TOPIC, FEED_TOPIC) and len(self.weak) < r.WEAK_MAX:
                 row = r.WeakPartition(topic, number, each.leader, each.replicas, each.in_sync, min_in_sync)
                 self.weak.append(row)
 
@@ -74,7 +75,7 @@ async def cluster_report(
         is_alone=routing.is_alone,
         own=counts.own,
         controller=routing.controller,
-        keeps_keys=routing.coordinator,
+        keeps_keys=r.NOBODY if routing.has_slots else routing.coordinator,
         nodes=sorted(rows, key=lambda row: row.node),
         partitions=counts.partitions,
         under_replicated=counts.of_own["under"],

@@ -31,7 +31,9 @@ from braidlog.broker.quotas import Quotas
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
+from braidlog.broker.schema_ids import SchemaIds
 from braidlog.broker.schema_log import SchemaLog
+from braidlog.broker.self_description import SelfDescription
 from braidlog.broker.stream_snapshots import StreamSnapshots
 from braidlog.broker.topics import Topics
 from braidlog.broker.transaction_checks import TransactionChecks
@@ -65,6 +67,7 @@ from braidlog.partition.internal_topic import JOURNAL_SETTINGS, open_internal_to
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.replicated_slot import TailFolder, keep_uncommitted
+from braidlog.partition.schema_check import SchemaCheck
 from braidlog.partition.trim import Trim
 from braidlog.storage.files import join
 from braidlog.storage.folder import DataFolder
@@ -119,6 +122,7 @@ class Services(msgspec.Struct, frozen=True):
     quota_changes: QuotaChanges
     cuts: Cuts
     schema_log: SchemaLog
+    self_description: SelfDescription
 
     def only(self, kind: type[T]) -> T:
         """Those that a struct of services names, each under the name it has here."""
@@ -188,6 +192,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         reconciler.when_changed(listener)
     reconciler.when_made(coordinators.topic_made)
     placement = Placement(metadata, reconciler, hosting, world)
+    schema_log = SchemaLog(hosting, topics, append, fetch, forwarding, world)
+    append.schemas = SchemaCheck(SchemaIds(schema_log, world))
     keyvalue = KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident)
     return Services(
         world=world,
@@ -229,7 +235,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         holdings=holdings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),
         cuts=Cuts(folder, keyvalue, routing, world),
-        schema_log=SchemaLog(hosting, topics, append, fetch, forwarding, world),
+        schema_log=schema_log,
+        self_description=SelfDescription(),
     )
 
 

@@ -15,7 +15,7 @@ Knows: HTTP, and the node as a client does. Refuses to know: the inside of a ser
 | `health.py` | `/healthz` and `/readyz`, with reasons |
 | `tailing.py` `record_filter.py` | records of a topic, as they come, for people: never faster than they read; which of them |
 | `wire_messages.py` | messages of one connection, decoded as they come by |
-| `spark_queries.py` | the last report of each Spark query |
+| `spark_queries.py` `spark_pipelines.py` | the last report of each Spark query; what those of a pipeline add up to |
 | `rendering.py` | templates, and how figures look |
 | `pages.py` `forms.py` `fields.py` `feeds.py` | pages; what they send; what they are sent as it happens |
 | `registry.py` `registry_access.py` `registry_routes.py` | the schema registry: its log, who may ask, its addresses |

@@ -23,7 +23,7 @@ from braidlog.console.clients import ClientsOf, TooManyReaders
 from braidlog.console.feeds import Feeds
 from braidlog.console.forms import Forms
 from braidlog.console.guard import Guard, Keys
-from braidlog.console.health import Check, Doctor, Health
+from braidlog.console.health import Doctor, Health
 from braidlog.console.history import PlotHistory
 from braidlog.console.node import ANSWER_SECONDS_MAX, Node, NodeError
 from braidlog.console.pages import Pages, topic_rows
@@ -34,6 +34,7 @@ from braidlog.console.rendering import Renderer
 from braidlog.console.spark_queries import SparkQueries
 from braidlog.model import metrics_text
 from braidlog.model.clock import SystemClock
+from braidlog.model.report import Check
 from braidlog.registry.errors import RegistryError
 
 PACKED_BYTES_MIN: Final = 1024
@@ -64,7 +65,7 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
     clients = ClientsOf(welcome)
     pages = Pages(node, clients, registry, doctor, spark_queries, renderer)
     history = PlotHistory(node)
-    feeds, forms = Feeds(node, clients, pages, history), Forms(clients, guard, renderer)
+    feeds, forms = Feeds(node, clients, pages, history, spark_queries.pipelines), Forms(clients, guard, renderer)
     actions = Actions(node, clients, guard, renderer)
     machines = _Machines(node, doctor, spark_queries, clock)
     machine_routes = [
@@ -94,6 +95,7 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
         Route("/schemas", _page(pages.schemas)),
         Route("/schemas/{subject:path}", _page(pages.subject)),
         Route("/spark", _page(pages.spark)),
+        Route("/spark/{pipeline}", _page(pages.pipeline)),
         Route("/settings", _page(pages.settings)),
         Route("/search", _page(pages.search)),
         Route("/login", forms.login_page),
@@ -107,6 +109,7 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
         Route("/api/topics/{topic}/download", feeds.download),
         Route("/api/topics/{topic}/{partition:int}/{offset:int}/value", feeds.value),
         Route("/api/groups/{group}/lag", feeds.lag),
+        Route("/api/spark/pipelines/{pipeline}/figures", feeds.pipeline),
         Route("/api/connections/{number:int}/wire", feeds.wire),
     ]
 

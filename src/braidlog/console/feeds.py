@@ -22,8 +22,10 @@ from braidlog.console.history import PlotHistory
 from braidlog.console.node import Node, NodeError
 from braidlog.console.pages import Pages, rates
 from braidlog.console.record_filter import FilterError, parse_filter
+from braidlog.console.spark_pipelines import SparkPipelines
 from braidlog.console.tailing import Progress, Skipped, Start, Wanted
 from braidlog.console.wire_messages import wire_messages
+from braidlog.model.clock import SystemClock
 from braidlog.model.record_json import json_line
 
 FEEDS_MAX: Final = 64
@@ -63,7 +65,11 @@ async def _fault(text: str) -> AsyncIterator[Event | None]:
 class Feeds:
     """One for this process."""
 
-    def __init__(self, node: Node, clients: ClientsOf, pages: Pages, history: PlotHistory) -> None:
+    def __init__(
+        self, node: Node, clients: ClientsOf, pages: Pages, history: PlotHistory, pipelines: SparkPipelines
+    ) -> None:
+        self._pipelines = pipelines
+        self._clock = SystemClock()
         self._history = history
         self._node = node
         self._clients = clients
@@ -231,6 +237,19 @@ class Feeds:
                     rows = await self._pages.lag_rows(snapshot, group)
                     oldest = max((row.seconds for row in rows if row.seconds is not None), default=None)
                     yield "lag", {"t": said / 1000, "lag": sum(row.report.lag for row in rows), "seconds": oldest}
+                await asyncio.sleep(SECOND)
+
+        return self._stream(feed())
+
+    async def pipeline(self, request: Request) -> Response:
+        name = request.path_params["pipeline"]
+
+        async def feed() -> AsyncIterator[Event | None]:
+            found = self._pipelines.get(name)
+            yield "history", found.points() if found is not None else []
+            while True:
+                if (found := self._pipelines.get(name)) is not None:
+                    yield "figures", found.point(self._clock.now_ms())._asdict()
                 await asyncio.sleep(SECOND)
 
         return self._stream(feed())

@@ -135,6 +135,7 @@ class Guard:
         self.takes_principals = welcome.has_principals and (welcome.sign_in or keys.is_required)
         self.needs_sign_in = welcome.sign_in or keys.is_required
         self._is_tls = bool(welcome.tls_cert)
+        self._has_pages = welcome.has_pages
         # Browsers keep one jar for all ports of a host: two nodes on one machine must not take each other's cookies away.
         self.cookie = f"braid_console_{port}"
         self._clock = clock
@@ -242,11 +243,12 @@ class Guard:
         return ""
 
     def _way_in(self, scope: Scope, headers: Headers) -> Response:
-        if scope["method"] in SAFE and "text/html" in headers.get("accept", "") and "hx-request" not in headers:
+        is_page = scope["method"] in SAFE and "text/html" in headers.get("accept", "") and "hx-request" not in headers
+        if is_page and self._has_pages:
             return RedirectResponse(f"/login?next={quote(scope['path'])}", 303)
-        return JSONResponse(
-            {"error": "sign in, or show the admin token: Authorization: Bearer …"}, 401, {"WWW-Authenticate": "Bearer"}
-        )
+        way = "sign in, or show" if self._has_pages else "show"
+        said = {"error": f"{way} the admin token: Authorization: Bearer …"}
+        return JSONResponse(said, 401, {"WWW-Authenticate": "Bearer"})
 
     def _seconds(self) -> float:
         return self._clock.now_ms() / 1000

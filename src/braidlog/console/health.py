@@ -18,23 +18,15 @@ be wrong; who did not answer in the time there was is "slow".
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from braidlog.console.node import ANSWER_SECONDS_MAX, Node, NodeError, SlowNodeError
-from braidlog.model.report import Snapshot
+from braidlog.model.findings import check_room, findings
+from braidlog.model.report import Check
 
 PROBE_SECONDS: Final = 5.0
-NAMED_MAX: Final = 5
-"""Partitions that a reason names; of more it says how many."""
-
-
-class Check(msgspec.Struct, frozen=True):
-    name: str
-    ok: bool
-    reason: str = ""
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -78,8 +70,7 @@ class Doctor:
             raise
         except NodeError as error:
             return [Check("node", ok=False, reason=str(error))]
-        found = [Check("node", ok=True), *(Check(name, not (why := find(snapshot)), why) for name, find in _FINDERS)]
-        return [*found, *(Check(name, ok=True, reason=words) for name, words in snapshot.warnings.items())]
+        return [Check("node", ok=True), *findings(snapshot)]
 
     async def _ask_disk(self) -> list[Check]:
         now = asyncio.get_running_loop().time()
@@ -103,32 +94,4 @@ def probe(folder: str, free_bytes_min: int) -> Check:
         room = os.statvfs(folder)
     except OSError as error:
         return Check("disk", ok=False, reason=f"{folder} cannot be written: {error.strerror or error}")
-    free = room.f_bavail * room.f_frsize
-    if free < free_bytes_min:
-        return Check(
-            "disk", ok=False, reason=f"{free} bytes are free, less than admin.disk_free_bytes_min = {free_bytes_min}"
-        )
-    return Check("disk", ok=True)
-
-
-def _listeners(snapshot: Snapshot) -> str:
-    return ", ".join(f"listener {each.dialect} does not accept" for each in snapshot.listeners if not each.is_serving)
-
-
-def _partitions(snapshot: Snapshot) -> str:
-    faulty = [each for each in snapshot.partitions if each.fault]
-    named = "; ".join(f"{each.topic}/{each.partition}: {each.fault}" for each in faulty[:NAMED_MAX])
-    more = f"; and {len(faulty) - NAMED_MAX} more" if len(faulty) > NAMED_MAX else ""
-    return f"{named}{more}"
-
-
-def _keyvalue(snapshot: Snapshot) -> str:
-    return snapshot.keyvalue.fault
-
-
-_FINDERS: Final[tuple[tuple[str, Callable[[Snapshot], str]], ...]] = (
-    ("listeners", _listeners),
-    ("partitions", _partitions),
-    ("keyvalue", _keyvalue),
-)
-"""Name → what is wrong, "" if nothing is."""
+    return check_room(room.f_bavail * room.f_frsize, free_bytes_min)

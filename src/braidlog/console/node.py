@@ -120,7 +120,7 @@ class Node:
         self._writer.write(_encode(Question(number, **question)) + b"\n")
         try:
             async with asyncio.timeout(seconds):
-                return msgspec.convert(await future, kind)
+                return msgspec.convert(await future, kind, str_keys=True)  # JSON has no other keys
         except TimeoutError as error:
             raise SlowNodeError(f"the node did not answer in {seconds:g} s") from error
         finally:

@@ -20,6 +20,7 @@ from braidlog.console.listing import Listing
 from braidlog.console.node import Node, NodeError, rate
 from braidlog.console.registry import Registry
 from braidlog.console.rendering import PAGES, Renderer
+from braidlog.console.spark_pipelines import graph
 from braidlog.console.spark_queries import SparkQueries
 from braidlog.model.door_tokens import CONSOLE
 from braidlog.model.report import EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
@@ -306,6 +307,13 @@ class Pages:
         return self._renderer.page(
             request, "spark.html", queries=[_query(each) for each in self._spark_queries.queries()]
         )
+
+    async def pipeline(self, request: Request) -> Response:
+        name = request.path_params["pipeline"]
+        found = self._spark_queries.pipelines.get(name)
+        if found is None:
+            return self._missing(request, f"No pipeline {name} has reported in since this console began.")
+        return self._renderer.page(request, "pipeline.html", pipeline=found, graph=graph(found))
 
     async def settings(self, request: Request) -> Response:
         return self._renderer.page(request, "settings.html", rows=await self._node.settings())

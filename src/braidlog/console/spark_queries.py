@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from braidlog.console.spark_pipelines import SparkPipelines
 from braidlog.model.queries import QueryProgress
 
 QUERIES_MAX: Final = 200
@@ -26,12 +27,15 @@ class LastReport(QueryProgress, frozen=True, kw_only=True):
 class SparkQueries:
     def __init__(self) -> None:
         self._queries: OrderedDict[str, LastReport] = OrderedDict()
+        self.pipelines = SparkPipelines()
 
     def report(self, body: bytes, now_ms: int) -> LastReport:
         """`msgspec.ValidationError` if it is no report."""
         if len(body) > REPORT_BYTES_MAX:
             raise msgspec.ValidationError(f"a report has at most {REPORT_BYTES_MAX} bytes, not {len(body)}")
-        fields = msgspec.structs.asdict(msgspec.json.decode(body, type=QueryProgress))
+        report = msgspec.json.decode(body, type=QueryProgress)
+        self.pipelines.take(report, now_ms)
+        fields = msgspec.structs.asdict(report)
         before = self._queries.pop(fields["query"], None)
         if before is not None and fields["progress"] is None:
             fields["progress"] = before.progress  # the last report of a query need not repeat its figures

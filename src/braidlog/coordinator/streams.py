@@ -196,7 +196,7 @@ class EventStreams:
     ) -> StreamPosition:
         """Append the next event of a stream. `expected` is the version the writer knows: 0 for none, ANY_VERSION for any."""
         number, events = await self._locate(topic, key)  # and no wait between its last look and the append
-        if not self._hosting.partition(topic, number).is_open:
+        if self._append.checks_schemas(topic) or not self._hosting.partition(topic, number).is_open:
             await self._append.ready(topic, number)
             number, events = await self._locate(topic, key)
         if events is _NONE:

@@ -3,8 +3,8 @@
 Knows: names, units, labels, where in a snapshot each value stands. Refuses to know: the text a scraper reads (`metrics_text.py`),
 how the snapshot was made.
 Invariants: a name ends with its unit, a counter with `_total`; the table is the only place where a name is spelled, whoever tells
-it: /metrics of the console and RustLog's metrics follow it, the guide's table and the Grafana dashboard are checked against it. A
-group has its lag series as soon as it has members or commits.
+it: /metrics of the console and RustLog's metrics follow it, the page of metrics and the Grafana dashboard are checked against it.
+A group has its lag series as soon as it has members or commits.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +43,8 @@ def _sync_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
 
 
 def _workers(snapshot: Snapshot) -> tuple[tuple[str, WorkerReport], ...]:
-    return (("requests", snapshot.worker), ("upkeep", snapshot.upkeep), ("tables", snapshot.tables_worker))
+    tables = [("tables" if at == 1 else f"tables-{at}", each) for at, each in enumerate(snapshot.table_workers, 1)]
+    return (("requests", snapshot.worker), ("upkeep", snapshot.upkeep), *tables)
 
 
 def _of_workers(value: Callable[[WorkerReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
@@ -275,7 +276,7 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow(
         "braidlog_worker_up",
         GAUGE,
-        "1 if the worker process runs: for requests (large batches), upkeep (compaction, scrubbing), tables. A job starts it.",
+        "1 if the process runs: for requests (large batches), upkeep (compaction, scrubbing), tables, tables-2. A job starts it.",
         _WORKER,
         _of_workers(lambda each: int(each.is_running)),
     ),
@@ -334,6 +335,13 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     ),
     MetricRow("braidlog_table_records", GAUGE, "Rows of a topic's table.", _TOPIC, _of_tables(lambda t: t.rows)),
     MetricRow("braidlog_table_bytes", GAUGE, "Bytes of its files.", _TOPIC, _of_tables(lambda t: t.bytes)),
+    MetricRow(
+        "braidlog_table_undecoded_records",
+        GAUGE,
+        "Rows whose value is none of the table's form: no JSON object, no value of a schema of its subject.",
+        _TOPIC,
+        _of_tables(lambda t: t.undecoded),
+    ),
     MetricRow("braidlog_table_failing", GAUGE, "1 if not written.", _TOPIC, _of_tables(lambda t: int(bool(t.error)))),
     # -- the process
     MetricRow(

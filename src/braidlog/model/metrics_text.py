@@ -66,7 +66,7 @@ def _shown(counts: list[int]) -> list[tuple[str, int]]:
 
 
 def markdown() -> str:
-    """The table of docs/guides/operations.md."""
+    """The table of docs/reference/metrics.md."""
     lines = ["| metric | kind | labels | what |", "|---|---|---|---|"]
     for row in TABLE:
         labels = ", ".join(f"`{label}`" for label in row.labels)

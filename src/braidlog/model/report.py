@@ -29,6 +29,8 @@ KEYS_LOOKED_AT_MAX: Final = 20_000
 WATCHED_BYTES_MAX: Final = 256 * 1024
 """Of one watched piece; of longer ones the console sees that they were too long."""
 
+NOBODY = -1
+"""No node."""
 WEAK_MAX: Final = 200
 
 Ask = Literal[
@@ -262,6 +264,8 @@ class TableState(msgspec.Struct, frozen=True):
     """Offsets of partitions led here that are no rows yet."""
     lag_bytes: int = 0
     """About how many bytes of the log those are."""
+    undecoded: int = 0
+    """Rows whose value is none of the form: its columns are null."""
     error: str = ""
     """Why it is not written; empty if it is."""
 
@@ -318,7 +322,7 @@ class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
     own: int
     controller: int
     keeps_keys: int
-    """The node that has all keys and values."""
+    """The node that has all keys and values; `NOBODY` where they are in slots."""
     nodes: list[NodeReport]
     partitions: int
     under_replicated: int
@@ -386,8 +390,8 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     """Of what clients wait for."""
     upkeep: WorkerReport
     """Of compaction and scrubbing."""
-    tables_worker: WorkerReport
-    """Of turning segments into rows."""
+    table_workers: list[WorkerReport]
+    """Of turning segments into rows: the first, and those that help when it is late."""
     tables: list[TableState]
     scrub: ScrubReport
     state: list[StateReport]
@@ -424,6 +428,31 @@ class SettingReport(msgspec.Struct, frozen=True):
     name: str
     value: Any
     origin: str
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing that was looked at, and what is wrong with it."""
+
+    name: str
+    ok: bool
+    reason: str = ""
+
+
+class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node says of itself to who runs it. Bytes of the disk are -1 if it did not tell. Settings are without secrets; these
+    and `stacks`, by thread and task, are there only if they were asked for."""
+
+    node: str
+    version: str
+    kernel: str
+    python: str
+    data_dir: str
+    disk_bytes: int
+    disk_free_bytes: int
+    checks: list[Check]
+    snapshot: Snapshot
+    settings: list[SettingReport] = []
+    stacks: dict[str, str] = {}
 
 
 class KeyReport(msgspec.Struct, frozen=True):

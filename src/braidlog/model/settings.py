@@ -34,14 +34,14 @@ class TableForm(StrEnum):
     off: nothing.
     raw: rows of an Iceberg table, with the records' fields as columns.
     json: the same, and a column for each field of values that are JSON objects.
+    avro, protobuf: the same by the schemas of the subject `<topic>-value`, whose ids stand before the values.
     """
 
     OFF = "off"
     RAW = "raw"
     JSON = "json"
-
-
-FORMS_LATER = ("avro", "protobuf")
+    AVRO = "avro"
+    PROTOBUF = "protobuf"
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -76,9 +76,11 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How long a partition remembers what a silent producer wrote last, to recognise its retries."""
     event_streams: bool = False
     """Records with a key and a version are events of a stream, and doors that know streams may append to them."""
+    value_schema_check: bool = False
+    """Take only values that begin with the id of a schema of the subject `<topic>-value`, or are null."""
 
     table: TableForm = TableForm.OFF
-    """Whether the topic is a table too."""
+    """Whether the topic is a table too, and what becomes columns of it: off, raw, json, avro or protobuf."""
     table_lag_ms: int = 3600 * 1000
     """With a table: a segment is closed after so long, full or not, so that its records become rows; -1 is no limit."""
     table_retention_ms: int = UNLIMITED
@@ -106,12 +108,6 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 def settings_from(values: dict[str, Any]) -> TopicSettings:
     """Build settings from plain values: a parsed file, a request, keyword arguments."""
-    if values.get("table") in FORMS_LATER:
-        raise BrokerError(
-            Reason.INVALID_SETTING,
-            f"table = {values['table']} needs the schemas of a registry, which this server does not have yet; "
-            "raw keeps values as they are, json makes columns of JSON objects",
-        )
     try:
         return msgspec.convert(values, TopicSettings)
     except msgspec.ValidationError as error:

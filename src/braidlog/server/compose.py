@@ -66,6 +66,7 @@ EXPIRE_SECONDS = 1.0
 TELL_SECONDS = 10.0
 RETAIN_SECONDS = 30.0
 UPKEEP_NICENESS: Final = 10
+TABLE_WORKERS: Final = 2
 RETRY_SECONDS = 5.0
 """Between two attempts to open what could not be opened."""
 SCRUB_AFTER_SECONDS = 60.0
@@ -104,7 +105,7 @@ class Server:
         self._world: LoopWorld | None = None
         self._worker: WorkerProcess | None = None
         self._upkeep: WorkerProcess | None = None
-        self._tables: WorkerProcess | None = None
+        self._tables: list[WorkerProcess] = []
         self._scrubber: Scrubber | None = None
         self._told_damages: dict[str, int] = {}
         self._recovered = ""
@@ -213,14 +214,15 @@ class Server:
             self._tasks.spawn(self._scrub(scrubber), "scrub")
 
     def _start_tables(self, services: Services) -> None:
-        """Another process: no compaction waits behind a catalog or an object store somewhere else."""
+        """Other processes: no compaction waits behind a catalog or an object store somewhere else, nor any table but one."""
         settings = self.config.tables
         limits = self.config.worker.for_upkeep(settings.turn_seconds_max)
-        worker = self._tables = WorkerProcess(limits, self._budget, niceness=UPKEEP_NICENESS)
-        self._tasks.spawn(worker.run(), "tables worker")
+        self._tables = [WorkerProcess(limits, self._budget, niceness=UPKEEP_NICENESS) for _ in range(TABLE_WORKERS)]
         place = settings.place(self.config.data_dir, is_alone=self._cluster is None)
-        turning = Tables(services.hosting, services.world, worker, place)
-        self._tasks.every(settings.check_seconds, turning.step, "tables")
+        turning = Tables(services.hosting, services.world, self._tables, place, services.schema_log)
+        for number, worker in enumerate(self._tables):
+            self._tasks.spawn(worker.run(), "tables worker")
+            self._tasks.every(settings.check_seconds, partial(turning.step, number), "tables")
 
     async def _tell_start(self, began: float) -> None:
         if not self._is_serving and not self._stopping.is_set():
@@ -310,36 +312,15 @@ class Server:
     async def start_console(self, loaded: LoadedConfig) -> None:
         """Bind the admin port and start the console beside this process, if the settings want one. After `start`."""
         admin, registry = self.config.admin, self.config.registry
+        reporter = self._begin_reports(loaded)
         if not admin.enabled:
             return
         assert self.services is not None
-        assert self._world is not None
-        assert self._flusher is not None
-        assert self._worker is not None
-        assert self._upkeep is not None
-        assert self._tables is not None
-        assert self._scrubber is not None
         assert self._gatekeeper is not None
         if admin.tls.cert:
             tls_context(admin.tls)  # what cannot be used is told now, and not by a console that does not start
         bound = await bind(admin.host, admin.port)
         also = bind_registry(registry.host, registry.port) if registry.enabled else None
-        measured = [self._world.seconds, self._flusher.seconds]
-        reporter = Reporter(
-            loaded,
-            self.services,
-            self.listeners,
-            self._connection_limits,
-            self._budget,
-            self._clock,
-            worker=self._worker,
-            upkeep=self._upkeep,
-            tables=self._tables,
-            scrubber=self._scrubber,
-            syncs=lambda: measured,
-            warnings=lambda: {} if self._cluster is None else self._cluster.warnings(),
-            etcd=EtcdReport if self._cluster is None else self._cluster.etcd_report,
-        )
         door_secret = secrets.token_hex(32)
         doors, urls = await open_private_doors(
             self.services, self.config.auth, door_secret, budget=self._budget, fair_turns=self._fair_turns
@@ -356,7 +337,34 @@ class Server:
         now_ns = self._clock.now_ns
         self._console = ConsoleProcess(bound, reporter, schemas, welcome, now_ns, registry=also, doors=close_doors)
         self._tasks.spawn(self._console.run(), "console")
+
+    def _begin_reports(self, loaded: LoadedConfig) -> Reporter:
+        """What the node says of itself: to its console, and to who runs it."""
+        assert self.services is not None
+        assert self._world is not None
+        assert self._flusher is not None
+        assert self._worker is not None
+        assert self._upkeep is not None
+        assert self._scrubber is not None
+        measured = [self._world.seconds, self._flusher.seconds]
+        reporter = Reporter(
+            loaded,
+            self.services,
+            self.listeners,
+            self._connection_limits,
+            self._budget,
+            self._clock,
+            worker=self._worker,
+            upkeep=self._upkeep,
+            tables=self._tables,
+            scrubber=self._scrubber,
+            syncs=lambda: measured,
+            warnings=lambda: {} if self._cluster is None else self._cluster.warnings(),
+            etcd=EtcdReport if self._cluster is None else self._cluster.etcd_report,
+        )
         self._tasks.every(0, reporter.measure_loop, "loop-lag")
+        self.services.self_description.answer = reporter.describe
+        return reporter
 
     @property
     def admin_port(self) -> int | None:

@@ -24,6 +24,7 @@ from braidlog.coordinator.holdings import StateLimits
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import ADMIN_PORT, REGISTRY_PORT
+from braidlog.model.secrecy import HIDDEN, without_credentials
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.partition.intake import DecompressionLimits
 from braidlog.partition.scrubbing import ScrubSettings
@@ -44,7 +45,10 @@ OF_CLIENTS = frozenset(
         "CA",
         "CERT",
         "CERT_KEY",
+        "PROFILE",
         "KV_URL",
+        "KV_TOKEN_FILE",
+        "STORE_FILE",
         "FEED_URL",
         "ADMIN_URL",
         "ADMIN_TOKEN",
@@ -80,8 +84,11 @@ class TlsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ListenerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     enabled: bool = True
     host: str = "127.0.0.1"
+    """The address it listens on; on any other than loopback clients have to say who they are."""
     port: int = 0
+    """0 is any free one."""
     advertised_host: str = ""
+    """Where clients are sent to, if that is not `host`; the same for the port."""
     advertised_port: int = 0
     tls: TlsConfig = TlsConfig()
 
@@ -375,14 +382,15 @@ class LoadedConfig(msgspec.Struct, frozen=True):
     """Dotted name → "default", "file …", "environment …" or "flag"."""
 
     def flat(self) -> dict[str, Any]:
-        """Every setting by its dotted name. Tokens are shown by name only: even a hash is nobody's business."""
+        """Every setting by its dotted name. Tokens are shown by name only: even a hash is nobody's business; URLs without who
+        is named in them."""
         values = _flatten(msgspec.to_builtins(self.config))
         for secret in ("auth.tokens", "auth.users", "tables.catalog"):
-            values[secret] = dict.fromkeys(values[secret], "…")
+            values[secret] = dict.fromkeys(values[secret], HIDDEN)
         for secret in ("admin.token", "cluster.password", "cluster.token"):
             if values[secret]:
-                values[secret] = "…"
-        return values
+                values[secret] = HIDDEN
+        return {name: _without_credentials(value) for name, value in values.items()}
 
 
 def load_config(file: tuple[str, str] | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> LoadedConfig:
@@ -422,6 +430,12 @@ def _blame(error: msgspec.ValidationError, origins: Mapping[str, str]) -> str:
 
 def _dotted(name: str) -> str:
     return name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
+
+
+def _without_credentials(value: Any) -> Any:  # noqa: ANN401 - whatever a setting holds
+    if isinstance(value, list):
+        return [_without_credentials(each) for each in value]
+    return without_credentials(value) if isinstance(value, str) else value
 
 
 def _flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,11 +8,13 @@ slices with others served in between; every list has an end (`model/report.py`).
 import asyncio
 import contextlib
 import os
+import platform
 import resource
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import metadata
 from itertools import islice
 from typing import Final
 
@@ -22,11 +24,13 @@ from braidlog.broker.access.roles import roles_of
 from braidlog.broker.cluster_report import cluster_report, events
 from braidlog.broker.metrics import lag_reports, partition_report
 from braidlog.broker.services import Services
+from braidlog.codec import is_compiled
 from braidlog.coordinator.holdings import StateKind
 from braidlog.kv.values import kind_of
 from braidlog.model import report as r
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.findings import check_room, findings
 from braidlog.model.measure import Seconds, added
 from braidlog.model.slices import Pace, in_slices
 from braidlog.partition.scrubbing import Scrubber
@@ -37,6 +41,7 @@ from braidlog.server.listener import Listener
 from braidlog.server.process_memory import resident_bytes
 from braidlog.server.request_counters import SAMPLED
 from braidlog.server.session import Session
+from braidlog.server.stacks import stacks
 from braidlog.server.worker_process import WorkerProcess
 
 SNAPSHOT_SECONDS: Final = 1.0
@@ -57,7 +62,7 @@ class Reporter:
         *,
         worker: WorkerProcess,
         upkeep: WorkerProcess,
-        tables: WorkerProcess,
+        tables: Sequence[WorkerProcess],
         scrubber: Scrubber,
         syncs: Callable[[], list[Seconds]],
         warnings: Callable[[], dict[str, str]],
@@ -132,7 +137,7 @@ class Reporter:
             process=self._process(),
             worker=self._worker.report(),
             upkeep=self._upkeep.report(),
-            tables_worker=self._tables.report(),
+            table_workers=[each.report() for each in self._tables],
             tables=list(islice(services.hosting.tables.values(), r.PARTITIONS_MAX)),
             scrub=self._scrub(),
             state=self._state(partitions_there),
@@ -246,6 +251,30 @@ class Reporter:
         return [
             r.SettingReport(name, value, origins.get(name, "default")) for name, value in self._loaded.flat().items()
         ]
+
+    async def describe(self, in_full: bool) -> r.NodeDescription:  # noqa: FBT001 - a port's signature
+        """All that who runs the node may know."""
+        config, snapshot = self._loaded.config, await self.snapshot()
+        try:
+            room = await self._services.world.blocking(partial(os.statvfs, config.data_dir))
+            size, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
+            disk = check_room(free, config.admin.disk_free_bytes_min)
+        except OSError as error:
+            size, free = -1, -1
+            disk = r.Check("disk", ok=False, reason=f"{config.data_dir}: {error.strerror or error}")
+        return r.NodeDescription(
+            node=config.node,
+            version=metadata.version("braidlog"),
+            kernel="compiled" if is_compiled() else "pure Python",
+            python=platform.python_version(),
+            data_dir=config.data_dir,
+            disk_bytes=size,
+            disk_free_bytes=free,
+            checks=[*findings(snapshot), disk],
+            snapshot=snapshot,
+            settings=self.settings() if in_full else [],
+            stacks=stacks() if in_full else {},
+        )
 
     def roles(self, principal: str) -> r.Roles:
         """None of somebody who has signed in and is not known any more."""

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from braidlog.client.drivers.cluster import ClusterEvent, ClusterInfo, PartitionMove, PartitionOutcome, Place
+from braidlog.client.drivers.cluster import ClusterEvent, ClusterInfo, LogFolder, PartitionMove, PartitionOutcome, Place
 from braidlog.client.drivers.contract import AccessRule, Commits, Driver, GroupInfo, Setting, Span
 from braidlog.client.drivers.quotas import Quota
 from braidlog.client.drivers.transactions import ListedTransaction, TransactionInfo
@@ -18,6 +18,7 @@ from braidlog.client.drivers.users import ITERATIONS_MIN, MECHANISMS, UserCreden
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import NoAnswerError, Refusal, RefusedError, UnsupportedError
 from braidlog.model.lag import lag_of
+from braidlog.model.report import NodeDescription
 
 T = TypeVar("T")
 
@@ -116,6 +117,10 @@ class Admin:
         """With all that it has committed. Refused while it has members."""
         await self._change(lambda: self._driver.delete_group(group), Refusal.REJOIN)
 
+    async def delete_offsets(self, group: str, places: Sequence[Place]) -> None:
+        """What a group has committed of these partitions. Refused while members read them."""
+        await self._ask(lambda: self._driver.delete_offsets(group, places))
+
     async def group_offsets(self, group: str) -> dict[tuple[str, int], int]:
         """All that a group has committed, by topic and partition."""
         return await self._ask(lambda: self._driver.group_offsets(group))
@@ -202,6 +207,14 @@ class Admin:
     async def drain_node(self, node: int, *, is_draining: bool = True) -> None:
         """A node is to lead nothing any more, until it may again (`is_draining=False`) or starts anew. It goes on following."""
         await self._ask(lambda: self._driver.drain_node(node, is_draining=is_draining))
+
+    async def log_folders(self, node: int) -> list[LogFolder]:
+        """Where a node keeps partitions, and how many bytes of each topic."""
+        return await self._ask(lambda: self._driver.log_folders(node))
+
+    async def describe_node(self, node: int, *, in_full: bool = False) -> NodeDescription:
+        """What a node says of itself; in full with its settings, without secrets, and where its threads and tasks are."""
+        return await self._ask(lambda: self._driver.describe_node(node, in_full=in_full))
 
     async def take_cut(self) -> str:
         """Keep the node's data folder as it is now, for a back-up; the folder that lists it, on the node's own machine."""

@@ -362,6 +362,12 @@
       },
     },
   };
+  PLOTS.pipeline = {
+    url: (box) => `/api/spark/pipelines/${encodeURIComponent(box.dataset.pipeline)}/figures`,
+    event: "figures",
+    lines: [["rows / s", "--one", (point) => point.rows], ["rows behind", "--two", (point) => point.lag]],
+    axis: "n",
+  };
   const HISTORY_SECONDS = 3600;
   const CLOCK_WIDTH = 72;
   const clock = (at) => new Date(at * 1000).toLocaleTimeString("en-GB");

@@ -1,0 +1,36 @@
+"""What a node tells of its cluster: partitions below strength one by one, slots of keys as a count."""
+
+from tests.broker.three_nodes import TOPIC, assign, three_nodes
+
+from braidlog.broker.cluster_report import cluster_report
+from braidlog.cluster import events as e
+from braidlog.kv.slots import LOG_TOPIC, SLOTS
+from braidlog.model import report as r
+from braidlog.replication.assignment import Assignment
+
+
+def test_slots_below_strength_are_counted_and_other_partitions_named() -> None:
+    node = three_nodes(2)
+    services = node.services
+    assign(node, 2)
+    created = e.CreateTopic(
+        topic=LOG_TOPIC,
+        topic_id="0" * 31 + "9",
+        partitions=SLOTS,
+        settings=services.metadata.image.topics[TOPIC].settings,
+        created_ms=1,
+        replicas=("1",),
+        min_in_sync=2,
+        placement=((1, 2, 3),) * SLOTS,
+    )
+    services.metadata.change_alone([created])
+    alone = Assignment(replicas=(1, 2, 3), in_sync=(1,), leader=1, leader_epoch=2)
+    known = services.metadata.image.topics[LOG_TOPIC].assignments[7]
+    epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
+    services.metadata.change_alone([e.AssignPartition(topic=LOG_TOPIC, partition=7, after=alone, **epochs)])
+    told = node.run(
+        cluster_report(services.metadata, services.routing, services.hosting, services.forwarding, r.EtcdReport())
+    )
+    assert [(row.topic, row.partition) for row in told.weak] == [(TOPIC, 0)]
+    assert told.weak_left_out == 1
+    assert told.keeps_keys == r.NOBODY, "no node has all of them"
