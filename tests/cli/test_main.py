@@ -144,7 +144,7 @@ def test_our_own_mistakes_are_not_hidden(monkeypatch: pytest.MonkeyPatch) -> Non
         ["logs"],
         ["log", "check"],
         ["log", "list"],
-        ["log", "list", "data", "-o", "yaml"],
+        ["log", "list", "data", "-o", "xml"],
         ["log", "dump", "data"],
         ["log", "dump", "data", "topic", "--from", "-1"],
         ["log", "dump", "data", "topic", "-n", "0"],

@@ -19,7 +19,9 @@ from braidlog.cli.cluster.remove import RemovedNode
 from braidlog.cli.group.change import ResetReport
 from braidlog.cli.group.inspect import GroupDescription, GroupRow
 from braidlog.cli.kv.move import MoveReport
+from braidlog.cli.kv.names import KeyNames
 from braidlog.cli.node.bench import Measurement
+from braidlog.cli.node.describe import NodeFacts
 from braidlog.cli.node.doctor import Examination
 from braidlog.cli.node.health import Readiness
 from braidlog.cli.schema.subjects import SchemaText, SubjectRow
@@ -58,6 +60,8 @@ GENERATED: dict[str, Any] = {
     "group-list": list[GroupRow],
     "group-reset": ResetReport,
     "health": Readiness,
+    "node": list[NodeFacts],
+    "kv-keys": KeyNames,
     "kv-move": MoveReport,
     "kv-repair": StoreRepairReport,
     "kv-repair-plan": StoreRepairPlan,

@@ -1,16 +1,17 @@
 """The rules for Prometheus speak of metrics that a node tells, and the guide's table is theirs."""
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.debian import Missing, taken_out
 
 from braidlog.model.metric_rows import HISTOGRAM
 from braidlog.model.metrics import TABLE
 from braidlog.tools.alerts import ALERTS, RECORDINGS, markdown, rules
+from braidlog.tools.manifests import Deployment, prometheus
 
 ROOT = Path(__file__).parents[2]
 EXPRESSIONS = [each.expr for each in (*ALERTS, *RECORDINGS)]
@@ -57,14 +58,95 @@ def test_the_file_has_the_form_that_prometheus_reads(of_cluster: bool) -> None:
         assert rule["expr"] == each.expr.replace("JOB", "mine")
 
 
-def test_prometheus_own_tool_takes_the_file(tmp_path: Path) -> None:
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("promtool is not here: apt-get install prometheus")
-    file = tmp_path / "rules.yml"
-    file.write_text(rules("braidlog", of_cluster=True), encoding="utf-8")
-    done = subprocess.run([program, "check", "rules", str(file)], capture_output=True, text=True, check=False)
+@pytest.fixture(scope="module")
+def promtool() -> str:
+    try:
+        return taken_out("promtool", "prometheus")
+    except Missing as missing:
+        pytest.skip(str(missing))
+
+
+def judged(promtool: str, folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([promtool, *words], cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_prometheus_own_tool_takes_the_files(promtool: str, tmp_path: Path) -> None:
+    (tmp_path / "braidlog-rules.yml").write_text(rules("braidlog", of_cluster=True), encoding="utf-8")
+    token = tmp_path / "token"
+    token.touch()
+    text = prometheus(Deployment(admin=("n1:9644", "n2:9644"), token_file=str(token)))
+    (tmp_path / "prometheus.yml").write_text(text, encoding="utf-8")
+    done = judged(promtool, tmp_path, "check", "config", "prometheus.yml")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert f"SUCCESS: {len(ALERTS) + len(RECORDINGS)} rules found" in done.stdout
+
+
+NODE = 'job="braidlog", instance="n1:9644"'
+CASES = """
+# A node that is away for less than a minute wakes nobody.
+- name: a node goes away after a minute
+  interval: 15s
+  input_series:
+    - {series: 'up{NODE}', values: '1x3 0x20'}
+  alert_rule_test:
+    - {alertname: BraidlogNodeDown, eval_time: 1m45s}
+    - alertname: BraidlogNodeDown
+      eval_time: 3m
+      exp_alerts: [{exp_labels: {severity: critical, job: braidlog, instance: 'n1:9644'}}]
+- name: a partition does not open
+  interval: 15s
+  input_series:
+    - {series: 'braidlog_partitions_offline{NODE}', values: '0x3 2x4 0x4'}
+  alert_rule_test:
+    - {alertname: BraidlogPartitionOffline, eval_time: 45s}
+    - alertname: BraidlogPartitionOffline
+      eval_time: 1m
+      exp_alerts: [{exp_labels: {severity: critical, job: braidlog, instance: 'n1:9644'}}]
+    - {alertname: BraidlogPartitionOffline, eval_time: 2m30s}
+# By way of the recording, over both partitions: each alone is below 10,000.
+- name: a group falls behind, and another has only much to do
+  interval: 1m
+  input_series:
+    - {series: 'braidlog_group_lag_records{NODE, group="slow", topic="orders", partition="0"}', values: '6000+100x60'}
+    - {series: 'braidlog_group_lag_records{NODE, group="slow", topic="orders", partition="1"}', values: '6000+100x60'}
+    - {series: 'braidlog_group_lag_records{NODE, group="busy", topic="orders", partition="0"}', values: '90000-100x60'}
+  alert_rule_test:
+    - {alertname: BraidlogGroupFallsBehind, eval_time: 10m}
+    - alertname: BraidlogGroupFallsBehind
+      eval_time: 40m
+      exp_alerts: [{exp_labels: {severity: warning, job: braidlog, group: slow, topic: orders}}]
+- name: syncs take half a second
+  interval: 1m
+  input_series:
+    - {series: 'braidlog_sync_seconds_bucket{NODE, le="0.1"}', values: '0+1x30'}
+    - {series: 'braidlog_sync_seconds_bucket{NODE, le="1"}', values: '0+100x30'}
+    - {series: 'braidlog_sync_seconds_bucket{NODE, le="+Inf"}', values: '0+100x30'}
+  alert_rule_test:
+    - alertname: BraidlogSyncsSlow
+      eval_time: 20m
+      exp_alerts: [{exp_labels: {severity: warning, job: braidlog, instance: 'n1:9644'}}]
+"""
+
+
+def cases(text: str) -> str:
+    """A file of promtool's own unit tests; what an alert says of itself is taken from the table."""
+    told = {each.name: {"summary": each.what, "description": each.do} for each in ALERTS}
+    found = yaml.safe_load(text.replace("{NODE", "{" + NODE))
+    for expected in (each for case in found for each in case["alert_rule_test"]):
+        for alert in expected.get("exp_alerts", ()):
+            alert["exp_annotations"] = told[expected["alertname"]]
+    return yaml.safe_dump({"rule_files": ["rules.yml"], "evaluation_interval": "15s", "tests": found})
+
+
+def test_alerts_come_when_they_should_and_not_before(promtool: str, tmp_path: Path) -> None:
+    (tmp_path / "rules.yml").write_text(rules("braidlog", of_cluster=True), encoding="utf-8")
+    (tmp_path / "cases.yml").write_text(cases(CASES), encoding="utf-8")
+    done = judged(promtool, tmp_path, "test", "rules", "cases.yml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (tmp_path / "rules.yml").write_text(
+        rules("braidlog", of_cluster=True).replace("for: 1m", "for: 1s"), encoding="utf-8"
+    )
+    assert judged(promtool, tmp_path, "test", "rules", "cases.yml").returncode != 0, "the comparison can fail"
 
 
 def test_the_guide_has_the_table() -> None:

@@ -147,6 +147,7 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "tail": ("braidlog.cli.records.consume:tail", "Print records as they come."),
         "group": ("braidlog.cli.group:group", "Who reads, how far behind; send a group elsewhere."),
         "cluster": ("braidlog.cli.cluster:cluster", "Nodes, who leads which partition, what is missing."),
+        "node": ("braidlog.cli.node.describe:node", "Version, memory, ports, folders and health of each node."),
         "rule": ("braidlog.cli.rule:rule", "Who may do what: list, add and delete rules."),
         "acl": ("braidlog.cli.acl:acl", "The same as `rule`: allow, deny, list and remove."),
         "user": ("braidlog.cli.user:user", "Users with passwords: create, list and delete them."),
@@ -165,7 +166,14 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, mend it."),
         "backup": ("braidlog.cli.backup:backup", "Back a node up while it runs; list, verify and prune back-ups."),
         "restore": ("braidlog.cli.backup.restore:restore", "Make a data folder of a back-up."),
-        "generate": ("braidlog.cli.generate:generate", "Print files for systemd, Kubernetes, Prometheus, Grafana."),
+        "support": (
+            "braidlog.cli.support:support",
+            "What somebody who helps needs to see: one archive, without secrets.",
+        ),
+        "generate": (
+            "braidlog.cli.generate:generate",
+            "Print files for systemd, Kubernetes, Compose, Prometheus, Grafana.",
+        ),
         "completion": ("braidlog.cli.completion:completion", "Print what makes a shell complete these commands."),
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH_MAX},

@@ -1,4 +1,4 @@
-"""Files that others run braidlog with: a systemd unit, Kubernetes manifests, a Prometheus configuration.
+"""Files that others run braidlog with: a systemd unit, Kubernetes manifests, a Compose file, a Prometheus configuration.
 
 Knows: what a node needs of each. Refuses to know: where the text goes.
 Invariants: what is named here is there: flags, settings and ports are a node's own, and tests hold them to it. Nothing is open to
@@ -21,12 +21,22 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     config: str = "/etc/braidlog/braid.toml"
     image: str = ""
     storage: str = "20Gi"
+    host: str = "127.0.0.1"
+    """What clients call the machine, and the address its ports are published on."""
     admin: Sequence[str] = (f"127.0.0.1:{ADMIN_PORT}",)
     token_file: str = ""
     ports: Mapping[str, int] = {}
     admin_port: int = ADMIN_PORT
     nodes: int = 1
 
+
+_SETTINGS = (
+    "[auth.tokens]",
+    '# app = "<SHA-256 of the token of those who write and read>"',
+    "[admin]",
+    '# token = "<SHA-256 of the token of those who look after it>"',
+)
+"""Of a node that listens to a network: without tokens it does not start."""
 
 _ONE_NODE = """\
 # It says when it serves: a large folder is looked through first, after a crash. A loop that hangs is started again.
@@ -94,6 +104,10 @@ WantedBy=multi-user.target
 """
 
 
+def _indented(lines: Sequence[str], spaces: int) -> str:
+    return "\n".join(f"{' ' * spaces}{line}" for line in lines)
+
+
 def kubernetes(wanted: Deployment) -> str:
     """A node, its volume, its settings and its ports. The settings hold tokens: without them it does not listen to a network."""
     name = wanted.name
@@ -137,10 +151,7 @@ metadata:
   name: {name}
 stringData:
   braid.toml: |
-    [auth.tokens]
-    # app = "<SHA-256 of the token of those who write and read>"
-    [admin]
-    # token = "<SHA-256 of the token of those who look after it>"
+{_indented(_SETTINGS, 4)}
 ---
 apiVersion: v1
 kind: Service
@@ -234,6 +245,56 @@ spec:
         resources:
           requests: {{storage: {wanted.storage}}}
 {more}"""
+
+
+def compose(wanted: Deployment) -> str:
+    """A node in a container, its volume and its settings, for one machine."""
+    ports = {**wanted.ports, "admin": wanted.admin_port}
+    published = [f'- "{wanted.host}:{number}:{number}"  # {port}' for port, number in ports.items()]
+    hosts = [f'BRAID_LISTENERS__{port.upper()}__HOST: "0.0.0.0"' for port in wanted.ports]
+    return f"""\
+# A braidlog node in a container: docker compose up --detach, or podman compose; Compose 2.23.1 or newer, which knows content.
+# First take the # from the settings below and put in the SHA-256 of real tokens (printf %s "$TOKEN" | sha256sum):
+# a node that listens to a network does not start without.
+name: {wanted.name}
+services:
+  {wanted.name}:
+    image: {wanted.image}
+    entrypoint: [braid, serve, --config, /etc/braidlog/braid.toml, --data-dir, /data]
+    user: "10001:10001"
+    environment:
+      # Where clients are sent to: another address than this needs --host.
+      BRAID_LISTENERS__KAFKA__ADVERTISED_HOST: "{wanted.host}"
+      BRAID_ADMIN__HOST: "0.0.0.0"
+{_indented(hosts, 6)}
+    ports:
+{_indented(published, 6)}
+    healthcheck:
+      test: [CMD, braid, health, --timeout, "5"]
+      interval: 10s
+      timeout: 10s
+      retries: 3
+      # A large folder is looked through first, after a crash.
+      start_period: 5m
+    # A clean stop answers what was asked, and syncs.
+    stop_grace_period: 60s
+    restart: unless-stopped
+    read_only: true
+    tmpfs: [/tmp]
+    cap_drop: [ALL]
+    security_opt: ["no-new-privileges:true"]
+    volumes:
+      - data:/data
+    configs:
+      - source: settings
+        target: /etc/braidlog/braid.toml
+volumes:
+  data: {{}}
+configs:
+  settings:
+    content: |
+{_indented(_SETTINGS, 6)}
+"""
 
 
 def prometheus(wanted: Deployment) -> str:

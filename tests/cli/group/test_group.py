@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.adapters.kafka.asker import Asker
-from tests.cli.braid import Braid, fresh
+from tests.cli.braid import Braid, fresh, until
 
 import braidlog
 from braidlog.testing.server import ServerProcess
@@ -133,6 +133,23 @@ def test_a_group_is_forgotten(braid: Braid, read: Read) -> None:
     assert "GROUP_ID_NOT_FOUND" in braid.fails(3, "group", "delete", read.group, "--yes")
 
 
+def test_the_commits_of_one_topic_are_forgotten(braid: Braid) -> None:
+    group, kept, gone = fresh("g"), fresh("kept"), fresh("gone")
+    for topic in (kept, gone):
+        braid.ok("topic", "create", topic, "-p", "2")
+        braid.ok("group", "reset", group, "--to", "latest", "--topic", topic)
+    assert braid.ok("group", "delete", group, "--topic", gone, "--yes") == f"{group}: forgot 2 commits\n"
+    left = braid.json("group", "describe", group, schema="group-describe")["positions"]
+    assert [(row["topic"], row["partition"]) for row in left] == [(kept, 0), (kept, 1)]
+    assert "has committed nothing of" in braid.fails(1, "group", "delete", group, "--topic", gone, "--yes")
+    with braidlog.connect(braid.url) as client, client.consumer() as consumer:
+        consumer.subscribe(kept, group=group)
+        consumer.poll(timeout=0)
+        until(lambda: bool(client.admin.describe_group(group).members), "a member")
+        said = braid.fails(3, "group", "delete", group, "--topic", kept, "--yes")
+        assert "members read this topic; stop them first" in said
+
+
 def test_a_topic_that_is_gone(braid: Braid, read: Read) -> None:
     """What was committed of it goes with it; the rest stays."""
     other = fresh("other")
@@ -152,7 +169,7 @@ def test_a_topic_that_is_gone(braid: Braid, read: Read) -> None:
         ["reset", "g", "--to", "somewhere"],
         ["reset", "g", "--by", "some"],
         ["delete", "g"],  # nobody is there to be asked
-        ["list", "-o", "yaml"],
+        ["list", "-o", "xml"],
     ],
     ids=" ".join,
 )

@@ -253,7 +253,7 @@ def test_what_a_dialect_cannot(braid_server_shared: ServerProcess) -> None:
         ["consume", "t", "--from", "yesterday"],
         ["consume", "t", "-f", "%y"],
         ["consume", "t", "-f", "%s", "--json"],
-        ["consume", "t", "--output", "yaml"],
+        ["consume", "t", "--output", "xml"],
         ["produce"],
         ["produce", "t", "-H", "novalue"],
         ["produce", "t", "-K", ":", "-f", "%s"],

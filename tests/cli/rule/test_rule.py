@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.cli.braid import Braid, as_, guarded
+from tests.cli.braid import TOKENS, Braid, as_, guarded
 
+from braidlog import kv
 from braidlog.testing.server import ServerProcess
 
 
@@ -15,9 +16,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def braid(folder: Path) -> Iterator[Braid]:
-    with ServerProcess(folder / "data", *guarded(folder)) as server:
-        yield Braid(server)
+def server(folder: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(folder / "data", *guarded(folder)) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def braid(server: ServerProcess) -> Braid:
+    return Braid(server)
 
 
 def test_a_rule_is_added_holds_and_is_taken_back(braid: Braid, folder: Path) -> None:
@@ -44,6 +50,20 @@ def test_a_rule_is_added_holds_and_is_taken_back(braid: Braid, folder: Path) -> 
     assert "no such rule was added" in braid.fails(1, "rule", "delete", "ann", "read", "--topic", "open*", *root)
     braid.ok("rule", "delete", "ann", "read", "--group", "anns-*", "--key", "ann:*", *root)
     assert "not allowed" in braid.fails(3, *reset)
+
+
+def test_names_of_keys_are_told_to_who_may_read_them(braid: Braid, server: ServerProcess, folder: Path) -> None:
+    host, port = server.address("mayfly")
+    own = {name: ("--url", f"mayfly://{host}:{port}", "--token-file", str(folder / f"{name}.token")) for name in TOKENS}
+    for name in ("ann:1", "bob:1", "ann:2", "secret"):
+        braid.ok("kv", "set", name, "v", *own["root"])
+    assert "not allowed" in braid.fails(3, "kv", "keys", *own["ann"])
+    braid.ok("rule", "add", "ann", "read", "--key", "ann:*", *as_(folder, "root"))
+    assert braid.ok("kv", "keys", *own["ann"]).split() == ["ann:1", "ann:2"]
+    assert braid.json("kv", "keys", *own["root"], schema="kv-keys")["keys"] == ["ann:1", "bob:1", "ann:2", "secret"]
+    with kv.connect(f"mayfly://:{TOKENS['ann']}@{host}:{port}") as store:
+        assert store.scan(count=2).after == b"", "its last name is none that ann may read"
+    braid.ok("rule", "delete", "ann", "read", "--key", "ann:*", *as_(folder, "root"))
 
 
 def test_acl_is_another_word_for_it(braid: Braid, folder: Path) -> None:

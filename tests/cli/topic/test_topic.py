@@ -69,7 +69,7 @@ def test_wrong_settings_are_refused_with_the_servers_words(braid: Braid) -> None
         ["alter", "t"],
         ["describe"],
         ["describe", "t", "-o", "name"],
-        ["list", "-o", "yaml"],
+        ["list", "-o", "xml"],
         ["trim", "t"],
         ["trim", "t", "--before", "soon", "--yes"],
         ["delete", "t"],  # nobody is there to be asked

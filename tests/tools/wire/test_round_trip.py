@@ -85,8 +85,9 @@ def test_a_log_with_a_secret_needs_it_back(tmp_path: Path) -> None:
     log.write_text(text)
     done = braid("wire", "send", str(log), "--server", ":1", "--dry-run")
     assert done.returncode == 2
-    assert "--secret" in done.stderr
-    done = braid("wire", "send", str(log), "--server", ":1", "--dry-run", "--secret", "secret")
+    assert "--secret-file" in done.stderr
+    (tmp_path / "secret").write_text("secret\n")
+    done = braid("wire", "send", str(log), "--server", ":1", "--dry-run", "--secret-file", str(tmp_path / "secret"))
     assert bytes.fromhex(done.stdout) == b"AUTH bob secret\n"
 
 

@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import LINES, moment
+from braidlog.cli.terminal.output import LINES, line_of, moment
 from braidlog.cli.terminal.times import MOMENT
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterEvent
@@ -33,7 +33,7 @@ def events(client: Client, since: int, *, follow: bool, output: str) -> None:
     while True:
         while found := client.admin.cluster_events(after, since):
             for each in found:
-                click.echo(msgspec.json.encode(each) if output == "json" else _line(each))
+                click.echo(line_of(msgspec.json.encode(each)) if output == "json" else _line(each))
             after = found[-1].seq, found[-1].index
         if not follow:
             return

@@ -9,6 +9,7 @@ from msgspec.structs import astuple
 
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, hint, plural, print_json, print_table
+from braidlog.cli.terminal.watching import watched
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterInfo, ClusterPartition
 from braidlog.model.address import show_address
@@ -79,6 +80,7 @@ def rows_of(info: ClusterInfo) -> list[NodeRow]:
 @click.command(epilog="Example: braid cluster status -o json")
 @OUTPUT
 @with_client
+@watched
 def status(client: Client, output: str) -> None:
     """How many nodes live, how many partitions and slots of keys lack a replica or a leader."""
     found = status_of(client.admin.describe_cluster())
@@ -104,6 +106,7 @@ def _fitness(under_replicated: int, leaderless: int) -> str:
 @click.command(epilog="Example: braid cluster nodes")
 @OUTPUT
 @with_client
+@watched
 def nodes(client: Client, output: str) -> None:
     """Every node: its address, whether it lives, how many partitions it leads, holds, and has in sync."""
     rows = rows_of(client.admin.describe_cluster())
@@ -129,6 +132,7 @@ def nodes(client: Client, output: str) -> None:
 @click.option("--under-replicated", is_flag=True, help="Only those that lack an in-sync replica or a leader.")
 @OUTPUT
 @with_client
+@watched
 def partitions(client: Client, topic: str | None, *, under_replicated: bool, output: str) -> None:
     """Who leads each partition, in which epoch, who holds it and who is in sync; of TOPIC alone, if one is named."""
     found = [

@@ -13,7 +13,7 @@ import msgspec
 from braidlog.cli import NO, LazyGroup, end
 from braidlog.cli.cluster.planning import Plan, make_plan
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import LINES, OUTPUT, PLAN, hint, plural, print_json, print_table
+from braidlog.cli.terminal.output import LINES, OUTPUT, PLAN, hint, line_of, plural, print_json, print_table
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterInfo, PartitionMove, PartitionOutcome, Place
 
@@ -178,7 +178,8 @@ def watch(client: Client, *, once: bool, output: str) -> None:
     while True:
         moving = client.admin.list_moves()
         if moving != seen:
-            click.echo(msgspec.json.encode(MovesReport(tuple(moving))) if output == "json" else _moving(moving))
+            told = line_of(msgspec.json.encode(MovesReport(tuple(moving)))) if output == "json" else _moving(moving)
+            click.echo(told)
         if once or not moving:
             return
         seen = moving

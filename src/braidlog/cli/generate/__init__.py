@@ -15,6 +15,7 @@ _FILES = "braidlog.cli.generate.files"
     lazy={
         "systemd": (f"{_FILES}:systemd_", "A systemd unit."),
         "k8s": (f"{_FILES}:k8s", "A StatefulSet, a Service and a Secret for Kubernetes."),
+        "compose": (f"{_FILES}:compose_", "A Compose file: a node in a container."),
         "prometheus": (f"{_FILES}:prometheus_", "What Prometheus needs to collect figures and to alert."),
         "grafana": (f"{_FILES}:grafana", "A dashboard for Grafana."),
     },

@@ -1,4 +1,4 @@
-"""`braid generate systemd`, `k8s`, `prometheus`, `grafana`.
+"""`braid generate systemd`, `k8s`, `compose`, `prometheus`, `grafana`.
 
 Knows: options. Refuses to know: what stands in the files (`tools/manifests.py`, `console/grafana.json`).
 """
@@ -16,11 +16,12 @@ from braidlog.cli.terminal.output import QUIET, hint
 from braidlog.model.report import ADMIN_PORT
 from braidlog.server.config import ListenersConfig
 from braidlog.tools.alerts import rules
-from braidlog.tools.manifests import Deployment, kubernetes, prometheus, systemd
+from braidlog.tools.manifests import Deployment, compose, kubernetes, prometheus, systemd
 
 NODES = click.option(
     "--nodes", type=click.IntRange(1, 9), default=1, show_default=True, help="So many nodes that are one cluster."
 )
+IMAGE = click.option("--image", required=True, help="A container image in which braidlog is installed: `make image`.")
 NAME = click.option("--name", default="braidlog", show_default=True, help="Of the service.")
 
 
@@ -60,7 +61,7 @@ def _this_program() -> str:
 
 @click.command("k8s", epilog="Example: braid generate k8s --image registry.example/braidlog:0.1 | kubectl apply -f -")
 @NAME
-@click.option("--image", required=True, help="A container image in which braidlog is installed.")
+@IMAGE
 @click.option("--storage", default="20Gi", show_default=True, help="How large its volume is.")
 @NODES
 @QUIET
@@ -72,6 +73,22 @@ def k8s(name: str, image: str, storage: str, nodes: int) -> None:
     """
     click.echo(kubernetes(_wanted(name=name, image=image, storage=storage, nodes=nodes)), nl=False)
     hint("kubectl apply -f -")
+
+
+@click.command("compose", epilog="Example: braid generate compose --image braidlog:0.1.0 > compose.yaml")
+@NAME
+@IMAGE
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    help="What clients call this machine: an address of it, on which ports are published.",
+)
+@QUIET
+def compose_(name: str, image: str, host: str) -> None:
+    """A Compose file: one node in a container, with a volume, a health check and its settings."""
+    click.echo(compose(_wanted(name=name, image=image, host=host)), nl=False)
+    hint("docker compose up --detach")
 
 
 @click.command(

@@ -159,14 +159,43 @@ def _offset(client: Client, topic: str, partition: int, span: Span, committed: i
     return min(max(wanted, span.earliest), span.latest)
 
 
-@click.command(epilog="Example: braid group delete billing --yes")
-@click.argument("groups", nargs=-1, required=True, metavar="GROUP...")
+@click.command(
+    epilog="""\b
+Example:
+  braid group delete billing --yes
+  braid group delete billing --topic orders
+"""
+)
+@click.argument("groups", nargs=-1, required=True, metavar="GROUP...", shell_complete=complete_groups)
+@click.option("--topic", "topics", multiple=True, help="Only what it has committed of this one; may be repeated.")
 @YES
 @with_client
-def delete(client: Client, groups: tuple[str, ...], *, yes: bool) -> None:
-    """Forget each GROUP and all that it has committed. Refused while it has members."""
+def delete(client: Client, groups: tuple[str, ...], topics: tuple[str, ...], *, yes: bool) -> None:
+    """Forget each GROUP and all that it has committed; with --topic what it has committed there, and no more.
+
+    Refused while it has members, or, with --topic, while one of them reads it.
+    """
     client.require("group_offsets")
-    confirm(f"Forget {', '.join(groups)} and all their commits?", yes=yes)
+    what = (
+        f"what {', '.join(groups)} committed of {', '.join(topics)}"
+        if topics
+        else f"{', '.join(groups)} and all their commits"
+    )
+    confirm(f"Forget {what}?", yes=yes)
     for group in groups:
-        client.admin.delete_group(group)
-        click.echo(f"deleted {group}")
+        if topics:
+            _forget_topics(client, group, topics)
+        else:
+            client.admin.delete_group(group)
+            click.echo(f"deleted {group}")
+
+
+def _forget_topics(client: Client, group: str, topics: tuple[str, ...]) -> None:
+    places = [place for place in client.admin.group_offsets(group) if place[0] in topics]
+    if not places:
+        end(
+            NO,
+            f"group {group!r} has committed nothing of {', '.join(topics)}; `braid group describe {group}` shows what it has",
+        )
+    client.admin.delete_offsets(group, places)
+    click.echo(f"{group}: forgot {plural(len(places), 'commit')}")

@@ -14,6 +14,7 @@ from msgspec.structs import astuple
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.names import complete_groups
 from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_listing, print_table
+from braidlog.cli.terminal.watching import watched
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import GroupInfo, GroupMember, Span
 from braidlog.client.errors import Refusal, RefusedError
@@ -101,6 +102,7 @@ def described(client: Client, group: str) -> GroupDescription:
 @click.command("list", epilog="Example: braid group list -o name")
 @LISTING
 @with_client
+@watched
 def list_(client: Client, output: str) -> None:
     """Which groups there are, whether somebody reads, and how far behind they are."""
 
@@ -117,6 +119,7 @@ def list_(client: Client, output: str) -> None:
 @click.argument("group", shell_complete=complete_groups)
 @OUTPUT
 @with_client
+@watched
 def describe(client: Client, group: str, output: str) -> None:
     """Members of GROUP, what it has committed, and how many records it is behind."""
     found = described(client, group)

@@ -9,7 +9,7 @@ import msgspec
 
 from braidlog.cli import NO, end
 from braidlog.cli.records.text import ENCODINGS
-from braidlog.cli.terminal.output import DATA, LINES, moment, paint, shown
+from braidlog.cli.terminal.output import DATA, LINES, line_of, moment, paint, shown
 from braidlog.model.record_json import json_bytes
 from braidlog.storage.files import OsDisk
 from braidlog.tools.dump import BatchLine, DamageLine, IndexLine, PartitionDump, RecordLine, StateLine
@@ -65,7 +65,7 @@ def dump(  # noqa: PLR0913 - one parameter an option
     damaged, place = False, {"topic": topic, "partition": partition}
     for line in islice(lines, count_max):
         damaged |= isinstance(line, DamageLine)
-        click.echo(_as_json(line, values, place) if output == "json" else _as_text(line, values))
+        click.echo(line_of(_as_json(line, values, place)) if output == "json" else _as_text(line, values))
     if damaged:
         end(NO)
 

@@ -13,6 +13,7 @@ import msgspec
 from braidlog.cli import FAULT, NO, SLOW, UNREACHED, end
 from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import OUTPUT, paint, print_json, print_table, shown
+from braidlog.cli.terminal.secrets import not_typed
 from braidlog.model.report import LOCAL_ADMIN_URL
 
 ANSWER_BYTES_MAX = 1024 * 1024
@@ -45,6 +46,7 @@ class Readiness(msgspec.Struct, frozen=True):
     show_envvar=True,
     default=LOCAL_ADMIN_URL,
     show_default=True,
+    callback=not_typed,
     help="The admin port.",
 )
 @click.option(

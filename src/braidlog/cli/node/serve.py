@@ -18,7 +18,8 @@ import click
 
 from braidlog.cli import LazyGroup
 from braidlog.cli.terminal.arguments import pairs
-from braidlog.cli.terminal.output import plural
+from braidlog.cli.terminal.output import OUTPUT, plural, print_json
+from braidlog.cli.terminal.secrets import refuse_typed_settings
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.logline import TEXT, formatter
 from braidlog.server.allocator import keep_freed_memory
@@ -38,7 +39,9 @@ def load_settings(
     flags: dict[str, Any] = dict(more)
     if data_dir is not None:
         flags["data_dir"] = data_dir
-    return load_config(_read(config), os.environ, flags | pairs(changes, "--set"))
+    typed = pairs(changes, "--set")
+    refuse_typed_settings(list(typed))
+    return load_config(_read(config), os.environ, flags | typed)
 
 
 def _read(config: str | None) -> tuple[str, str] | None:
@@ -216,13 +219,13 @@ def config() -> None:
 @click.command(epilog="Example: BRAID_LISTENERS__FLUX__PORT=7000 braid config show --origin")
 @settings_options
 @click.option("--origin", is_flag=True, help="Also say where each value comes from.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@OUTPUT
 def show(config: str | None, data_dir: str | None, changes: tuple[str, ...], *, origin: bool, output: str) -> None:
     """Every setting and its value."""
     loaded = load_settings(config, data_dir, changes, {})
     rows = {name: (value, loaded.origins.get(name, "default")) for name, value in loaded.flat().items()}
     if output == "json":
-        click.echo(json.dumps({n: {"value": v, "origin": o} if origin else v for n, (v, o) in rows.items()}, indent=2))
+        print_json({n: {"value": v, "origin": o} if origin else v for n, (v, o) in rows.items()})
         return
     width = max(map(len, rows))
     for name, (value, where) in rows.items():

@@ -18,7 +18,7 @@ import msgspec
 from braidlog.cli.records.text import ENCODINGS, TOKENS, writer
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.names import complete_topics
-from braidlog.cli.terminal.output import hint, plural
+from braidlog.cli.terminal.output import hint, line_of, plural, take_form
 from braidlog.cli.terminal.times import MOMENT
 from braidlog.client.blocking import Client, Consumer
 from braidlog.client.drivers.contract import ConsumedRecord
@@ -100,12 +100,13 @@ def _options(default_offset: str) -> Callable[[Any], Any]:
         click.option("-f", "--format", "shape", metavar="FORMAT", help="How to print a record, e.g. '%p %o %k %s\\n'."),
         click.option(
             "--output",
-            type=click.Choice([*ENCODINGS, "json"]),
+            type=click.Choice([*ENCODINGS, "json", "yaml"]),
             default="text",
             show_default=True,
-            help="Keys and values as they are, in hex, in base64; or a record a line, in JSON.",
+            callback=take_form,
+            help="Keys and values as they are, in hex, in base64; or a record a line in JSON, a document in YAML.",
         ),
-        click.option("--json", "output", flag_value="json", help="The same as --output json."),
+        click.option("--json", "output", flag_value="json", callback=take_form, help="The same as --output json."),
     )
 
     def decorate(command: Any) -> Any:  # noqa: ANN401 - click's own
@@ -187,11 +188,15 @@ def _ends(client: Client, topic: str) -> list[int]:
     return [span.latest for span in client.admin.describe_topic(topic).partitions]
 
 
+def _json_line(record: ConsumedRecord) -> bytes:
+    return f"{line_of(json_line(record).rstrip())}\n".encode()
+
+
 def _writer(shape: str | None, output: str) -> Callable[[ConsumedRecord], bytes]:
     if output == "json":
         if shape is not None:
             raise click.UsageError("--format and --json are two ways to print: choose one")
-        return json_line
+        return _json_line
     try:
         write = writer("%s\\n" if shape is None else shape, output)
     except ValueError as error:

@@ -1,8 +1,7 @@
 """What the commands that talk to a node share: where it is, who asks, how long it is tried.
 
 Knows: options, and how they become one URL. Refuses to know: commands, dialects.
-Invariant: a secret comes from a file, the environment or a URL, never from an option of its own: other users of a machine can see
-what was typed.
+Invariant: a secret comes from a file or the environment, never from what was typed (`secrets.py`).
 """
 
 import socket
@@ -20,6 +19,7 @@ from click.core import ParameterSource
 from braidlog.cli.terminal.arguments import pairs
 from braidlog.cli.terminal.output import QUIET
 from braidlog.cli.terminal.profiles import ProfileError, load_profile
+from braidlog.cli.terminal.secrets import not_typed
 from braidlog.client.blocking import Client, connect
 from braidlog.client.errors import ConnectError, Refusal, RefusedError
 from braidlog.client.schemes import parse_url
@@ -42,6 +42,7 @@ OPTIONS = (
         default=DEFAULT_URL,
         show_default=True,
         metavar="URL",
+        callback=not_typed,
         help="Any door of a node: kafka://, cursus://, mlog://, rustlog://, flux://. HOST:PORT alone is kafka's.",
     ),
     click.option("--principal", envvar="BRAID_PRINCIPAL", show_envvar=True, metavar="NAME", help="Who asks."),

@@ -20,16 +20,34 @@ Command = TypeVar("Command", bound=Callable[..., object])
 DATA = click.argument("data", type=click.Path())
 
 
+_QUIET, _YAML, _BRIEF = "braidlog.quiet", "braidlog.yaml", "braidlog.brief"
+
+
+def take_form(ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """YAML is what JSON would be, printed otherwise: commands know JSON only."""
+    ctx.meta[_YAML] = value == "yaml"
+    return "json" if value == "yaml" else value
+
+
 def _output(*forms: str, text: str = "How to print.") -> Callable[[Command], Command]:
-    return click.option("-o", "output", type=click.Choice(forms), default=forms[0], show_default=True, help=text)
+    return click.option(
+        "-o",
+        "--output",
+        "output",
+        type=click.Choice(forms),
+        default=forms[0],
+        show_default=True,
+        callback=take_form,
+        help=text,
+    )
 
 
-OUTPUT = _output("table", "json")
+OUTPUT = _output("table", "json", "yaml")
 PLAN = _output("json", "table")
-LISTING = _output("table", "json", "name", text="How to print; `name` prints names only.")
-TEXT_OR_JSON = _output("text", "json")
-LINES = _output("text", "json", text="`json` prints one object a line.")
-_QUIET = "braidlog.quiet"
+"""Of what is read again, as JSON."""
+LISTING = _output("table", "json", "yaml", "name", text="How to print; `name` prints names only.")
+TEXT_OR_JSON = _output("text", "json", "yaml")
+LINES = _output("text", "json", "yaml", text="`json` prints one object a line, `yaml` one document each.")
 
 
 def _be_quiet(ctx: click.Context, _param: click.Parameter, *, value: bool) -> None:
@@ -113,8 +131,29 @@ def progress(label: str, total: int) -> Iterator[Callable[[int], None] | None]:
         yield lambda count: bar.advance(task, count)
 
 
+def be_brief() -> None:
+    """From now on nothing but answers, each a line where it is JSON: they come again and again."""
+    meta = click.get_current_context().meta
+    meta[_QUIET] = meta[_BRIEF] = True
+
+
 def print_json(value: object) -> None:
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    """As JSON, or as YAML if that was asked for."""
+    meta, encoded = click.get_current_context().meta, msgspec.json.encode(value)
+    if meta.get(_BRIEF) or meta.get(_YAML):
+        click.echo(line_of(encoded))
+    else:
+        click.echo(msgspec.json.format(encoded, indent=2))
+
+
+def line_of(encoded: bytes) -> str:
+    """Of several values, one: a line of JSON as it is, or a document of YAML."""
+    meta = click.get_current_context().meta
+    if not meta.get(_YAML):
+        return encoded.decode()
+    from braidlog.cli.terminal.yaml_text import yaml_of  # noqa: PLC0415 - only if it was asked for
+
+    return f"---\n{yaml_of(msgspec.json.decode(encoded))}"
 
 
 def print_listing(

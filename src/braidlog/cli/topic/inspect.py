@@ -10,6 +10,7 @@ from msgspec.structs import astuple
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.names import complete_topics
 from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, print_json, print_listing, print_table
+from braidlog.cli.terminal.watching import watched
 from braidlog.client.blocking import Client
 
 
@@ -46,6 +47,7 @@ class TopicDescription(msgspec.Struct, frozen=True):
 @click.command("list", epilog="Example: braid topic list -o name")
 @LISTING
 @with_client
+@watched
 def list_(client: Client, output: str) -> None:
     """Which topics there are, with their partitions and how many offsets they have."""
 
@@ -63,9 +65,10 @@ def list_(client: Client, output: str) -> None:
 @click.option("--all", "everything", is_flag=True, help="Also settings that have their default.")
 @OUTPUT
 @with_client
+@watched
 def describe(client: Client, topics: tuple[str, ...], output: str, *, everything: bool) -> None:
     """Partitions and offsets of each TOPIC, and its settings where the door tells them."""
-    found = [_described(client, name, everything=everything) for name in topics]
+    found = [described_topic(client, name, everything=everything) for name in topics]
     if output == "json":
         print_json(found)
         return
@@ -76,7 +79,7 @@ def describe(client: Client, topics: tuple[str, ...], output: str, *, everything
     hint(f"braid consume {topics[0]} -o -5")
 
 
-def _described(client: Client, topic: str, *, everything: bool) -> TopicDescription:
+def described_topic(client: Client, topic: str, *, everything: bool) -> TopicDescription:
     info = client.admin.describe_topic(topic)
     partitions = [PartitionRow(number, span.earliest, span.latest) for number, span in enumerate(info.partitions)]
     settings = None

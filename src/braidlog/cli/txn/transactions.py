@@ -10,6 +10,7 @@ from braidlog.cli import NO, end
 from braidlog.cli.terminal.arguments import YES, confirm
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, moment, plural, print_json, print_listing, print_table
+from braidlog.cli.terminal.watching import watched
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.transactions import OPEN
 
@@ -20,6 +21,7 @@ NAME = click.argument("name", metavar="ID")
 @click.option("--open", "open_only", is_flag=True, help="Only those that are open.")
 @LISTING
 @with_client
+@watched
 def list_(client: Client, output: str, *, open_only: bool) -> None:
     """The transactional ids of all nodes, and how the last transaction of each stands."""
     found = {each.transactional_id: each for each in client.admin.list_transactions(open_only=open_only)}

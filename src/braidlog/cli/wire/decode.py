@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from braidlog.cli import NO, end
-from braidlog.cli.terminal.output import LINES, paint
+from braidlog.cli.terminal.output import LINES, line_of, paint
 from braidlog.cli.wire.options import DIALECT, read_bytes
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.tools.wire.annotated import NotationError
@@ -71,7 +71,12 @@ def decode(  # noqa: PLR0913 - one parameter an option
     try:
         for found in decode_bytes(read_bytes(file), dialect, Side(side), form, port):
             is_sound &= found.seen.fault is None
-            click.echo(_json(found, with_bytes=with_bytes) if output == "json" else _text(found, with_bytes=with_bytes))
+            line = (
+                line_of(_json(found, with_bytes=with_bytes))
+                if output == "json"
+                else _text(found, with_bytes=with_bytes)
+            )
+            click.echo(line)
             if capture:
                 captured.append(found)
     except (NotationError, Unknown) as error:

@@ -6,6 +6,7 @@ import click
 
 from braidlog.cli import NO, end
 from braidlog.cli.terminal.arguments import pairs
+from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import TEXT_OR_JSON, paint, print_json
 from braidlog.cli.wire.options import DIALECT, SERVER, check_split, read_text
 from braidlog.model.errors import BrokerError, Reason
@@ -53,7 +54,11 @@ Exit codes: 0 as expected, 1 different, 2 wrong usage, 3 no server or no such fi
 )
 @click.option("--split", default="", metavar="N|random", help="Send in pieces of N bytes, or of any size.")
 @click.option("--let", "given", multiple=True, metavar="NAME=TEXT", help="What $NAME stands for; may be repeated.")
-@click.option("--secret", metavar="TEXT", help="What stands where a log shows **.")
+@click.option(
+    "--secret-file",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Its first line is what stands where a log shows **.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the bytes in hex, send nothing.")
 @TEXT_OR_JSON
 def send(  # noqa: PLR0913 - one parameter an option
@@ -67,7 +72,7 @@ def send(  # noqa: PLR0913 - one parameter an option
     compare: str,
     split: str,
     given: tuple[str, ...],
-    secret: str | None,
+    secret_file: str | None,
     dry_run: bool,
     output: str,
 ) -> None:
@@ -77,6 +82,7 @@ def send(  # noqa: PLR0913 - one parameter an option
     nothing is expected, what comes is printed, ready to be put into the file.
     """
     found = _cases(file, example_of, cases)
+    secret = read_token(secret_file)
     variables = {name: _variable(value) for name, value in pairs(given, "--let").items()}
     if dry_run:
         _print_bytes(found, variables, secret)

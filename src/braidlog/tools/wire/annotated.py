@@ -15,7 +15,7 @@ Invariant: what is written is what is sent; a word that means nothing is refused
     $name                        bytes or a number captured before
     ??  ??{12}  ...              in an answer: any byte, any twelve, any number of them
     u64 ?offset  bytes 4 ?token  in an answer: remember as $offset, $token
-    **                           a byte that a log did not show (`--secret` puts it back)
+    **                           a byte that a log did not show (`--secret-file` puts it back)
 """
 
 import re
@@ -438,7 +438,7 @@ class _Encoder:
 
     def _hidden(self, count: int) -> None:
         if self._secret is None:
-            raise NotationError("** is a byte that the log did not show: write it, or give --secret", self._line)
+            raise NotationError("** is a byte that the log did not show: write it, or give --secret-file", self._line)
         if len(self._secret) != count:
             raise NotationError(f"{count} bytes were hidden here, the secret has {len(self._secret)}", self._line)
         self._out += self._secret

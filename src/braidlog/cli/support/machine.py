@@ -1,0 +1,90 @@
+"""What this machine is: kernel, limits, memory, disks, versions of packages.
+
+Knows: which files of /proc say it. Refuses to know: nodes. Invariant: nothing of the environment, of command lines, or of who
+else uses the machine.
+"""
+
+import os
+import platform
+import resource
+import shutil
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+FILES: Final = (
+    "version",
+    "meminfo",
+    "loadavg",
+    "uptime",
+    "stat",
+    "diskstats",
+    "pressure/cpu",
+    "pressure/io",
+    "pressure/memory",
+    "sys/fs/file-nr",
+    "sys/fs/file-max",
+    "sys/net/core/somaxconn",
+    "sys/vm/dirty_ratio",
+    "sys/vm/dirty_background_ratio",
+    "sys/vm/swappiness",
+    "sys/vm/max_map_count",
+)
+PACKAGES: Final = (
+    *(
+        "braidlog",
+        "click",
+        "cramjam",
+        "crc32c",
+        "google-re2",
+        "h11",
+        "jinja2",
+        "msgspec",
+        "starlette",
+        "uvicorn",
+        "uvloop",
+    ),
+    *("pyarrow", "pyspark", "pandas", "deltalake", "pyiceberg", "cryptography"),
+)
+BYTES_MAX: Final = 256 * 1024
+
+
+def proc_files(folder: str = "/proc") -> dict[str, str]:
+    """By name; those that this kernel does not have are left out."""
+    found = {}
+    for name in FILES:
+        try:
+            with open(f"{folder}/{name}", "rb") as file:
+                found[name.replace("/", "-")] = file.read(BYTES_MAX).decode("utf-8", "backslashreplace")
+        except OSError:
+            continue
+    return found
+
+
+def limits_of(pid: int) -> str | None:
+    """Of a process on this machine; None if it is not, or not for us to see."""
+    try:
+        return Path(f"/proc/{pid}/limits").read_text(encoding="utf-8")
+    except OSError:
+        return None
+
+
+def facts(folders: list[str]) -> dict[str, Any]:
+    """Of the machine, and of the disks of these folders, as far as they are here."""
+    return {
+        "system": platform.uname()._asdict() | {"node": ""},
+        "python": platform.python_version(),
+        "libc": platform.libc_ver(),
+        "processors": os.cpu_count(),
+        "usable_processors": len(os.sched_getaffinity(0)),
+        "open_files_limits": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "disks": {folder: shutil.disk_usage(folder)._asdict() for folder in folders if Path(folder).is_dir()},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
