@@ -14,7 +14,7 @@ help: ## list the verbs
 
 setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
 
-COMPILED := $(addprefix src/braidlog/,$(addprefix codec/,clip.py columns.py kernel.py pack.py rows.py record.pxd) kv/feed_rows.py kv/plain.py wire/mayfly/bursts.py)
+COMPILED := $(addprefix src/braidlog/,$(addprefix codec/,clip.py columns.py kernel.py pack.py rows.py value_heads.py record.pxd) kv/feed_rows.py kv/plain.py wire/mayfly/bursts.py)
 $(STAMP): pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -52,8 +52,10 @@ lines: setup ## lines of code by folder, without comments and docstrings
 dev: $(RUNS) ## run a node on this machine and say how to reach it
 	@$(BIN)/braid dev
 
-reference: setup ## write docs/reference/cli.md, the kept helps and schemas anew, from the commands
+reference: setup ## write docs/reference, the kept helps and schemas anew, from commands and declarations
 	$(BIN)/python -m braidlog.cli.reference > docs/reference/cli.md
+	for page in settings metrics errors protocol-limits; do $(BIN)/python -m braidlog.cli.reference_pages $$page > docs/reference/$$page.md || exit 1; done
+	$(BIN)/python -m braidlog.spark.reference > docs/reference/spark-options.md
 	UPDATE_SNAPSHOTS=1 $(BIN)/pytest -q -n 0 tests/cli/test_main.py tests/cli/log/test_log.py tests/cli/test_schemas.py
 
 demo: setup ## append, read back, print
@@ -93,14 +95,14 @@ NEMESIS_JOBS ?= transform,spark-topic,spark-delta
 nemesis-jobs: setup ## jobs that count every input once (librdkafka's transactions, Spark from topic to topic and to Delta), NEMESIS_JOB_SECONDS each (default 300), a node killed every 20 s; NEMESIS_JOBS names some
 	$(BIN)/python -m tests.nemesis.jobs --seconds $(NEMESIS_JOB_SECONDS) --jobs $(NEMESIS_JOBS)
 
-nemesis: setup ## three nodes under faults, NEMESIS_ROUNDS (default 5) of five each, or for NEMESIS_SECONDS; NEMESIS_RECORDS a fault; NEMESIS_SEED repeats; NEMESIS_ROLLING=1: rolling restarts alone; NEMESIS_KEYS=1: keys in slots on several nodes; with Go 1.24 Porcupine checks the keys, too
+nemesis: setup ## three nodes under faults, NEMESIS_ROUNDS (default 5) of five each, or for NEMESIS_SECONDS; NEMESIS_RECORDS a fault; NEMESIS_SEED repeats; NEMESIS_ROLLING=1: rolling restarts alone; NEMESIS_ONE_KEEPER=1: one node keeps all keys; with Go 1.24 Porcupine checks the keys, too
 	$(BIN)/python -m tests.nemesis.campaign --rounds $(NEMESIS_ROUNDS) --records $(NEMESIS_RECORDS) \
 	  $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NEMESIS_SEED),--seed $(NEMESIS_SEED)) $(if $(NEMESIS_ROLLING),--rolling) \
-	  $(if $(NEMESIS_KEYS),--replicated-keys) $(if $(shell command -v go),--porcupine)
+	  $(if $(NEMESIS_ONE_KEEPER),--one-keeper) $(if $(shell command -v go),--porcupine)
 
 SPARK_KILL_ROUNDS ?= 20
 spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)
-	SPARK_KILL_ROUNDS=$(SPARK_KILL_ROUNDS) $(BIN)/pytest tests/spark/sink/test_kills.py tests/spark/lake/test_sink.py -n 0 -s
+	SPARK_KILL_ROUNDS=$(SPARK_KILL_ROUNDS) $(BIN)/pytest tests/spark/sink/test_kills.py tests/spark/lake/test_sink.py tests/spark/test_upsert.py -n 0 -s
 
 spark: setup ## all tests of Spark, nothing left to chance: every replay, a driver killed at every moment
 	SPARK=full SPARK_KILL_ROUNDS=1 $(BIN)/pytest tests/spark -n 2 --dist worksteal
@@ -113,6 +115,7 @@ fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (F
 
 bench: setup ## all that is compared with others, in ten minutes: bench.json, bench.md, and what moved since the kept run; BENCH="--minutes 5 pings keys", BENCH=--keep
 	command -v redis-server >/dev/null || (apt-get update -qq && apt-get install -y -qq redis-server)
+	command -v rabbitmq-server >/dev/null || (apt-get update -qq && apt-get install -y -qq rabbitmq-server)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.suite $(BENCH)
 
 bench-kernel: setup ## records/s of the record kernel, compiled and plain
@@ -154,11 +157,31 @@ bench-hostile: setup ## a good client's p99 beside a thousand hostile connection
 bench-compaction: setup ## a lone producer's p99 while 5 GB beside it are compacted, and before that (BENCH="--gb 1" for less)
 	$(BIN)/python -m benchmarks.compaction $(BENCH)
 
+bench-tables: setup ## segments that become rows of a table: rows a processor second, and a lone producer's p99 meanwhile; BENCH="--rows 500000 speed"
+	$(BIN)/python -m benchmarks.tables $(BENCH)
+
 bench-flood: setup ## small requests of 200 connections beside two that flood the node with OffsetCommits, and without them, in one run
 	$(BIN)/python -m benchmarks.flood $(BENCH)
 
 sizing: setup ## what a cluster of 100 nodes and 200,000 partitions costs, computed and measured without starting one
 	$(BIN)/python -m benchmarks.sizing
+
+RELEASE := 'auditwheel>=6.4' 'build>=1.2' 'twine>=6' 'ziglang>=0.13,<0.16'
+wheels: setup ## sdist and wheels in dist/ for Python 3.11 to 3.13, manylinux and musllinux, x86-64 and aarch64 (Zig compiles); each that can run here is tried
+	$(BIN)/python -m pip install --quiet $(RELEASE)
+	$(BIN)/python -m release.wheels dist
+	$(BIN)/python -m release.trying dist
+
+image: setup ## an image with a node, by buildah over a Debian made by debootstrap (root), and tried; IMAGE="--base NAME --python 3.13" for another base
+	$(BIN)/python -m pip install --quiet $(RELEASE)
+	$(BIN)/python -m release.image $(IMAGE)
+
+PYTHONS ?= python3.12 python3.13
+pythons: ## the tests of `make quick` on other Pythons (default python3.12 python3.13), each in a .venv of its own
+	for python in $(PYTHONS); do $(MAKE) quick PYTHON=$$python VENV=.venv/$$python || exit 1; done
+
+docs: setup ## the pages of docs/ as a site in build/site, every link checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 etcd: setup ## build etcd 3.7 from its Go module (Go 1.26) into a wheel, braidlog-etcd, and install it into .venv
 	cd packaging/etcd && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o braidlog_etcd/etcd .
@@ -169,13 +192,19 @@ etcd-clock: setup ## members of etcd whose clocks are moved by ten minutes, ahea
 	$(BIN)/python -m tests.server.etcd.moved_clock .venv/etcd-with-moved-clock
 	ETCD_WITH_MOVED_CLOCK=.venv/etcd-with-moved-clock $(BIN)/pytest tests/server/etcd/test_gateway.py -n 0 -k clocks
 
+iceberg-spark: setup ## tables of topics read by Spark 4.1 with Iceberg's own runtime (Java 17, Maven), in an environment of its own in .cache
+	ICEBERG_SPARK=all $(BIN)/pytest tests/tables/test_rest_catalog.py -n 0
+
+object-stores: setup ## tables of topics and back-ups in Google's and Azure's object stores: fake-gcs-server (Go 1.26) and Azurite (npm), built once into .cache
+	OBJECT_STORES=all $(BIN)/pytest tests/tables/test_object_stores.py -n 0
+
 bench-loop: setup ## how long the largest request of every operation holds up all others, beside the aim of 100 ms; BENCH=--older: older versions
 	$(BIN)/python -m benchmarks.loop $(BENCH)
 
 pictures: setup ## the console's pictures in docs/pictures, taken anew
 	$(BIN)/python -m tests.console.pictures
 
-interop: setup ## foreign Kafka clients judge the Kafka port: five clients' checks, suites of kafka-python, franz-go and kafka-go (Go 1.26), MirrorMaker 2, kill -9
+interop: setup ## foreign Kafka clients judge the Kafka port: five clients' checks, suites of kafka-python, franz-go and kafka-go (Go 1.26), MirrorMaker 2, kill -9; franz-go's client and Apicurio's rules the schema registry
 	INTEROP=full $(BIN)/pytest tests/interop -n 2 --dist worksteal
 
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
@@ -184,4 +213,4 @@ interop-peer: setup ## the same checks against Apache Kafka itself: what fails t
 interop-cluster: setup ## Kafka's command-line tools, and franz-go, librdkafka and the Java client across a kill -9 of a leader, against three nodes
 	INTEROP=full $(BIN)/pytest tests/interop/cluster -n 0
 
-.PHONY: help setup check test quick lines dev demo crash model sim sim-planted kill attack nemesis nemesis-jobs spark-kill spark fuzz bench bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kv-cluster bench-kafka bench-spark bench-console bench-hostile bench-compaction bench-flood bench-loop sizing etcd etcd-clock pictures interop interop-peer interop-cluster
+.PHONY: help setup check test quick lines dev demo wheels image pythons docs crash model sim sim-planted kill attack nemesis nemesis-jobs spark-kill spark fuzz bench bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kv-cluster bench-kafka bench-spark bench-console bench-hostile bench-compaction bench-tables bench-flood bench-loop sizing etcd etcd-clock iceberg-spark object-stores pictures interop interop-peer interop-cluster

@@ -1,7 +1,7 @@
 """Compile the hot modules where a compiler is found; install the same files as plain Python where none is.
 
 Knows: which modules are compiled and how. Refuses to know: anything about the package's contents beyond that.
-`BRAIDLOG_PURE=1 pip install .` skips the compiler on purpose.
+`BRAIDLOG_PURE=1 pip install .` skips the compiler on purpose; with `BRAIDLOG_PURE=0`, as for wheels, it may not be missing.
 """
 
 import os
@@ -15,6 +15,7 @@ COMPILED = (
     "codec.kernel",
     "codec.pack",
     "codec.rows",
+    "codec.value_heads",
     "kv.feed_rows",
     "kv.plain",
     "wire.mayfly.bursts",
@@ -43,7 +44,8 @@ def extensions() -> list[Extension]:
         build_dir="build",  # what is compiled is no part of the package
     )
     for module in modules:
-        module.optional = True  # a failed compilation is a slower install, not a failed one; cythonize forgets it
+        # A failed compilation is a slower install, not a failed one; cythonize forgets it.
+        module.optional = os.environ.get("BRAIDLOG_PURE") != "0"
     return modules
 
 

@@ -1,44 +1,115 @@
-"""What `pip install` gives where there is no C compiler: a slower kernel, the same package; what `make dev` needs and leaves."""
+"""What `pip install` gives where there is no C compiler: of a wheel all, of the source a slower kernel and the same package; what
+`make dev` needs and leaves; what is published, and under which version and licences."""
 
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
+from release.try_installed import COMPILED as TRIED
+from release.wheels import LICENCES, compiled_modules
 
 import braidlog
 from braidlog.wire.dialect import dialects
 
 ROOT = Path(__file__).parent.parent
 BUILD = ("setuptools>=77",)
+COMPILED = compiled_modules((ROOT / "setup.py").read_text(encoding="utf-8"))
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
-def test_without_a_compiler_it_installs_in_pure_python(tmp_path: Path) -> None:
-    source, site, nothing = tmp_path / "source", tmp_path / "site", tmp_path / "nothing"
-    built = shutil.ignore_patterns("*.so", "*.c", "*.egg-info", "__pycache__")
-    shutil.copytree(ROOT / "src", source / "src", ignore=built)
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    nothing.mkdir()
-    environment = {name: value for name, value in os.environ.items() if name not in ("CC", "BRAIDLOG_PURE")}
-    environment |= {"PATH": str(nothing), "PYTHONPATH": str(site)}
+class Elsewhere:
+    """The source without anything that was built of it, and a machine that has no compiler."""
 
-    def python(*arguments: str) -> str:
+    def __init__(self, folder: Path) -> None:
+        self.source, self.site, nothing = folder / "source", folder / "site", folder / "nothing"
+        built = shutil.ignore_patterns("*.so", "*.c", "*.egg-info", "__pycache__")
+        shutil.copytree(ROOT / "src", self.source / "src", ignore=built)
+        for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE", "CHANGELOG.md", "MANIFEST.in"):
+            shutil.copy(ROOT / name, self.source)
+        nothing.mkdir()
+        kept = {name: value for name, value in os.environ.items() if name not in ("CC", "BRAIDLOG_PURE")}
+        self.environment = {**kept, "PATH": str(nothing), "PYTHONPATH": str(self.site)}
+
+    def python(self, *arguments: str) -> str:
+        command = [sys.executable, *arguments]
         done = subprocess.run(
-            [sys.executable, *arguments], env=environment, cwd=source, capture_output=True, text=True, check=False
+            command, env=self.environment, cwd=self.source, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    options = ("--no-deps", "--no-build-isolation", "--no-index", "--no-compile", "--disable-pip-version-check")
-    python("-m", "pip", "install", "--quiet", *options, "--target", str(site), str(source))
-    assert "kernel pure Python" in python("-m", "braidlog.cli", "--version")
-    assert [path.name for path in site.rglob("*") if path.suffix in (".c", ".so")] == []
-    assert (site / "braidlog/py.typed").exists()
+    def pip(self, verb: str, *arguments: str) -> None:
+        options = ("--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check")
+        self.python("-m", "pip", verb, "--quiet", *options, *arguments)
+
+    def install(self, what: Path) -> None:
+        self.pip("install", "--no-compile", "--target", str(self.site), str(what))
+
+
+def test_without_a_compiler_it_installs_in_pure_python(tmp_path: Path) -> None:
+    machine = Elsewhere(tmp_path)
+    machine.install(machine.source)
+    assert "kernel pure Python" in machine.python("-m", "braidlog.cli", "--version")
+    assert [path.name for path in machine.site.rglob("*") if path.suffix in (".c", ".so")] == []
+    assert (machine.site / "braidlog/py.typed").exists()
+    machine.environment["BRAIDLOG_PURE"] = "0"  # as for what is published
+    with pytest.raises(AssertionError, match="No such file or directory"):
+        machine.pip("wheel", "--wheel-dir", str(tmp_path), str(machine.source))
+
+
+def test_a_wheel_needs_no_compiler(tmp_path: Path) -> None:
+    """It carries what `make setup` has compiled: to compile that again would test the compiler."""
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    compiled = [file for name in COMPILED for file in (ROOT / "src" / name).parent.glob(f"{Path(name).name}{suffix}")]
+    if len(compiled) < len(COMPILED):
+        pytest.skip("this checkout is not compiled: no C compiler was found when it was set up")
+    machine = Elsewhere(tmp_path)
+    there = machine.source / "build" / f"lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
+    later = (ROOT / "setup.py").stat().st_mtime + 10**8
+    for file in compiled:
+        copy = there / file.relative_to(ROOT / "src")
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+        os.utime(copy, (later, later))
+    machine.environment["BRAIDLOG_PURE"] = "0"
+    machine.pip("wheel", "--wheel-dir", str(tmp_path), str(machine.source))
+    (wheel,) = tmp_path.glob("*.whl")
+    machine.install(wheel)
+    assert len([*(machine.site / "braidlog").rglob("*.so")]) == len(COMPILED)
+    assert "works on Python" in machine.python(str(ROOT / "release/try_installed.py"))
+    info = machine.site / f"braidlog-{VERSION}.dist-info"
+    assert {path.name for path in (info / "licenses").rglob("*") if path.is_file()} == set(LICENCES)
+
+
+def test_the_version_stands_in_one_place_and_its_changes_in_another() -> None:
+    said = [line for line in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines() if line.startswith("## ")]
+    assert said[0].split()[1] == VERSION == braidlog.__version__
+
+
+def test_what_others_made_is_named_with_its_licence() -> None:
+    """Minified files of the console are what others made."""
+    static = ROOT / "src/braidlog/console/static"
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    for file in static.glob("*.min.*"):
+        licence = f"{file.name.partition('.')[0]}.LICENSE.txt"
+        assert any(file.name in line and licence in line for line in notice.splitlines()), file.name
+        assert (static / licence).exists()
+        assert licence in LICENCES
+
+
+def test_compiled_modules_are_listed_alike() -> None:
+    """In setup.py, in the script that tries what was installed, and by what they say of themselves in the Makefile."""
+    assert [f"braidlog/{name.replace('.', '/')}" for name in TRIED] == COMPILED
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert all(f"{Path(name).name}.py" in makefile.partition("COMPILED :=")[2].partition("\n")[0] for name in COMPILED)
 
 
 def test_dir_shows_what_is_exported() -> None:
