@@ -4,7 +4,7 @@ Knows: ratios, spreads, what was wanted. Refuses to know: how anything is measur
 belong to a machine and its day. Ratios are of neighbours in time, ours to theirs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,11 @@ class Question(msgspec.Struct, frozen=True):
     wanted: float
     unit: str
     less_is_better: bool = False
+
+
+Round = Callable[[], Sample]
+Asked = list[tuple[Question, Round]]
+"""Questions that share servers, and how each is asked once."""
 
 
 class Range(msgspec.Struct, frozen=True):

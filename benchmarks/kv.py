@@ -20,11 +20,12 @@ import re
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
+from itertools import product
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.load import Counter, Line, Marks, cpu_seconds, percentile
+from benchmarks.load import Cores, Counter, Line, Marks, cpu_seconds, percentile, placed
 from benchmarks.measure import ratios, seconds, spread
 from benchmarks.peers import redis
 from braidlog.testing.server import ServerProcess
@@ -171,23 +172,25 @@ def throughput(ours: ServerProcess, theirs: redis.Redis, count: int, repeats: in
 
 
 def latency(ours: ServerProcess, theirs: redis.Redis, count: int, repeats: int) -> None:
-    for work in WORKS:
+    for work, cores in product(WORKS, Cores):
         mine, other = [], []
         for _ in range(repeats):
-            own, their = p50s(ours, theirs, work, count)
+            own, their = p50s(ours, theirs, work, count, cores)
             mine.append(own)
             other.append(their)
         ratio = ratios(mine, other)
         print(
             f"{work.name:<5} braidlog {spread(mine):>6.0f} µs   redis {spread(other):>6.0f} µs   ratio {ratio:.2f}  "
-            f"{_verdict(ratio.median <= LATENCY_TARGET, LATENCY_TARGET)}"
+            f"{_verdict(ratio.median <= LATENCY_TARGET, LATENCY_TARGET)}   client and server on {cores.value}"
         )
 
 
-def p50s(ours: ServerProcess, theirs: redis.Redis, work: Work, count: int) -> tuple[float, float]:
+def p50s(ours: ServerProcess, theirs: redis.Redis, work: Work, count: int, cores: Cores) -> tuple[float, float]:
     """Ours and theirs in µs, one after the other."""
-    other = _p50(theirs.address, work.theirs, work, Marks(work.theirs_mark), count)
-    return _p50(ours.address("mayfly"), work.ours, work, _mayfly_counter(), count), other
+    with placed(cores, theirs.pid):
+        other = _p50(theirs.address, work.theirs, work, Marks(work.theirs_mark), count)
+    with placed(cores, ours.pid):
+        return _p50(ours.address("mayfly"), work.ours, work, _mayfly_counter(), count), other
 
 
 def _p50(

@@ -4,11 +4,14 @@ Knows: sockets and windows. Refuses to know: dialects and brokers; whoever prepa
 What is measured this way is the server: the same loader drives braidlog and every peer.
 """
 
+import contextlib
+import os
 import select
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
@@ -149,10 +152,41 @@ class Line:
         return taken
 
 
+class Cores(Enum):
+    """Where a loader and the server that it asks run, if that is not left to the scheduler: it keeps some pairs on one core and
+    others on two, and a lone answer from a core that slept takes several times as long, whoever answers."""
+
+    APART = "a core each"
+    TOGETHER = "one core"
+
+
+@contextlib.contextmanager
+def placed(cores: Cores, pid: int) -> Iterator[None]:
+    """This process and the server are put there, and let go again."""
+    everywhere = os.sched_getaffinity(0)
+    first, last = min(everywhere), max(everywhere)
+    _pin(pid, {first})
+    os.sched_setaffinity(0, {last if cores is Cores.APART else first})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, everywhere)
+        _pin(pid, everywhere)
+
+
+def _pin(pid: int, cores: set[int]) -> None:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+            os.sched_setaffinity(int(task.name), cores)
+
+
 def cpu_seconds(pid: int) -> float:
-    """What a process has used of its cores, all threads together."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / 100
+    """What the threads of a process that are alive have used of its cores; to the nanosecond, not to the tick."""
+    used = 0
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            used += int((task / "schedstat").read_text(encoding="ascii").split()[0])
+    return used / 1e9
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -28,6 +28,7 @@ from braidlog.cluster.store import Entry
 from braidlog.model.settings import TopicSettings
 from braidlog.replication.election import fenced
 from braidlog.replication.registration import Life
+from braidlog.replication.replica_state import QUIET_WAIT_MS_MAX
 from braidlog.wire.kafka.compiler import read_message, write_message
 from braidlog.wire.kafka.messages.data import (
     FetchRequest,
@@ -42,7 +43,7 @@ T = TypeVar("T")
 QUOTA_BYTES = 2 * 1024**3
 """etcd's default."""
 FETCH_VERSION = 17
-IDLE_WAIT_SECONDS = 0.5
+IDLE_WAIT_SECONDS = QUIET_WAIT_MS_MAX / 1000
 MIB = 1024 * 1024
 
 

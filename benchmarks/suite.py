@@ -18,16 +18,17 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tests.adapters.attackers import CONNECTIONS
 from tests.adapters.rustlog.client import Client
 
-from benchmarks import compaction, doors, flood, hostile, kv
-from benchmarks.comparison import Question, Row, Run, Sample, answered, changes, load_run, save_run, table
-from benchmarks.kafka import NOW_MS, make_topic, produce_request, raw_speed
-from benchmarks.load import RECEIVE_BYTES, Frames, Line, cpu_seconds, percentile
+from benchmarks import compaction, doors, flood, hostile, kv, streams
+from benchmarks.comparison import Asked, Question, Row, Run, Sample, answered, changes, load_run, save_run, table
+from benchmarks.kafka import NOW_MS, OURS, Contender, consume, make_topic, produce, produce_request, raw_speed
+from benchmarks.load import RECEIVE_BYTES, Cores, Frames, Line, cpu_seconds, percentile, placed
 from benchmarks.peers import redis
 from braidlog.codec.records import encode_batch
 from braidlog.wire.rustlog import messages as rustlog
@@ -38,11 +39,9 @@ MINUTES: Final = 10.0
 ROUNDS_MIN: Final = 3
 FLOOD_SECONDS: Final = 3.0
 WAIT_MS_MAX: Final = 30.0
+RECORD_NS_MAX: Final = 65.0
 REDIS: Final = "Redis 7"
 STREAMS: Final = "Redis Streams"
-
-Round = Callable[[], Sample]
-Asked = list[tuple[Question, Round]]
 
 
 class Group(NamedTuple):
@@ -96,8 +95,8 @@ def keys(*, fsync: bool, feed: bool, wanted: dict[str, float]) -> Iterator[Asked
             mine = kv.rate(ours.address("mayfly"), work.ours, work, None, count)
             return Sample(mine, other, (cpu_seconds(ours.pid) - before) / count * 1e6)
 
-        def lone(work: kv.Work) -> Sample:
-            return Sample(*kv.p50s(ours, theirs, work, 2_000))
+        def lone(work: kv.Work, cores: Cores) -> Sample:
+            return Sample(*kv.p50s(ours, theirs, work, 2_000, cores))
 
         peer = "Redis, AOF always" if fsync else REDIS
         asked: Asked = [
@@ -106,8 +105,11 @@ def keys(*, fsync: bool, feed: bool, wanted: dict[str, float]) -> Iterator[Asked
         ]
         if not fsync and not feed:
             asked += [
-                (Question(f"{work.name}, alone, p50", peer, 3.0, "µs", less_is_better=True), partial(lone, work))
-                for work in kv.WORKS[:2]
+                (
+                    Question(f"{work.name}, alone, p50, {cores.value}", peer, 3.0, "µs", less_is_better=True),
+                    partial(lone, work, cores),
+                )
+                for work, cores in product(kv.WORKS[:2], Cores)
             ]
         yield asked
 
@@ -124,16 +126,26 @@ def one_produce(*, fsync: bool) -> Iterator[Asked]:
         request = door.client().request(door.produce(braid.topic(line, door), [value]))
         single = redis.Produce(b"l", value).single
 
-        def work() -> Sample:
+        def work(cores: Cores) -> Sample:
             count = 1_000
             before = cpu_seconds(braid.server.pid)
-            mine = percentile(line.latencies(request, door.counter(), count), 0.5) * 1e6
+            with placed(cores, braid.server.pid):
+                mine = percentile(line.latencies(request, door.counter(), count), 0.5) * 1e6
             used = (cpu_seconds(braid.server.pid) - before) / count * 1e6
-            return Sample(mine, percentile(theirs.latencies(single, redis.Produce.counter(), count), 0.5) * 1e6, used)
+            with placed(cores, other.pid):
+                taken = percentile(theirs.latencies(single, redis.Produce.counter(), count), 0.5) * 1e6
+            return Sample(mine, taken, used)
 
         wanted = 1.5 if fsync else 1.8
-        asked = Question(f"one acknowledged produce, {what}, p50", STREAMS, wanted, "µs", less_is_better=True)
-        yield [(asked, work)]
+        yield [
+            (
+                Question(
+                    f"one acknowledged produce, {what}, p50, {cores.value}", STREAMS, wanted, "µs", less_is_better=True
+                ),
+                partial(work, cores),
+            )
+            for cores in Cores
+        ]
 
 
 @contextlib.contextmanager
@@ -204,6 +216,23 @@ def raw_produce() -> Iterator[Asked]:
             bare.join()
 
 
+@contextlib.contextmanager
+def librdkafka_consumes() -> Iterator[Asked]:
+    count = 1_000_000
+    with doors.node(fsync=False) as braid:
+        host, port = braid.server.address("kafka")
+        ours, topics = Contender(OURS, f"{host}:{port}", braid.server), dict[str, str]()
+        produce(ours, 100, "1", count, topics)
+
+        def work() -> Sample:
+            before = cpu_seconds(braid.server.pid)
+            consume(ours, count, topics)
+            return Sample((cpu_seconds(braid.server.pid) - before) / count * 1e9, RECORD_NS_MAX)
+
+        what = "librdkafka consumes 100 B, the server's time for a record"
+        yield [(Question(what, f"{RECORD_NS_MAX:g} ns", 1.0, "ns", less_is_better=True), work)]
+
+
 # -- beside others ---------------------------------------------------------------------------------------------------
 
 
@@ -253,6 +282,9 @@ GROUPS: Final = (
     Group("produce-fsync", partial(one_produce, fsync=True), "redis-server"),
     Group("fetch", fetches, "redis-server"),
     Group("raw", raw_produce),
+    Group("raw-fetch", streams.raw_fetches, "rabbitmq-server"),
+    Group("clients", streams.clients, "rabbitmq-server"),
+    Group("librdkafka", librdkafka_consumes),
     Group("flood", beside_a_flood),
     Group("hostile", beside_attackers),
     Group("compaction", beside_a_compaction),
@@ -263,18 +295,13 @@ GROUPS: Final = (
     Group("keys-fsync", partial(keys, fsync=True, feed=False, wanted=dict.fromkeys(("SET", "GET", "INCR"), 1.0)), "redis-server"),
 )  # fmt: skip
 
-_RABBIT: Final = "RabbitMQ streams"
-_NO_RABBIT: Final = "no loader for its stream protocol yet (Debian: rabbitmq-server, plugin rabbitmq_stream)"
 ELSEWHERE: Final = (
     Row(
         Question("librdkafka consumes 100 B", "Apache Kafka", 1.0, "records/s"),
         missing="by `make bench-kafka`, which needs Java and Maven",
     ),
-    Row(Question("Kafka Fetch by raw frames", _RABBIT, 1.2, "records/s"), missing=_NO_RABBIT),
-    Row(Question("our client produces 100 B, acknowledged", _RABBIT, 6.0, "records/s"), missing=_NO_RABBIT),
-    Row(Question("our client consumes 100 B to columns", _RABBIT, 0.8, "records/s"), missing=_NO_RABBIT),
 )
-"""What is wanted, and measured by another command or by none yet."""
+"""What is wanted, and measured by another command."""
 
 
 def measured(group: Group, seconds: float, clock: Callable[[], float] = time.monotonic) -> list[Row]:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from benchmarks.comparison import Question, Row, Run, Sample, answered, changes, load_run, save_run, table
-from benchmarks.suite import ROUNDS_MIN, Asked, Group, measured
+from benchmarks.comparison import Asked, Question, Row, Run, Sample, answered, changes, load_run, save_run, table
+from benchmarks.peers.rabbitmq import StreamFrames
+from benchmarks.suite import ROUNDS_MIN, Group, measured
 
 MORE = Question("pings", "an echo", 0.6, "/s")
 LESS = Question("one produce, p50", "Redis", 1.5, "µs", less_is_better=True)
@@ -96,3 +97,22 @@ def test_a_group_that_fails_leaves_the_others_their_figures() -> None:
 def test_a_peer_that_is_not_installed_is_said_so() -> None:
     (only,) = measured(Group("keys", contextlib.nullcontext, "no-such-server"), 1)  # type: ignore[arg-type]
     assert only.missing == "no-such-server is not installed (Debian: apt-get install no-such-server)"
+
+
+CONFIRM = bytes.fromhex("00000019 0003 0001 07 00000002 0000000000000001 0000000000000002")
+"""PublishConfirm of two numbers, as RabbitMQ's stream protocol reference draws it."""
+DELIVER = bytes.fromhex("00000018 0008 0001 00 50 00 0003 0000012c 0000000000000000 000000")
+"""The beginning of a Deliver: three entries with 300 records."""
+HEARTBEAT, WELL = bytes.fromhex("00000004 0017 0001"), bytes.fromhex("0000000a 8007 0001 00000000 0001")
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 8, 17, 1000])
+def test_frames_of_a_stream_are_counted_however_they_are_cut(step: int) -> None:
+    counter, data = StreamFrames(), WELL + CONFIRM + HEARTBEAT + DELIVER + CONFIRM
+    counts = [counter.feed(memoryview(data[at : at + step])) for at in range(0, len(data), step)]
+    assert sum(counts) == 2 + 300 + 2
+
+
+def test_a_stream_that_refuses_is_no_figure() -> None:
+    with pytest.raises(RuntimeError, match="refuses"):
+        StreamFrames().feed(memoryview(bytes.fromhex("0000000a 8007 0001 00000000 0002")))
