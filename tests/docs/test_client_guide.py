@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import braidlog
+from braidlog.client import errors
 from braidlog.client.schemes import SCHEMES, capability_table
 from braidlog.testing.server import ServerProcess
 
@@ -39,3 +41,21 @@ def test_the_table_is_the_drivers() -> None:
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", GUIDE):
         assert (Path(__file__).resolve().parents[2] / "docs/guides" / target).exists(), target
+
+
+def test_the_table_of_errors_has_each_that_is_exported() -> None:
+    kinds = {name for name in braidlog.__all__ if _is_client_error(getattr(braidlog, name))} - {"ClientError"}
+    rows = GUIDE.partition("\n## Errors\n")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+Error)` \|", rows, re.MULTILINE)) == kinds
+    defined = {name for name, each in vars(errors).items() if _is_client_error(each)}
+    assert kinds == defined - {"ClientError"}
+
+
+def test_the_table_of_reasons_is_what_the_client_goes_by() -> None:
+    for each in braidlog.Refusal:
+        retried = "yes" if each.retriable else "no"
+        assert f"| `{each.name}` | {each.value.text} | {retried} | {each.stored.value} |" in GUIDE
+
+
+def _is_client_error(found: object) -> bool:
+    return isinstance(found, type) and issubclass(found, braidlog.ClientError)
