@@ -82,6 +82,16 @@ class KeyNodes(ThreeNodes):
                             raise
                 await asyncio.sleep(0.02)
 
+    async def is_surely_done(self, operation: o.Operation[Any]) -> bool:
+        """False: it may have been done, and its leader cannot tell."""
+        try:
+            await self.ask(operation)
+        except BrokerError as error:
+            if error.reason is not Reason.TIMED_OUT:
+                raise
+            return False
+        return True
+
     async def call(self, client: int, operation: o.Operation[Any], action: Action, argument: int | None) -> None:
         """As one call of a history."""
         start = time.monotonic()
@@ -290,14 +300,19 @@ async def salvaged(nodes: KeyNodes) -> None:
     await nodes.services(other).metadata.change(lambda _: [FenceNode(node=leader, incarnation=incarnation)])
     await nodes.until(lambda: nodes.leader_of(key) not in (None, leader))
     cluster.replicas.transport = transport
-    await nodes.ask(o.Increment(key))
+    # Who was fenced twice within a minute, as the node that died and left was, leads nothing for a while: if elected in the
+    # event that registers the cut-off node, another takes over from it at once, and who has just asked it is left in doubt.
+    is_certain = await nodes.is_surely_done(o.Increment(key))
     kept = nodes.services(leader).keyvalue.slots
     assert kept is not None
+    known = (b"5",) if is_certain else (b"4", b"5")
     async with asyncio.timeout(SECONDS_MAX):
-        while await nodes.ask(o.Get(key)) != b"5" or await kept.tails():  # noqa: ASYNC110 - nobody tells when
+        while await nodes.ask(o.Get(key)) not in known or await kept.tails():  # noqa: ASYNC110 - nobody tells when
             await asyncio.sleep(0.05)
-    await nodes.until(lambda: bool(nodes.feed(slot_of(key))) and len(nodes.told(key)) == 5)
-    assert sorted(row[2] or b"" for row in nodes.told(key)) == [b"1", b"2", b"3", b"4", b"5"]
+    count = int(await nodes.ask(o.Get(key)))
+    assert b"%d" % count in known
+    await nodes.until(lambda: bool(nodes.feed(slot_of(key))) and len(nodes.told(key)) == count)
+    assert sorted(row[2] or b"" for row in nodes.told(key)) == [b"%d" % at for at in range(1, count + 1)]
 
 
 async def all_read(nodes: KeyNodes, key: bytes) -> None:
