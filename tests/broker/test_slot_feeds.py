@@ -96,6 +96,21 @@ def test_whoever_leads_the_feed_next_goes_on_after_the_last_record(fed: FedPeers
         assert [row[1] for row in fed.told(node)] == [b"%d" % each for each in range(1, 2 * at + 1)]
 
 
+def test_a_feed_that_is_ahead_of_the_state_beside_it_tells_nothing_again(fed: FedPeers) -> None:
+    """A follower of a slot learns late what is committed; by then it may lead the feed, which tells of that already."""
+    fed.do(o.Increment(KEY))
+    held = fed.keys.slots[2].held(0)
+    assert held is not None
+    held[1].hold_at = held[1].slot.applied
+    fed.do(o.Increment(KEY), o.Increment(KEY))
+    fed.lead(2)
+    assert (held[1].slot.applied, len(fed.told(2))) == (1, 3)
+    held[1].hold_at = None
+    fed.keys.slots[2].go_on(0)
+    fed.do(o.Increment(KEY))
+    assert [row[1] for row in fed.told(2)] == [b"1", b"2", b"3", b"4"]
+
+
 def test_what_is_not_committed_is_not_told_and_what_is_cut_never_was(fed: FedPeers) -> None:
     fed.do(o.Push(KEY, o.End.RIGHT, (b"a",)))
     fed.keys.away = {1}

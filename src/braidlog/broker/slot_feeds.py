@@ -76,6 +76,8 @@ class SlotFeed:
     # -- what the slot says ------------------------------------------------------------------------------------
 
     def changed(self, mutation: Mutation, node: bytes) -> None:
+        if mutation.sequence <= self.sequence:
+            return  # the leader before told it; the state here is behind the feed, whose watermark came earlier
         if len(self._pending) >= PENDING_MAX:
             self._is_stale = True
         elif not self._is_stale:
