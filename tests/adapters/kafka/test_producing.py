@@ -7,6 +7,7 @@ from tests.adapters.kafka.client import batch_of, produce_of
 from tests.broker.node import Node
 
 from braidlog.adapters.kafka.producing import produce
+from braidlog.adapters.kafka.refused_batches import RefusedBatches
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied
 
@@ -23,7 +24,7 @@ def test_partitions_of_one_request_are_synced_together() -> None:
     request: Any = SimpleNamespace(message=message, version=VERSION, parts=4)
     conversation: Any = object()
     with node.world.holding_syncs(logs[0]):
-        job = node.spawn(produce(request, cast("Services", node.services), conversation, Denied()))
+        job = node.spawn(produce(RefusedBatches(), request, cast("Services", node.services), conversation, Denied()))
         node.world.settle()
         assert not job.is_done
         assert [log.durable_offset for log in logs] == [0, 1]

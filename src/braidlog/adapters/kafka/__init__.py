@@ -11,6 +11,7 @@ Knows: which service answers which request, and what each reason is called in Ka
 | `topics.py` | topics by name or id |
 | `metadata.py` | ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions |
 | `producing.py`, `fetching.py`, `listing.py` | Produce; Fetch; ListOffsets, OffsetForLeaderEpoch |
+| `refused_batches.py` | what is sent behind a batch that was refused for now |
 | `groups.py` | FindCoordinator, members, committed offsets, groups |
 | `transactions.py`, `staging.py` | producers and transactions; batches that count once |
 | `admin.py`, `configuring.py`, `settings.py` | topics; their settings, under Kafka's names |

@@ -109,7 +109,7 @@ class KafkaAdapter(RoutedAdapter):
         made = Creating(auto_create, partitions)
         self.table: dict[Key, Route] = {
             **metadata.routes(made, lambda: self.served),
-            **producing.ROUTES,
+            **producing.routes(),
             **fetching.ROUTES,
             **listing.ROUTES,
             **counting.ROUTES,

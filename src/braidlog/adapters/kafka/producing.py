@@ -6,12 +6,15 @@ and if such a request fails the connection ends, so that the client finds out.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
-from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.errors import Refusal, code_of
 from braidlog.adapters.kafka.leaders import add_to_produce
+from braidlog.adapters.kafka.refused_batches import RefusedBatches
 from braidlog.adapters.kafka.routes import Route, on_topics, on_transactional_id, resolved
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named, unknown
@@ -44,6 +47,18 @@ _UNVERIFIED = {
     E.CONCURRENT_TRANSACTIONS: E.NOT_ENOUGH_REPLICAS,
 }
 """Why a transaction could not be verified now: producers expect none of these here, and try again after that one (KIP-890)."""
+_TRIED_AGAIN = frozenset(
+    {
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.NOT_ENOUGH_REPLICAS,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.UNKNOWN_TOPIC_ID,
+        E.COORDINATOR_NOT_AVAILABLE,
+        E.REQUEST_TIMED_OUT,
+        E.KAFKA_STORAGE_ERROR,
+    }
+)
+"""What a batch that was not written may be refused with so that its producer sends it again as it is."""
 _ACKS = {each.value: each for each in Acks}
 Partition = d.ProduceRequestPartition
 
@@ -60,7 +75,7 @@ class _Attempt(NamedTuple):
 
 
 async def produce(
-    request: Request, services: Services, conversation: Conversation, denied: Denied
+    refused: RefusedBatches, request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> d.ProduceResponse | None:
     message: d.ProduceRequest = request.message
     acks = _ACKS.get(message.acks)
@@ -82,7 +97,7 @@ async def produce(
             for each in topic.partition_data:
                 if pace is not None and pace.is_due():
                     await breathe()
-                attempts[-1].append(await _attempt(request, topic, each, acks, services, denied, allowance))
+                attempts[-1].append(await _attempt(refused, request, topic, each, services, denied, allowance))
     finally:
         intake.end(conversation)
     if len(attempts) > 1 or (attempts and len(attempts[0]) > 1):
@@ -117,10 +132,10 @@ def _sync_together(attempts: list[list[_Attempt]], services: Services) -> None:
 
 
 async def _attempt(
+    refused: RefusedBatches,
     request: Request,
     topic: d.ProduceRequestTopic,
     partition: Partition,
-    acks: Acks,
     services: Services,
     denied: Denied,
     allowance: Allowance,
@@ -128,19 +143,12 @@ async def _attempt(
     """Write one batch, if it may be."""
     name = named(services, topic.name, topic.topic_id)
     if name is None:
-        return _Attempt(partition.index, None, unknown(topic.topic_id), "no topic has this id")
+        code, text = unknown(topic.topic_id), "no topic has this id"
+        return _not_written(_Attempt(partition.index, None, code, text), refused, topic, partition)
     try:
         denied.check(name)
         records = partition.records or b""
-        if len(records) <= _MAGIC_AT:
-            return _Attempt(partition.index, None, E.INVALID_RECORD, "a partition needs exactly one batch")
-        if records[_MAGIC_AT] != MAGIC:
-            text = f"batches have format {MAGIC}, not {records[_MAGIC_AT]}"
-            return _Attempt(partition.index, None, E.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)
-        header = read_header(records)
-        code, text = _check(header, len(records), request.version)
-        if code is not E.NONE:
-            return _Attempt(partition.index, None, code, text)
+        header = _checked_header(records, request.version)
         compressed, schemas_checked = header.compression != Compression.NONE, services.append.checks_schemas(name)
         if compressed or schemas_checked:
             await _look_into(name, partition.index, records, header, services, allowance)
@@ -153,21 +161,37 @@ async def _attempt(
             await services.append.verify(
                 name, partition.index, header, request.message.transactional_id or "", adds=adds
             )
+        if refused.following:
+            refused.check(topic, partition.index, header)
         written = services.append.write(
             name,
             partition.index,
             records,
-            acks=acks,
+            acks=_ACKS[request.message.acks],
             records_checked=compressed,
             headers=[header],
             schemas_checked=schemas_checked,
         )
     except (BrokerError, ProtocolError) as error:
         code = code_of(error)
-        return _Attempt(partition.index, None, _UNVERIFIED.get(code, code), text_of(error))
+        attempt = _Attempt(partition.index, None, _UNVERIFIED.get(code, code), text_of(error))
+        return _not_written(attempt, refused, topic, partition)
     except StorageFault as fault:
-        return _Attempt(partition.index, None, code_of(fault), text_of(fault), is_dropped=not fault.left_remains)
+        attempt = _Attempt(partition.index, None, code_of(fault), text_of(fault), is_dropped=not fault.left_remains)
+        return _not_written(attempt, refused, topic, partition)
+    if refused.following:
+        refused.forget(topic, partition.index, header)
     return _Attempt(partition.index, written, E.NONE, None)
+
+
+def _not_written(
+    attempt: _Attempt, refused: RefusedBatches, topic: d.ProduceRequestTopic, partition: Partition
+) -> _Attempt:
+    """The same attempt; what will be sent again is remembered."""
+    if attempt.code in _TRIED_AGAIN:
+        with suppress(ProtocolError):  # a topic that is not here is missed before its batches are looked at
+            refused.remember(topic, partition.index, read_header(partition.records or b""))
+    return attempt
 
 
 async def _look_into(
@@ -181,17 +205,23 @@ async def _look_into(
         await services.append.check_schemas(name, heads or heads_of_batches(records, [header]))
 
 
-def _check(header: BatchHeader, size: int, version: int) -> tuple[E, str]:
-    """What can be told from the header: exactly one batch, of a compression that the version may carry."""
-    if header.size_bytes < size:
-        return E.INVALID_RECORD, "a partition needs exactly one batch"
+def _checked_header(records: Buffer, version: int) -> BatchHeader:
+    """Raise if what can be told from it is wrong: exactly one batch, of a compression that the version may carry."""
+    if len(records) <= _MAGIC_AT:
+        raise Refusal(E.INVALID_RECORD, "a partition needs exactly one batch")
+    if records[_MAGIC_AT] != MAGIC:
+        raise Refusal(E.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"batches have format {MAGIC}, not {records[_MAGIC_AT]}")
+    header = read_header(records)
+    if header.size_bytes < len(records):
+        raise Refusal(E.INVALID_RECORD, "a partition needs exactly one batch")
     if header.record_count != header.last_offset_delta + 1:
-        return E.INVALID_RECORD, f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets"
+        text = f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets"
+        raise Refusal(E.INVALID_RECORD, text)
     if header.compression > _COMPRESSION_MAX:
-        return E.UNSUPPORTED_COMPRESSION_TYPE, f"no compression has number {header.compression}"
+        raise Refusal(E.UNSUPPORTED_COMPRESSION_TYPE, f"no compression has number {header.compression}")
     if header.compression == Compression.ZSTD and version < ZSTD_SINCE:
-        return E.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_SINCE} of Produce"
-    return E.NONE, ""
+        raise Refusal(E.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_SINCE} of Produce")
+    return header
 
 
 def _size(message: d.ProduceRequest) -> int:
@@ -261,15 +291,7 @@ def _ids_of_producers(request: Request, services: Services) -> Iterable[str]:
     return [name for transactions, each in known if (name := transactions.id_of(each)) is not None]
 
 
-ROUTES: dict[Key, Route] = {
-    Key.PRODUCE: on_topics(
-        produce,
-        Operation.WRITE,
-        refuse_produce,
-        _topics,
-        needs=(
-            on_transactional_id(Operation.WRITE),
-            Need(Operation.WRITE, _ids_of_producers, Kind.TRANSACTIONAL_ID),
-        ),
-    ),
-}
+def routes() -> dict[Key, Route]:
+    needs = (on_transactional_id(Operation.WRITE), Need(Operation.WRITE, _ids_of_producers, Kind.TRANSACTIONAL_ID))
+    handler = partial(produce, RefusedBatches())
+    return {Key.PRODUCE: on_topics(handler, Operation.WRITE, refuse_produce, _topics, needs=needs)}
