@@ -1,9 +1,9 @@
 """`python -m tests.nemesis.jobs`: jobs that count every input once, while one node after the other is killed.
 
 Each has topics and three nodes of its own, with a real etcd: consume, transform and produce in librdkafka's transactions; Spark
-from topic to topic; Spark from a topic to a Delta table. Inputs are written all the while. Every so many seconds a node is killed
-and started again; a Spark query that gives up is started again from its checkpoint, as whoever runs one does. At last every input
-must be there, once.
+from topic to topic; Spark from a topic to a Delta table; or nothing but the inputs, which are written all the while. Every so
+many seconds a node is killed and started again; a Spark query that gives up is started again from its checkpoint, as whoever runs
+one does. At last every input must be there, once.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -116,6 +117,16 @@ def transform(cluster: ClusterProcess, inputs: Inputs, is_enough: IsEnough, _: P
         job.close()
 
 
+def nothing(_: ClusterProcess, inputs: Inputs, is_enough: IsEnough, __: Path) -> None:
+    """The inputs alone: librdkafka's idempotent producer."""
+
+    def step() -> int:
+        inputs.enough.wait(PAUSE_SECONDS)
+        return inputs.count
+
+    until_all_are_through(inputs, is_enough, step)
+
+
 class Query:
     """A streaming query, which is started again from its checkpoint when it has given up."""
 
@@ -189,7 +200,7 @@ def rows(folder: Path) -> list[bytes | None]:
     return found
 
 
-JOBS = {"transform": transform, "spark-topic": to_topic, "spark-delta": to_delta}
+JOBS = {"inputs": nothing, "transform": transform, "spark-topic": to_topic, "spark-delta": to_delta}
 
 
 def run(name: str, seconds: float, every: float, folder: Path, kills_min: int = 0) -> list[str]:
@@ -215,9 +226,11 @@ def run(name: str, seconds: float, every: float, folder: Path, kills_min: int = 
         print(f"{name}: {inputs.count} inputs, {kills.count} kills", flush=True)
         wanted = Counter(b"%d" % number for number in range(inputs.count))
         found = [*_wrong("the inputs", seen(cluster, "in", inputs.count), wanted)]
-        outputs = rows(folder) if name == "spark-delta" else seen(cluster, "out", inputs.count)
-        found += _wrong(name, outputs, wanted)
-        return found + ([_places(cluster, inputs.count)] if found else [])
+        topics = ["in"] if JOBS[name] is nothing else ["in", "out"]
+        if "out" in topics:
+            outputs = rows(folder) if name == "spark-delta" else seen(cluster, "out", inputs.count)
+            found += _wrong(name, outputs, wanted)
+        return found + ([_places(cluster, topics, inputs.count)] if found else [])
 
 
 def _wrong(name: str, values: Sequence[bytes | None], wanted: Counter[bytes]) -> Iterator[str]:
@@ -227,10 +240,10 @@ def _wrong(name: str, values: Sequence[bytes | None], wanted: Counter[bytes]) ->
             yield f"{name}: {len(wrong)} {word}: {sorted(wrong)[:5]}"
 
 
-def _places(cluster: ClusterProcess, count: int) -> str:
+def _places(cluster: ClusterProcess, topics: Sequence[str], count: int) -> str:
     """Where values are that occur twice."""
     places: dict[bytes, list[str]] = {}
-    for each in (*committed(cluster, "in", count), *committed(cluster, "out", count)):
+    for each in chain.from_iterable(committed(cluster, topic, count) for topic in topics):
         at = f"{each.topic()}/{each.partition()} at {each.offset()}, time {each.timestamp()[1]}"
         places.setdefault(f"{each.topic()} {each.value()!r}".encode(), []).append(at)
     return str({value: at for value, at in places.items() if len(at) > 1})
