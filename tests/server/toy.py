@@ -8,8 +8,9 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.server.budget import Budget
 from braidlog.server.coroutines import Abandonable, Owed, Patient
 from braidlog.server.fair_turns import FairTurns
-from braidlog.server.session import Session, SessionOwner
+from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
+from braidlog.server.session_owner import SessionOwner
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 
 
@@ -31,6 +32,13 @@ class ToyConnection:
         if data == b"break":
             raise AssertionError("receive is broken")
         self._buffer += data
+
+    def lone_request(self, data: bytes) -> str | None:
+        assert not self._buffer, "asked while something is held"
+        if data == b"lone\n":
+            raise AssertionError("lone_request is broken")
+        is_plain = data.find(b"\n") == len(data) - 1 and data[:1] != b"!" and data != b"explode\n"
+        return data[:-1].decode() if is_plain else None
 
     def next_event(self) -> str | Refused | NeedData:
         line, end, rest = self._buffer.partition(b"\n")

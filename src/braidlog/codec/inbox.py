@@ -22,6 +22,14 @@ _PART_BYTES_MIN = 16 * 1024
 """A smaller one is put together with its neighbours: a client that sends byte by byte must not cost more than its bytes."""
 
 
+def lone_payload(data: bytes, frame_bytes_max: int) -> bytes | None:
+    """The payload of a frame that begins with its length as u32, if `data` is exactly one, and neither empty nor too large."""
+    size = len(data) - 4
+    if 0 < size <= frame_bytes_max and _U32.unpack_from(data)[0] == size:
+        return data[4:]
+    return None
+
+
 class Inbox:
     """Feed it what the socket gave; take frames when they are whole.
 

@@ -20,8 +20,9 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.ports import BACKLOG, listen
-from braidlog.server.session import Session, SessionOwner
+from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
+from braidlog.server.session_owner import SessionOwner
 
 log = logging.getLogger("braidlog.listener")
 

@@ -86,6 +86,11 @@ class Outbox:
         transport.write(data)
         self.has_unsent = transport.get_write_buffer_size() > 0
 
+    def note_unsent(self, size: int) -> None:
+        """So many bytes were written while nothing waited, and did not leave."""
+        self._unsent_bytes_most = self._largest_write_bytes = size
+        self.has_unsent = True
+
     def bytes_kept(self, transport: asyncio.Transport | None) -> int:
         """What is in memory: of answers in line, and of answers that were not taken."""
         unsent = 0 if transport is None else transport.get_write_buffer_size()

@@ -8,10 +8,9 @@ passes all three, and a call between them would be paid by each.
 
 import asyncio
 import logging
-from functools import cached_property
 from time import monotonic
 from types import CoroutineType, NoneType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from braidlog.adapters.contract import Adapter, Relayed, Stream
 from braidlog.broker.access.authenticate import Proof
@@ -19,15 +18,18 @@ from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.server.admission import Admission, certified_name
 from braidlog.server.budget import SMALL_BYTES, Budget
-from braidlog.server.coroutines import start
-from braidlog.server.fair_turns import SLICE_SECONDS, FairTurns
+from braidlog.server.coroutines import start, step
+from braidlog.server.fair_turns import SLICE_SECONDS
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.output import Outbox
-from braidlog.server.request_counters import SAMPLED, RequestCounters
+from braidlog.server.request_counters import SAMPLED
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.session_turns import FEW_WAITING, SessionTurns, Turn
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.preamble import Introduction
+
+if TYPE_CHECKING:
+    from braidlog.server.session_owner import SessionOwner
 
 log = logging.getLogger("braidlog.session")
 
@@ -57,6 +59,7 @@ class Session(SessionTurns):
         self._met: Admission | None = None
         """The same while the first bytes are still to come."""
         self._owner = owner
+        self._lone_request = self.connection.lone_request
         self._has_more = False
         self._is_settled = False
         """Whether the last read brought only requests that left room and limits as they were."""
@@ -87,9 +90,11 @@ class Session(SessionTurns):
         self._owner.opened(self)
         if self._gatekeeper is not None:
             self._enter(self._gatekeeper)
+        self._is_calm = self._rests()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
         self._closing = True
+        self._is_calm = False
         self._transport = self._socket = self._socket_number = None
         if self._admission is not None:
             self._admission.leave()
@@ -111,8 +116,24 @@ class Session(SessionTurns):
         return not self._is_tls and self._farewell is None  # TLS knows no half of a connection
 
     def data_received(self, data: bytes) -> None:
-        if self._closing:
-            return
+        budget = self._budget
+        if self._is_calm and self._quotas.is_unlimited and budget.bytes_held < budget.bytes_max - budget.bytes_kept:
+            try:
+                request = self._lone_request(data)
+                if request is not None:
+                    self._last_heard = self._loop.time()
+                    self.bytes_in += len(data)
+                    self._serve_lone(request)
+                    return
+            except Exception as error:  # noqa: BLE001 - we are wrong, and it is logged as such
+                self._fail("serve", error)
+                return
+            finally:
+                self._busy = False
+        if not self._closing:
+            self._receive(data)
+
+    def _receive(self, data: bytes) -> None:
         self._last_heard = self._loop.time()
         self.bytes_in += len(data)
         if not self._quotas.is_unlimited:
@@ -135,6 +156,49 @@ class Session(SessionTurns):
             self._partial_since = self._loop.time()
         self._serve()
 
+    def _serve_lone(self, request: Any) -> None:  # noqa: ANN401
+        """All that is done for a client that waits for each answer: nothing else is to be done for this connection, and the
+        answer is there at once, and small. What turns out otherwise goes on as everything else does."""
+        self.requests = number = self.requests + 1
+        name, counts = self._operation(request), self._counts
+        counts[name] = counts.get(name, 0) + 1
+        began = 0.0 if number % SAMPLED else monotonic()
+        self._busy = True
+        error: BaseException | None = None
+        try:
+            served = self._handle(self, request)
+        except Exception as raised:  # noqa: BLE001 - handed on
+            served, error = None, raised
+        if type(served) is CoroutineType:
+            serving = served
+            ended, served, error = step(serving)
+            if not ended:
+                self._wait_for(request, began, serving, served)
+                self._end_lone()
+                return
+        if error is not None or type(served) in _NOT_SIMPLE or not self._is_calm:
+            self._begin(request, served, error, began)
+            self._end_lone()
+            return
+        if began:
+            self._counters.took(name, monotonic() - began)
+        data = self.connection.respond(request, served)
+        transport = self._transport
+        if type(data) is not bytes or len(data) > self._small_bytes or transport is None:
+            self._make_ready(data)
+            self._end_lone()
+            return
+        transport.write(data)
+        self.bytes_out += len(data)
+        if transport.get_write_buffer_size():
+            self._outbox.note_unsent(len(data))
+            self._is_calm = False
+            self._note_held()
+
+    def _end_lone(self) -> None:
+        self._busy = False
+        self._serve()
+
     # -- reading ---------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
@@ -148,6 +212,7 @@ class Session(SessionTurns):
 
     def _serve_now(self) -> None:
         self._busy = True
+        self._is_calm = False
         try:
             # Sending makes room: requests that were left for want of it must not wait for the client to send more.
             while not self._take_requests() and self._flush() and self._has_room():
@@ -161,10 +226,21 @@ class Session(SessionTurns):
         if self._some_held_back:
             self._let_held_back_go()
         elif self._is_settled and self._reading and self._partial_since is None and not self._is_noted:
+            self._is_calm = self._rests()
             return
         self._regulate()
         if self._partial_since is not None or self._is_to_be_noted:
             self._note_held()
+        self._is_calm = self._rests()
+
+    def _rests(self) -> bool:
+        """Whether the next request finds nothing that would have to be looked at first: nothing held, awaited or under way."""
+        if self._turns or self._under_way or self._beside or self._others_wait or self._has_more or not self._reading:
+            return False
+        if self._outbox.held_bytes or self._outbox.has_unsent or self._is_noted or self._blocked_since is not None:
+            return False
+        is_between = self._partial_since is None and self._read_before is None and self._met is None
+        return is_between and self._throttle is None and not self._closing
 
     def _take_requests(self) -> bool:
         """Start what is whole; False if there was no room for all of it."""
@@ -391,6 +467,7 @@ class Session(SessionTurns):
     def close(self) -> None:
         """No more requests; the connection ends when what was asked is answered."""
         self._closing = True
+        self._is_calm = False
         if self._transport is not None and self._reading:
             self._reading = False
             self._transport.pause_reading()
@@ -423,24 +500,3 @@ class Session(SessionTurns):
         if quiet and now - self._last_heard > self._limits.idle_seconds_max:
             return f"idle for {self._limits.idle_seconds_max:g} s"
         return None
-
-
-class SessionOwner:
-    """Who keeps account of sessions: the listener."""
-
-    @cached_property
-    def counters(self) -> RequestCounters:
-        """What its sessions count together."""
-        return RequestCounters()
-
-    @cached_property
-    def fair_turns(self) -> FairTurns:
-        """Where its sessions wait for the others."""
-        return FairTurns()
-
-    def opened(self, session: Session) -> None: ...
-
-    def closed(self, session: Session) -> None: ...
-
-    def address_for(self, session: Session) -> tuple[str, int]:
-        raise NotImplementedError

@@ -44,6 +44,9 @@ class SessionOutput(asyncio.Protocol):
         self._is_noted = False
         self._waiting_bytes = 0
         self._closing = False
+        self._is_calm = False
+        """Nothing is to be looked at before the next request is served. Found out by who has served; whoever changes something
+        from outside says so."""
         self._writable: asyncio.Future[None] | None = None
         self._blocked_since: float | None = None
         self._throttle: asyncio.TimerHandle | None = None
@@ -75,6 +78,7 @@ class SessionOutput(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._blocked_since = self._loop.time()
+        self._is_calm = False
         self._writable = Abandonable(loop=self._loop)
         self._regulate()
 
@@ -139,6 +143,7 @@ class SessionOutput(asyncio.Protocol):
         self.bytes_out += len(data)
         self._outbox.send(transport, data)
         if self._outbox.has_unsent or self._is_noted:
+            self._is_calm = False
             self._note_held()
 
     def _send_led(self, transport: asyncio.Transport, led: Led) -> None:
@@ -189,6 +194,7 @@ class SessionOutput(asyncio.Protocol):
 
     def abort(self) -> None:
         self._closing = True
+        self._is_calm = False
         if self._transport is not None:
             self._transport.abort()
 
@@ -219,6 +225,7 @@ class SessionOutput(asyncio.Protocol):
             if self._throttle.when() >= now + seconds:
                 return
             self._throttle.cancel()
+        self._is_calm = False
         self._counters.throttled(seconds)
         self._throttle = self._loop.call_later(seconds, self._unthrottle)
         self._regulate()

@@ -126,9 +126,7 @@ class SessionTurns(SessionOutput):
         if type(served) is CoroutineType:
             ended, value, error = step(served)
             if not ended:
-                turn = Turn(request)
-                turn.began = began
-                self._wait_for(turn, served, value)
+                self._wait_for(request, began, served, value)
                 return
             served = value
         if began:
@@ -141,7 +139,9 @@ class SessionTurns(SessionOutput):
                 self._turns.append(turn)
             self._answered(turn, request, served, error)
 
-    def _wait_for(self, turn: Turn, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:  # noqa: ANN401
+    def _wait_for(self, request: Any, began: float, coroutine: Coroutine[Any, Any, Any], waiting: Any) -> None:  # noqa: ANN401
+        turn = Turn(request)
+        turn.began = began
         self._under_way.add(turn)
         if self._is_ordered:
             self._turns.append(turn)
@@ -238,6 +238,7 @@ class SessionTurns(SessionOutput):
     def alone(self) -> Iterator[None]:
         """See `adapters/contract.py`."""
         self._others_wait += 1
+        self._is_calm = False
         try:
             yield
         finally:

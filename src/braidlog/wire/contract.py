@@ -6,8 +6,8 @@ Knows: three verbs. Refuses to know: any dialect's messages.
     connection.next_event()             a message, `Refused`, or NEED_DATA
     connection.respond(request, answer) what to send (a `Refused` stands for its request); a client has `request(message)`
 
-A server's end also has `frame_bytes_max`, which may be changed at any time, and `turn_away(reason)`: the `Refused` for a client
-that is not let in.
+A server's end also has `lone_request(data)`, a short way for a read that is one whole request (see `Receiver`),
+`frame_bytes_max`, which may be changed at any time, and `turn_away(reason)`: the `Refused` for a client that is not let in.
 
 A connection is a pure state machine: the same bytes, however cut, give the same events. After `Refused(close=True)` it takes
 nothing more.
@@ -85,6 +85,11 @@ class Receiver:
     def receive(self, data: Buffer) -> None:
         if not self._closed:
             self._inbox.feed(data)
+
+    def lone_request(self, data: bytes) -> Any | None:  # noqa: ANN401, ARG002 - each dialect has its own
+        """The request that `data` is, whole and alone, asked when nothing is buffered: the one that `receive` and `next_event`
+        would give. None: it is more, less or no request, or none of those that are read here; nothing has changed then."""
+        return None
 
     @property
     def buffered_bytes(self) -> int:

@@ -4,6 +4,7 @@
 """
 
 from tests.wire.kafka.drive import client_at
+from tests.wire.lone import check_lone
 
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.kafka.apis import APIS, BY_KEY
@@ -16,6 +17,7 @@ def fuzz_one(data: bytes) -> None:
 
 
 def fuzz_server(data: bytes) -> None:
+    check_lone(ServerConnection, data)
     connection = ServerConnection()
     connection.receive(data)
     while (event := connection.next_event()) is not NEED_DATA:

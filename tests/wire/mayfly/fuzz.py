@@ -5,6 +5,7 @@
 
 from typing import Any
 
+from tests.wire.lone import check_lone
 from tests.wire.mayfly.vectors import ANSWERS
 
 from braidlog.wire.contract import NEED_DATA, Refused
@@ -24,6 +25,7 @@ ASKED = {type(each.asked.message): each.asked.message for each in ANSWERS}
 
 def fuzz_one(data: bytes) -> None:
     assert server_events(data, burst_max=1) == server_events(data, burst_max=64)
+    check_lone(ServerConnection, data)
     _client(data)
 
 

@@ -5,6 +5,7 @@
 
 from typing import Final
 
+from tests.wire.lone import check_lone
 from tests.wire.rustlog.vectors import ANSWERS
 
 from braidlog.wire.contract import NEED_DATA, Refused
@@ -21,6 +22,7 @@ def fuzz_one(data: bytes) -> None:
 
 
 def _server(data: bytes) -> None:
+    check_lone(ServerConnection, data)
     connection = ServerConnection()
     connection.receive(data)
     while (event := connection.next_event()) is not NEED_DATA:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Output, Receiver, Refused, Slice
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OPERATIONS, OWN_CLIENT, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
@@ -100,6 +101,16 @@ class ServerConnection(Receiver):
         self.frame_bytes_max = frame_bytes_max
         self._takes_tokens = False
         self._met: dict[int, Spoken] = {}  # API and version of what was served before: it need not be judged again
+
+    def lone_request(self, data: bytes) -> Request | None:
+        payload = lone_payload(data, self.frame_bytes_max)
+        if payload is None or self._takes_tokens:
+            return None
+        try:
+            found = self._understand(payload)
+        except ProtocolError:
+            return None
+        return found if type(found) is Request else None
 
     def next_event(self) -> Request | RefusedRequest | NeedData:
         if self._closed:

@@ -152,6 +152,19 @@ class ServerConnection(Receiver):
         """Bytes that have arrived and are not yet a request; at least one while more of a frame must come."""
         return len(self._inbox) or (1 if self._passing_over else 0)
 
+    def lone_request(self, data: bytes) -> Request | None:
+        """One of those of version 1 that are read often."""
+        if len(data) < HEADER_BYTES:
+            return None
+        first, request_id, size = _HEADER(data)
+        row = _ROWS.get(first)
+        if row is None or row.read is None or row.header_bytes != HEADER_BYTES or size != len(data) - HEADER_BYTES:
+            return None
+        if size > row.payload_bytes_max or size > self.frame_bytes_max:
+            return None
+        message = row.read(data, HEADER_BYTES, len(data))
+        return None if message is None else Request(request_id, message)
+
     def next_event(self) -> Request | Burst | RefusedFrame | NeedData:
         if self._passing_over and not self._pass_over():
             return NEED_DATA

@@ -19,7 +19,7 @@ from typing import Final, overload
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.inbox import Inbox
+from braidlog.codec.inbox import Inbox, lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.rustlog import binary, jsonform
 from braidlog.wire.rustlog.messages import (
@@ -89,6 +89,22 @@ class ServerConnection(Receiver):
         self.frame_bytes_max = FRAME_BYTES_MAX
         """Of a payload that comes in."""
         self._form = Form.JSON  # of the last payload that could be told: the form to refuse a frame in that cannot
+
+    def lone_request(self, data: bytes) -> Request | None:
+        """In the binary form alone."""
+        if len(data) == _BARE_BYTES:
+            request = _BARE_REQUESTS.get(data)
+        else:
+            payload = lone_payload(data, self.frame_bytes_max)
+            if payload is None or payload[0] not in BY_TYPE_BYTE or payload[0] == _TAB:
+                return None
+            try:
+                request = Request(binary.read_request(payload), Form.BINARY)
+            except ProtocolError:
+                return None
+        if request is not None:
+            self._form = Form.BINARY
+        return request
 
     def next_event(self) -> Request | RefusedFrame | NeedData:
         request = self._inbox.take_known(_BARE_BYTES, _BARE_REQUESTS)

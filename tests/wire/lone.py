@@ -1,0 +1,31 @@
+"""The short way for a read that is one whole request, held against the long one."""
+
+from collections.abc import Callable
+from typing import Any
+
+from braidlog.wire.contract import NEED_DATA, Refused
+
+
+def check_lone(open_connection: Callable[[], Any], data: bytes) -> bool:
+    """Whether `data` is read by the short way: then as by the long one. If not, nothing has changed."""
+    lone, other = open_connection(), open_connection()
+    found = lone.lone_request(data)
+    if found is None:
+        lone.receive(data)
+    other.receive(data)
+    expected = other.next_event()
+    assert _said(lone.next_event() if found is None else found) == _said(expected)
+    assert lone.buffered_bytes == other.buffered_bytes
+    if found is not None:
+        assert other.next_event() is NEED_DATA
+        assert not other.buffered_bytes
+    # What comes next is read alike, also where it depends on what came before.
+    lone.receive(data)
+    other.receive(data)
+    assert _said(lone.next_event()) == _said(other.next_event())
+    return found is not None
+
+
+def _said(event: Any) -> Any:
+    """Errors are themselves alone."""
+    return (str(event.error), event.answer, event.close) if isinstance(event, Refused) else event
