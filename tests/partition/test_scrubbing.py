@@ -1,6 +1,6 @@
 """Damage on the disk of a running node: found before anybody is served it, by a round of reading or by the next read."""
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 from tests.broker.node import Node, batch_of
 
 from braidlog.codec.batch import BatchHeader, read_header
+from braidlog.codec.layout import Kind, Part, RowForm
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.fetch import Wanted
@@ -21,6 +22,7 @@ from braidlog.worker.here import Here
 from braidlog.worker.jobs import Answer, Buffer, Job, ScrubSegment, read_scrubbed
 
 MANY = 1 << 20
+ROWS = RowForm((Part(Kind.OFFSET_DECIMAL),), MANY, b",")
 HOUR_MS = 3_600_000
 SMALL = TopicSettings(segment_bytes=4096, index_interval_bytes=256)
 
@@ -154,10 +156,10 @@ def test_what_was_checked_long_ago_is_checked_again_before_it_is_read(setting: S
     bad = setting.rot(2)
     node.run(setting.scrubber.forget_checks())
     services = node.services
-    reads: dict[str, Callable[[], Coroutine[Any, Any, object]]] = {
+    reads: dict[str, Callable[[], Any]] = {
         "batches": partial(services.fetch.fetch, [Wanted("a", 0, bad, MANY)], bytes_max=MANY),
         "records": partial(services.fetch.records, "a", 0, bad, bytes_max=MANY),
-        "rows": partial(services.fetch.rows, "a", 0, bad, bytes_max=MANY),
+        "rows": partial(services.fetch.rows, "a", 0, bad, ROWS, bytes_max=MANY),
     }
     with pytest.raises(StorageFault, match=f"offsets from {bad}"):
         node.run(reads[reader]())
@@ -169,7 +171,8 @@ def test_who_opens_batches_notices_also_what_was_checked_a_moment_ago(setting: S
     node = setting.node
     assert len(node.values("a")) == 60
     bad = setting.rot(2)
-    read = getattr(node.services.fetch, reader)
+    fetch = node.services.fetch
+    read: Callable[..., Any] = fetch.records if reader == "records" else partial(fetch.rows, form=ROWS)
     with pytest.raises(StorageFault, match=f"offsets from {bad}"):
         node.run(read("a", 0, bad, bytes_max=MANY))
     assert setting.hosted.damages

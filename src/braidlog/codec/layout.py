@@ -37,6 +37,17 @@ class Part(NamedTuple):
 Layout = tuple[Part, ...]
 
 
+class RowForm(NamedTuple):
+    """How the records of one answer are written."""
+
+    layout: Layout
+    bytes_max: int
+    """Room for all rows."""
+    between: bytes = b""
+    plain_only: bool = False
+    """Whether rows end before a record with headers, for which they have no place."""
+
+
 class Packed(NamedTuple):
     """Rows as they stand on the wire, and how many they are: what takes the place of a list of records in an answer."""
 

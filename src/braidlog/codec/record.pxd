@@ -4,6 +4,8 @@ Every function is inlined into the modules that cimport it; without a compiler t
 foreign bytes is here, and each reader compares with the end before each byte. The fields are drawn in section.py.
 """
 
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_DECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcpy
 
@@ -158,6 +160,25 @@ cdef inline unsigned char* next_record(
 
 
 # ---------------------------------------------------------------------------------------------------- writing
+
+cdef extern from "Python.h":
+    PyObject* new_bytes "PyBytes_FromStringAndSize" (const char* data, Py_ssize_t size) except NULL
+    int _resize_bytes "_PyBytes_Resize" (PyObject** made, Py_ssize_t size) except -1
+    char* _bytes_text "PyBytes_AS_STRING" (PyObject* made) noexcept
+
+
+cdef inline unsigned char* bytes_start(PyObject* made) noexcept:
+    return <unsigned char*> _bytes_text(made)
+
+
+cdef inline bytes bytes_cut(PyObject* made, Py_ssize_t size):
+    """What `new_bytes` made, which nobody else has seen yet, with so many bytes of it."""
+    _resize_bytes(&made, size)
+    cdef bytes cut = <bytes> made
+    Py_DECREF(cut)
+    return cut
+
+
 
 cdef inline unsigned long long zigzag(long long value) noexcept:
     return (<unsigned long long> value << 1) ^ <unsigned long long> (value >> 63)

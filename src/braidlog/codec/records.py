@@ -31,6 +31,8 @@ from braidlog.codec.compression import Compression, compress, decompress
 from braidlog.codec.crc import crc32c
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.kernel import check_records, decode_records, encode_records, scan_keys, select_records
+from braidlog.codec.layout import RowForm
+from braidlog.codec.rows import Written, write_rows
 from braidlog.codec.section import INT64_MAX, INT64_MIN, Header, Row
 from braidlog.codec.value_heads import schema_ids
 
@@ -191,6 +193,32 @@ def append_section(
         header.max_timestamp if header.has_append_time else None,
         start_offset=start_offset,
         end_offset=end_offset,
+    )
+
+
+def write_section(
+    section: Buffer,
+    header: BatchHeader,
+    form: RowForm,
+    *,
+    start_offset: int,
+    records_max: int,
+    content_bytes_max: int,
+    follows: bool,
+) -> Written:
+    """The same as rows (codec/rows.py)."""
+    return write_rows(
+        section,
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        header.max_timestamp if header.has_append_time else None,
+        form,
+        start_offset=start_offset,
+        records_max=records_max,
+        content_bytes_max=content_bytes_max,
+        follows=follows,
     )
 
 

@@ -1,25 +1,28 @@
 # cython: cdivision=True
-# ruff: noqa: B007, C901, ERA001, F821, FURB136, PLR0913, PLR0911, PLR0912, PLR0917, RET505
+# ruff: noqa: B007, C901, ERA001, F821, FURB136, PLR0913, PLR0911, PLR0912, PLR0915, PLR0917, RET505
 # - as in kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it
 # is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
-"""Rows: the columns of a batch as a dialect writes its records, and back, without a Python object a record.
+"""Rows: the records section of a batch as a dialect writes its records, and back, without a Python object a record.
 
 Knows: the parts that `layout` declares, in C where a compiler was found. Refuses to know: which dialect a
-layout is of, frames, batches.
-Invariants: both twins give the same bytes and the same values; no byte outside the buffers is read; a row is
-written whole or not at all; rows that are not exactly as their layout says are not read, and whoever asked
-reads them in its own, slower way, which knows the words for what is wrong.
+layout is of, frames, batch headers.
+Invariants: both twins give the same bytes, the same values and the same errors, up to where they have to look; no
+byte outside the buffers is read; a row is written whole or not at all; rows that are not exactly as their layout
+says are not read, and whoever asked reads them in its own, slower way, which knows the words for what is wrong.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
 
-from braidlog.codec.columns import BinaryColumn, Columns
-from braidlog.codec.layout import PARTS_MAX, Kind, Layout
-from braidlog.codec.section import INT64_MAX, Buffer
+from braidlog.codec.layout import PARTS_MAX, Kind, Layout, RowForm
+from braidlog.codec.plain import decode_columns
+from braidlog.codec.section import INT64_MAX, Buffer, Header, check_bounds, iter_records, refuse
 
 try:
     import cython
@@ -27,8 +30,8 @@ except ImportError:
     from braidlog.codec import nocython as cython
 
 if cython.compiled:
+    from cython.cimports.braidlog.codec.record import Span, bytes_cut, bytes_start, new_bytes, next_record
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-    from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
     from cython.cimports.libc.string import memcmp, memcpy
 
@@ -39,7 +42,6 @@ _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PAIRS = bytes([letter for high in _ALPHABET for low in _ALPHABET for letter in (high, low)])
 """Two letters of base64 for each twelve bits: three bytes are two lookups."""
 
-_Column = cython.struct(validity=cython.p_uchar, ends=cython.p_int, data=cython.p_uchar)
 _Parts = cython.struct(
     count=cython.int,
     kinds=cython.int[16],
@@ -48,20 +50,77 @@ _Parts = cython.struct(
 )
 
 
-def write_rows(
-    columns: Columns, layout: Layout, *, rows: int, bytes_max: int, between: bytes = b""
-) -> tuple[bytes, int]:
-    """The first rows of finished columns, `between` between them: at most so many, in at most so many bytes.
+class Ended(IntEnum):
+    """Why rows end where they do."""
 
-    The bytes, and how many rows they hold. Keys and values must have been wanted of the columns.
+    ALL = 0
+    """The section does."""
+    ENOUGH = 1
+    """The limits are reached."""
+    FULL = 2
+    """The next row does not fit, or cannot be written at all."""
+    HEADERS = 3
+    """The next record has some, and was not to have any."""
+
+
+class Written(NamedTuple):
+    """Rows, how many they are, how many bytes their keys and values have, and the offset of the record after them."""
+
+    data: bytes
+    count: int
+    content_bytes: int
+    ended: Ended
+    next_offset: int
+    """-1 after the last record of the section."""
+
+
+def write_rows(
+    records: Buffer,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    append_time: int | None,
+    form: RowForm,
+    *,
+    start_offset: int = 0,
+    records_max: int,
+    content_bytes_max: int,
+    follows: bool = False,
+) -> Written:
+    """The records of one section from `start_offset` on, as rows: at most so many, with keys and values of so many bytes.
+
+    The first one whatever its size, unless these rows follow others of the same answer. What stands behind the last row is
+    not looked at.
     """
-    if len(layout) > PARTS_MAX:
-        raise ValueError(f"a row has at most {PARTS_MAX} parts, not {len(layout)}")
-    rows = min(rows, columns.rows)
+    if len(form.layout) > PARTS_MAX:
+        raise ValueError(f"a row has at most {PARTS_MAX} parts, not {len(form.layout)}")
+    check_bounds(records, count, base_offset, last_offset_delta, base_timestamp)
+    records_max = min(max(records_max, 0), INT64_MAX)
+    content_bytes_max = min(max(content_bytes_max, 0), INT64_MAX)
+    room = min(max(form.bytes_max, 0), INT64_MAX)
     if cython.compiled:
-        return _write_compiled(columns, layout, rows, max(bytes_max, 0), between)
+        found = _write_compiled(
+            records,
+            count,
+            base_offset,
+            last_offset_delta,
+            base_timestamp,
+            append_time is not None,
+            0 if append_time is None else append_time,
+            form,
+            min(max(start_offset, 0), INT64_MAX),
+            records_max,
+            content_bytes_max,
+            room,
+            follows,
+        )
+        if found is None:
+            refuse(records, count, last_offset_delta, base_timestamp=base_timestamp)
+        return Written(found[0], found[1], found[2], Ended(found[3]), found[4])
     else:
-        return _write_plain(columns, layout, rows, bytes_max, between)
+        rows = _rows_plain(records, count, base_offset, last_offset_delta, base_timestamp, append_time)
+        return _write_plain(rows, form, room, start_offset, records_max, content_bytes_max, follows)
 
 
 def read_rows(
@@ -94,28 +153,6 @@ def _open_parts(layout: object, parts: cython.pointer(_Parts)) -> object:
         index += 1
     parts.count = index
     return None
-
-
-@cython.cfunc
-def _open_column(column: object, rows: cython.longlong, c: cython.pointer(_Column)) -> cython.bint:
-    """Whether the column has that many rows."""
-    validity: bytearray = column.validity
-    ends: bytearray = column.ends
-    data: bytearray = column.data
-    c.validity = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(validity))
-    c.ends = cython.cast(cython.p_int, PyByteArray_AS_STRING(ends))
-    c.data = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(data))
-    return len(ends) >= 4 * (rows + 1) and 8 * len(validity) >= rows
-
-
-@cython.cfunc
-@cython.inline
-@cython.exceptval(check=False)
-def _length(c: cython.pointer(_Column), row: cython.longlong) -> cython.longlong:
-    """-1 for null."""
-    if not (c.validity[row >> 3] >> (row & 7)) & 1:
-        return -1
-    return c.ends[row + 1] - c.ends[row]
 
 
 @cython.cfunc
@@ -284,65 +321,127 @@ def _put_row(
 
 
 @cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _most_bytes(
+    parts: cython.pointer(_Parts), rows: cython.longlong, content: cython.longlong, gap: cython.longlong
+) -> cython.longlong:
+    """No fewer than so many rows can take whose keys and values have so many bytes."""
+    each: cython.longlong = gap
+    of_key: cython.longlong = 0
+    of_value: cython.longlong = 0
+    index: cython.int
+    kind: cython.int
+    for index in range(parts.count):
+        kind = parts.kinds[index]
+        each += parts.sizes[index]
+        if kind == 4:
+            of_key += 3
+        elif kind == 5:
+            of_value += 3
+        elif kind == 6:
+            of_value += 4
+        elif kind == 7:
+            of_key += 4
+        each += 20
+    return rows * each + (of_key if of_key > of_value else of_value) * (content // 3 + 1)
+
+
+@cython.cfunc
 def _write_compiled(
-    columns: object, layout: object, rows: cython.longlong, bytes_max: cython.longlong, between: bytes
+    records: object,
+    count: cython.longlong,
+    base_offset: cython.longlong,
+    last_offset_delta: cython.longlong,
+    base_timestamp: cython.longlong,
+    stamped: cython.bint,
+    stamp: cython.longlong,
+    form: object,
+    start_offset: cython.longlong,
+    records_max: cython.longlong,
+    content_max: cython.longlong,
+    room: cython.longlong,
+    follows: cython.bint,
 ) -> object:
-    """Measured exactly, allocated once, then written. No Python code runs in between."""
+    """None if a record breaks a rule. Allocated once for the most there can be, written, and cut: no Python code runs in
+    between."""
     parts: _Parts
-    keys: _Column
-    values: _Column
+    view: Py_buffer
+    span: Span
     p: cython.p_uchar
-    row: cython.longlong
-    size: cython.longlong
-    total: cython.longlong = 0
-    fitting: cython.longlong = 0
+    end: cython.p_uchar
+    start: cython.p_uchar
+    w: cython.p_uchar
+    between: bytes = form.between
+    plain_only: cython.bint = form.plain_only
     gap: cython.longlong = PyBytes_GET_SIZE(between)
     gap_text: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(between))
     pairs: cython.p_uchar = cython.cast(cython.p_uchar, PyBytes_AS_STRING(cython.cast(bytes, _PAIRS)))
-    offset_bytes: bytearray = columns.offsets
-    timestamp_bytes: bytearray = columns.timestamps
-    offsets: cython.p_longlong = cython.cast(cython.p_longlong, PyByteArray_AS_STRING(offset_bytes))
-    timestamps: cython.p_longlong = cython.cast(cython.p_longlong, PyByteArray_AS_STRING(timestamp_bytes))
-    _open_parts(layout, cython.address(parts))
-    if not _open_column(columns.key, rows, cython.address(keys)) or not _open_column(
-        columns.value, rows, cython.address(values)
-    ):
-        raise ValueError("rows are written of keys and values, and one of them was not wanted")
-    if len(offset_bytes) < 8 * rows or len(timestamp_bytes) < 8 * rows:
-        raise ValueError("the columns are not whole")
-    for row in range(rows):
-        size = _row_size(
-            cython.address(parts),
-            offsets[row],
-            timestamps[row],
-            _length(cython.address(keys), row),
-            _length(cython.address(values), row),
-        )
-        if row > 0:
-            size += gap if size >= 0 else 0
-        if size < 0 or total + size > bytes_max:
-            break
-        total += size
-        fitting += 1
-    written: bytes = PyBytes_FromStringAndSize(cython.NULL, total)
-    p = cython.cast(cython.p_uchar, PyBytes_AS_STRING(written))
-    for row in range(fitting):
-        if row > 0 and gap > 0:
-            memcpy(p, gap_text, gap)
-            p += gap
-        p = _put_row(
-            p,
-            cython.address(parts),
-            offsets[row],
-            timestamps[row],
-            keys.data + keys.ends[row],
-            _length(cython.address(keys), row),
-            values.data + values.ends[row],
-            _length(cython.address(values), row),
-            pairs,
-        )
-    assert p == cython.cast(cython.p_uchar, PyBytes_AS_STRING(written)) + total
-    return written, fitting
+    index: cython.longlong
+    offset: cython.longlong
+    timestamp: cython.longlong
+    size: cython.longlong
+    most: cython.longlong
+    content: cython.longlong = 0
+    kept: cython.longlong = 0
+    ended: cython.int = 0
+    next_offset: cython.longlong = -1
+    is_sound: cython.bint = True
+    _open_parts(form.layout, cython.address(parts))
+    span.offset_delta = -1
+    PyObject_GetBuffer(records, cython.address(view), PyBUF_SIMPLE)
+    try:
+        p = cython.cast(cython.p_uchar, view.buf)
+        end = p + view.len
+        most = _most_bytes(cython.address(parts), min(count, max(records_max, 1)), view.len, gap)
+        room = min(room, most)
+        made = new_bytes(cython.NULL, room)
+        start = w = bytes_start(made)
+        for index in range(count):
+            p = next_record(p, end, last_offset_delta, base_timestamp, cython.address(span))
+            if p == cython.NULL:
+                is_sound = False
+                break
+            offset = base_offset + span.offset_delta
+            if offset < start_offset:
+                continue
+            size = (span.key_length if span.key_length > 0 else 0) + (span.value_length if span.value_length > 0 else 0)
+            if (kept > 0 or follows) and (kept >= records_max or size > content_max - content):
+                ended = 1
+            elif plain_only and span.header_count > 0:
+                ended = 3
+            else:
+                timestamp = stamp if stamped else base_timestamp + span.timestamp_delta
+                most = _row_size(cython.address(parts), offset, timestamp, span.key_length, span.value_length)
+                if kept > 0 or follows:
+                    most += gap if most >= 0 else 0
+                if most < 0 or most > room - (w - start):
+                    ended = 2
+            if ended != 0:
+                next_offset = offset
+                break
+            if gap > 0 and (kept > 0 or follows):
+                memcpy(w, gap_text, gap)
+                w += gap
+            w = _put_row(
+                w,
+                cython.address(parts),
+                offset,
+                timestamp,
+                span.key,
+                span.key_length,
+                span.value,
+                span.value_length,
+                pairs,
+            )
+            kept += 1
+            content += size
+        if ended == 0 and p != end:
+            is_sound = False
+        written: bytes = bytes_cut(made, w - start)
+        return (written, kept, content, ended, next_offset) if is_sound else None
+    finally:
+        PyBuffer_Release(cython.address(view))
 
 
 @cython.cfunc
@@ -412,32 +511,60 @@ def _read_compiled(data: object, position: cython.longlong, count: cython.longlo
 # ------------------------------------------------------------------------------------------- the plain twin
 
 
-def _items(column: BinaryColumn, rows: int) -> list[bytes | None]:
-    with memoryview(column.ends) as raw, raw.cast("i") as ends:
-        data, validity = column.data, column.validity
-        return [
-            bytes(data[ends[row] : ends[row + 1]]) if validity[row >> 3] >> (row & 7) & 1 else None
-            for row in range(rows)
-        ]
+_Plain = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
 
 
-def _write_plain(columns: Columns, layout: Layout, rows: int, bytes_max: int, between: bytes) -> tuple[bytes, int]:
-    if len(columns.key.ends) < 4 * (rows + 1) or len(columns.value.ends) < 4 * (rows + 1):
-        raise ValueError("rows are written of keys and values, and one of them was not wanted")
-    keys, values = _items(columns.key, rows), _items(columns.value, rows)
-    with memoryview(columns.offsets) as raw_offsets, memoryview(columns.timestamps) as raw_timestamps:
-        offsets, timestamps = raw_offsets.cast("q").tolist(), raw_timestamps.cast("q").tolist()
+def _rows_plain(
+    records: Buffer,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    append_time: int | None,
+) -> Iterator[_Plain]:
+    decoded = decode_columns(records, count, base_offset, last_offset_delta, base_timestamp, append_time)
+    if decoded is not None:
+        yield from zip(*decoded, strict=True)
+        return
+    # Somewhere a rule is broken, perhaps behind what is asked for.
+    for span in iter_records(records, count, last_offset_delta, base_timestamp=base_timestamp):
+        timestamp = base_timestamp + span.timestamp_delta if append_time is None else append_time
+        yield base_offset + span.offset_delta, timestamp, span.key, span.value, span.headers
+
+
+def _write_plain(
+    rows: Iterator[_Plain],
+    form: RowForm,
+    room: int,
+    start_offset: int,
+    records_max: int,
+    content_bytes_max: int,
+    follows: bool,  # noqa: FBT001 - as the compiled one
+) -> Written:
     written: list[bytes] = []
-    left = bytes_max
-    for row in range(rows):
-        text = _row_plain(layout, offsets[row], timestamps[row], keys[row], values[row])
-        if text is None:
-            break
-        left -= len(text) + (len(between) if row else 0)
-        if left < 0:
-            break
-        written.append(text)
-    return between.join(written), len(written)
+    content = count = 0
+    for offset, timestamp, key, value, headers in rows:
+        if offset < start_offset:
+            continue
+        size = len(key or b"") + len(value or b"")
+        ended = Ended.ALL
+        gap = form.between if count or follows else b""
+        text = None
+        if (count or follows) and (count >= records_max or content + size > content_bytes_max):
+            ended = Ended.ENOUGH
+        elif form.plain_only and headers:
+            ended = Ended.HEADERS
+        else:
+            text = _row_plain(form.layout, offset, timestamp, key, value)
+            if text is None or len(gap) + len(text) > room:
+                ended = Ended.FULL
+        if ended or text is None:
+            return Written(b"".join(written), count, content, ended, offset)
+        written += (gap, text)
+        room -= len(gap) + len(text)
+        count += 1
+        content += size
+    return Written(b"".join(written), count, content, Ended.ALL, -1)
 
 
 def _row_plain(layout: Layout, offset: int, timestamp: int, key: bytes | None, value: bytes | None) -> bytes | None:

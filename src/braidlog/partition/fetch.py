@@ -6,12 +6,15 @@ all; the first batch is given however large it is, so that no record can wedge a
 """
 
 from collections.abc import Awaitable, Iterable, Sequence
+from functools import partial
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from braidlog.codec.batch import read_header
+from braidlog.codec.layout import RowForm
 from braidlog.codec.records import decode_batch, decode_section
+from braidlog.codec.rows import Ended
 from braidlog.codec.section import Row
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
@@ -31,7 +34,7 @@ from braidlog.partition.reading import (
     Sections,
     batches_seen,
     decode,
-    decode_columns,
+    write,
 )
 from braidlog.replication.replicas import ReplicaFetched
 from braidlog.storage.checking import CheckBudget
@@ -54,7 +57,7 @@ COUNTED_AT_ONCE = 1000
 
 
 class Decode(Protocol[Found_co]):
-    """How a reader is given records: `reading.decode` or `reading.decode_columns`."""
+    """How a reader is given records: `reading.decode` or `reading.write`."""
 
     def __call__(
         self, batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits
@@ -342,6 +345,7 @@ class Fetch:
         topic: str,
         partition: int,
         offset: int,
+        form: RowForm,
         *,
         bytes_max: int,
         records_max: int = 2**31,
@@ -350,15 +354,15 @@ class Fetch:
         leader_only: bool = False,
         beyond_end: bool = False,
     ) -> Rows:
-        """The same records as columns, for dialects that declare their rows (codec/layout.py): no object for each record."""
+        """The same records as rows, for dialects that declare theirs (codec/layout.py): no object for each record."""
         limits = Limits(bytes_max, max(records_max, 1))
         wanted = Wanted(topic, partition, offset, bytes_max)
         view = _View(committed_only=committed_only, replica=None, leader_only=leader_only)
         found, next_offset, high_watermark = await self._read(
-            wanted, decode_columns, limits, view, wait_ms=wait_ms, beyond_end=beyond_end
+            wanted, partial(write, form=form), limits, view, wait_ms=wait_ms, beyond_end=beyond_end
         )
-        columns, count = found or (None, 0)
-        return Rows(columns, count, next_offset, high_watermark)
+        data, count, ended = found or (b"", 0, Ended.ALL)
+        return Rows(data, count, next_offset, high_watermark, ended)
 
     async def _read(
         self,

@@ -1,21 +1,19 @@
-"""From a slice of the log to what a reader is given: records one by one, or columns.
+"""From a slice of the log to what a reader is given: records one by one, or rows that are written already.
 
 Knows: which batches a reader sees, and where an answer must stop. Refuses to know: how a slice is found or waited for.
 Invariant: at least one record is given if there is any, however large; where to go on is after the last one given, or after the
 slice if all of it was.
 """
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from braidlog.codec.batch import HEADER_BYTES, BatchHeader, Buffer, check_crc, read_header
-from braidlog.codec.columns import Columns
 from braidlog.codec.compression import Compression, DecompressedTooLarge
-from braidlog.codec.layout import Layout
-from braidlog.codec.records import append_section, decode_section, read_section
-from braidlog.codec.rows import write_rows
+from braidlog.codec.layout import RowForm
+from braidlog.codec.records import decode_section, read_section, write_section
+from braidlog.codec.rows import Ended
 from braidlog.codec.section import Row
 from braidlog.codec.visible import visible
 from braidlog.model.record import Record
@@ -61,29 +59,23 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """The first `count` rows of columns; None when there are none."""
+    """Records as a dialect writes them. `next_offset` is where to go on."""
 
-    columns: Columns | None
+    data: bytes
     count: int
     next_offset: int
     high_watermark: int
+    ended: Ended = Ended.ALL
 
     @property
     def has_headers(self) -> bool:
-        """Whether a record has headers, which rows do not carry."""
-        return self.columns is not None and self.columns.header_lists.nulls < self.columns.rows
+        """Whether a record with headers ends them: who shows headers asks for records."""
+        return self.ended is Ended.HEADERS
 
-    def write(self, layout: Layout, bytes_max: int, between: bytes = b"") -> tuple[bytes, int, int]:
-        """As many rows as fit: their bytes, how many they are, and where to go on after them."""
-        if self.columns is None:
-            return b"", 0, self.next_offset
-        data, written = write_rows(self.columns, layout, rows=self.count, bytes_max=bytes_max, between=between)
-        return data, written, self.next_offset if written == self.count else self.offset_of(written)
-
-    def offset_of(self, row: int) -> int:
-        assert self.columns is not None
-        with memoryview(self.columns.offsets) as raw, raw.cast("q") as offsets:
-            return offsets[row]
+    @property
+    def is_too_large(self) -> bool:
+        """Whether there is a record, and not even that one fits."""
+        return self.ended is Ended.FULL and not self.count
 
 
 class LargeBatch(Exception):  # noqa: N818 - nothing is wrong with it
@@ -162,41 +154,40 @@ def decode(batches: Iterable[Batch], offset: int, next_offset: int, *, limits: L
     return found, next_offset if sections.ended is None else sections.ended
 
 
-def decode_columns(
-    batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits
-) -> tuple[tuple[Columns, int] | None, int]:
-    """The same as columns and how many of their rows count."""
-    columns = Columns()
+def write(
+    batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits, form: RowForm
+) -> tuple[tuple[bytes, int, Ended] | None, int]:
+    """The same as rows: their bytes, how many they are, why they end; None if there is no record."""
+    pieces: list[bytes] = []
+    count = size = 0
+    ended = Ended.ALL
     sections = Sections(batches, offset, records_max=HERE_ROWS_MAX)
     for section, header in sections:
-        append_section(columns, section, header, start_offset=offset)
-        if columns.rows >= limits.records_max or columns.key.size + columns.value.size > limits.bytes_max:
+        written = write_section(
+            section,
+            header,
+            form,
+            start_offset=offset,
+            records_max=limits.records_max - count,
+            content_bytes_max=limits.bytes_max - size,
+            follows=count > 0,
+        )
+        pieces.append(written.data)
+        count += written.count
+        size += written.content_bytes
+        ended = written.ended
+        if ended:
+            next_offset = written.next_offset
+            break
+        if count >= limits.records_max or size >= limits.bytes_max:
             next_offset = header.last_offset + 1
             break
+        form = form._replace(bytes_max=form.bytes_max - len(written.data))
     else:
         next_offset = next_offset if sections.ended is None else sections.ended
-    if not columns.rows:
+    if not count and not ended:
         return None, next_offset
-    columns.finish()
-    count = _fitting(columns, limits)
-    if count < columns.rows:
-        next_offset = Rows(columns, count, 0, 0).offset_of(count)
-    return (columns, count), next_offset
-
-
-def _fitting(columns: Columns, limits: Limits) -> int:
-    """How many rows stay within the limits: one at least."""
-    count = min(columns.rows, limits.records_max)
-    if columns.key.size + columns.value.size <= limits.bytes_max:
-        return count
-    with (
-        memoryview(columns.key.ends) as raw_keys,
-        memoryview(columns.value.ends) as raw_values,
-        raw_keys.cast("i") as keys,
-        raw_values.cast("i") as values,
-    ):
-        fitting = bisect_right(range(count + 1), limits.bytes_max, key=lambda row: keys[row] + values[row]) - 1
-    return max(fitting, 1)
+    return (pieces[0] if len(pieces) == 1 else b"".join(pieces), count, ended), next_offset
 
 
 def batches_of(found: FileSlice) -> Iterator[tuple[bytes, int, BatchHeader]]:

@@ -13,7 +13,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.records import can_show, show
 from braidlog.adapters.cursus.services import Services
 from braidlog.broker.access.authorize import Operation
-from braidlog.codec.layout import Packed
+from braidlog.codec.layout import Packed, RowForm
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
 from braidlog.model.record import Record
 from braidlog.partition.fetch import OffsetOutOfRange
@@ -103,24 +103,24 @@ async def read_frame(
     message: r.Consume | r.Stream = request.message
     records_max = min(message.records_max or RECORDS_MAX, RECORDS_MAX)
     committed_only = _ISOLATION[message.isolation_level]
+    room = conversation.connection.records_room(request, topic, message.partition)
     found = await services.fetch.rows(
         topic,
         message.partition,
         offset,
+        RowForm(SHOWN_ROW, room, plain_only=True),
         bytes_max=bytes_max,
         records_max=records_max,
         wait_ms=wait_ms,
         committed_only=committed_only,
         leader_only=True,
     )
-    if not found.count:
-        return Batch(topic, message.partition, ()), found.next_offset
+    if found.is_too_large:
+        raise _too_large(offset)
     if not found.has_headers:
-        room = conversation.connection.records_room(request, topic, message.partition)
-        data, written, next_offset = found.write(SHOWN_ROW, room)
-        if not written:
-            raise _too_large(offset)
-        return PackedBatch(topic, message.partition, Packed(data, written)), next_offset
+        if not found.count:
+            return Batch(topic, message.partition, ()), found.next_offset
+        return PackedBatch(topic, message.partition, Packed(found.data, found.count)), found.next_offset
     shown = await services.fetch.records(
         topic,
         message.partition,

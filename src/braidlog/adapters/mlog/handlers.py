@@ -16,8 +16,9 @@ from braidlog.adapters.mlog.services import Services
 from braidlog.adapters.mlog.topics import led
 from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Route, named
 from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.codec.layout import Packed
+from braidlog.codec.layout import Packed, RowForm
 from braidlog.codec.records import sealed_batch
+from braidlog.codec.rows import Ended
 from braidlog.coordinator.offsets import Commit, check_group_name
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.record import Record
@@ -120,15 +121,18 @@ async def _collect_entries(services: Services, topic: str, offset: int, count: i
     pieces: list[bytes] = []
     number = 0
     while left:
-        found = await services.fetch.rows(topic, 0, offset, bytes_max=READ_BYTES, records_max=left, beyond_end=True)
-        data, written, offset = found.write(m.ENTRY_ROW, room, between=b",")
-        if found.count and not number and not written:
-            raise _too_large(found.offset_of(0))
-        if not written:
+        form = RowForm(m.ENTRY_ROW, room, b",")
+        found = await services.fetch.rows(
+            topic, 0, offset, form, bytes_max=READ_BYTES, records_max=left, beyond_end=True
+        )
+        offset = found.next_offset
+        if found.is_too_large and not number:
+            raise _too_large(offset)
+        if not found.count:
             break
-        pieces.append(data)
-        number, left, room = number + written, left - written, room - len(data) - 1
-        if written < found.count:
+        pieces.append(found.data)
+        number, left, room = number + found.count, left - found.count, room - len(found.data) - 1
+        if found.ended is Ended.FULL:
             break
     return Packed(b",".join(pieces), number)
 

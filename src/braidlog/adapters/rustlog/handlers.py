@@ -14,7 +14,7 @@ from braidlog.adapters.rustlog.errors import TopicMissing, failure
 from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.metrics import log_report
-from braidlog.codec.layout import Packed
+from braidlog.codec.layout import Packed, RowForm
 from braidlog.codec.records import sealed_batch
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
@@ -31,6 +31,8 @@ from braidlog.wire.rustlog.sizes import BINARY_ANSWER_BYTES, JSON_ANSWER_BYTES, 
 WAIT_MS_MAX = 30_000
 RECORDS_PER_FETCH_MAX = FRAME_BYTES_MAX // JSON_RECORD_BYTES
 """No JSON answer holds more; a binary one could, but a reader that wants so many small records asks again."""
+_BINARY_ROWS = RowForm(BINARY_ROW, FRAME_BYTES_MAX - BINARY_ANSWER_BYTES)
+_JSON_ROWS = RowForm(JSON_ROW, FRAME_BYTES_MAX - JSON_ANSWER_BYTES, b",", plain_only=True)
 _TIMESTAMP_MAX = 2**63 - 1
 TOPICS_NAMED_MAX = 100
 _TOPIC_BYTES = len('{"name":"","partition_count":},') + 10
@@ -64,25 +66,23 @@ async def fetch(
     offset = _start(request, message, services)
     if offset is None:
         return m.BriefFetchResponse([], 0)
+    form = _BINARY_ROWS if request.form is Form.BINARY else _JSON_ROWS
     found = await services.fetch.rows(
         message.topic,
         message.partition,
         offset,
+        form,
         bytes_max=_bytes_max(message),
         records_max=RECORDS_PER_FETCH_MAX,
         wait_ms=_wait_ms(message),
         leader_only=not services.routing.is_alone,
         beyond_end=True,
     )
-    if request.form is Form.BINARY:
-        data, count, next_offset = found.write(BINARY_ROW, FRAME_BYTES_MAX - BINARY_ANSWER_BYTES)
-        _check_first(count, found.count, offset)
-        return m.PackedFetchResponse(Packed(data, count), next_offset)
     if found.has_headers:
         return await _fetch_records(message, offset, services)
-    data, count, next_offset = found.write(JSON_ROW, FRAME_BYTES_MAX - JSON_ANSWER_BYTES, between=b",")
-    _check_first(count, found.count, offset)
-    return m.PackedFetchResponse(Packed(data, count), next_offset)
+    if found.is_too_large:
+        raise _too_large(offset)
+    return m.PackedFetchResponse(Packed(found.data, found.count), found.next_offset)
 
 
 def _is_of_nobody(request: Request, group: str | None, services: Services) -> bool:
@@ -129,18 +129,18 @@ async def _fetch_records(message: m.Fetch, offset: int, services: Services) -> m
         for record in found.records
     ]
     count = fitting(shown)
-    _check_first(count, len(shown), offset)
+    if shown and not count:
+        raise _too_large(offset)
     return m.FetchResponse(
         records=shown[:count], next_offset=found.next_offset if count == len(shown) else shown[count].offset
     )
 
 
-def _check_first(shown: int, found: int, offset: int) -> None:
-    if found and not shown:
-        raise BrokerError(
-            Reason.RECORD_TOO_LARGE,
-            f"the first record from offset {offset} on does not fit a frame of {FRAME_BYTES_MAX} bytes",
-        )
+def _too_large(offset: int) -> BrokerError:
+    return BrokerError(
+        Reason.RECORD_TOO_LARGE,
+        f"the first record from offset {offset} on does not fit a frame of {FRAME_BYTES_MAX} bytes",
+    )
 
 
 async def commit(request: Request, services: Services, conversation: Conversation) -> m.OffsetCommitResponse:
