@@ -95,6 +95,10 @@ class SparseIndex:
     def floor_position(self, position: int) -> int:
         return max(bisect_right(self._positions, position) - 1, 0)
 
+    def first_unverified(self, number: int, end: int) -> int:
+        """Of the entries from `number` on that stand before `end`: the first whose check does not count, -1 without one."""
+        return self.verified.find(0, number, bisect_left(self._positions, end))
+
     def first_with_time(self, timestamp_ms: int) -> int:
         """Number of the entry from which a walk meets the first batch whose latest timestamp reaches `timestamp_ms`."""
         return max(bisect_left(self._timestamps, timestamp_ms) - 1, 0)

@@ -349,21 +349,20 @@ class Segment:
         """
         index = self.index
         number = index.floor_position(position)
-        while number < len(index) and (entry := index.entry(number)).position < end:
-            if not index.verified[number]:
-                if budget.is_spent:
-                    return entry
-                stop, batches = index.interval_end(number, self.size), 0
-                try:
-                    for _ in self.walk_from(number, end=stop, check=True, epochs=epochs):
-                        batches += 1
-                except BadBatch as bad:
-                    if bad.position >= end:
-                        return None
-                    raise
-                index.verified[number] = True
-                budget.spend(stop - entry.position, batches)
-            number += 1
+        while (number := index.first_unverified(number, end)) >= 0:
+            entry = index.entry(number)
+            if budget.is_spent:
+                return entry
+            stop, batches = index.interval_end(number, self.size), 0
+            try:
+                for _ in self.walk_from(number, end=stop, check=True, epochs=epochs):
+                    batches += 1
+            except BadBatch as bad:
+                if bad.position >= end:
+                    return None
+                raise
+            index.verified[number] = True
+            budget.spend(stop - entry.position, batches)
         return None
 
     def forget_checks(self, offset: int | None = None) -> None:
