@@ -12,7 +12,7 @@ from braidlog.model.slices import SLICE
 from braidlog.partition.append import Acks
 from braidlog.partition.fetch import Outcome, Wanted
 from braidlog.partition.hosted import Role
-from braidlog.partition.reading import HERE_RECORDS_MAX, Fetched
+from braidlog.partition.reading import HERE_RECORDS_MAX, Fetched, Rows
 from braidlog.storage.checking import CheckBudget
 
 MANY = 1 << 20
@@ -453,14 +453,72 @@ def test_a_large_batch_is_read_in_steps_between_small_ones(node: Node, codec: Co
     assert [record.value for record in found[1:-1]] == [b"%07d" % number + bytes(1000) for number in range(3000)]
 
 
+def rows_of(node: Node, offset: int, form: RowForm, *, bytes_max: int, records_max: int = MANY) -> Rows:
+    found = node.services.fetch.rows("a", 0, offset, form, bytes_max=bytes_max, records_max=records_max)
+    return found if isinstance(found, Rows) else node.run(found)
+
+
 @pytest.mark.parametrize("codec", Compression)
 def test_rows_of_a_large_batch(node: Node, codec: Compression) -> None:
     node.run(node.services.append.append("a", 0, large_batch(3000, 1000, codec)))
     form = RowForm((Part(Kind.OFFSET_DECIMAL),), MANY, b",")
-    got = node.run(node.services.fetch.rows("a", 0, 2990, form, bytes_max=3000))
+    got = rows_of(node, 2990, form, bytes_max=3000)
     assert (got.count, got.data, got.next_offset) == (2, b"2990,2991", 2992)
-    got = node.run(node.services.fetch.rows("a", 0, 2990, form, bytes_max=MANY, records_max=50))
+    got = rows_of(node, 2990, form, bytes_max=MANY, records_max=50)
     assert (got.count, got.next_offset) == (10, 3000)
+
+
+OFFSETS = RowForm((Part(Kind.OFFSET_DECIMAL),), MANY, b",")
+
+
+@pytest.mark.parametrize("committed_only", [True, False])
+def test_rows_are_the_records(node: Node, *, committed_only: bool) -> None:
+    """In batches of many sizes, between control batches and an aborted transaction: the same offsets, and the same next one."""
+    for count in (1, 40, 3, 200, 1):
+        node.append("a", *(b"%03d" % number * 9 for number in range(count)))
+        transact(node, f"t{count}", b"in", b"out", commit=count > 3)
+    node.run(node.services.append.append("a", 0, large_batch(20, 3000, Compression.LZ4)))
+    end = node.services.hosting.partition("a", 0).high_watermark
+    at_once = 0
+    for offset in (0, 1, 2, 3, 44, 46, 47, 51, 150, 254, end - 20, end - 1):
+        for limits in ((1, MANY), (5, MANY), (100, MANY), (10**6, 0), (10**6, 500), (7, 100), (10**6, MANY)):
+            records_max, bytes_max = limits
+            wanted = node.run(
+                node.services.fetch.records(
+                    "a", 0, offset, bytes_max=bytes_max, records_max=records_max, committed_only=committed_only
+                )
+            )
+            found = node.services.fetch.rows(
+                "a", 0, offset, OFFSETS, bytes_max=bytes_max, records_max=records_max, committed_only=committed_only
+            )
+            at_once += isinstance(found, Rows)
+            rows = found if isinstance(found, Rows) else node.run(found)
+            shown = [int(each) for each in rows.data.split(b",")]
+            assert shown == [record.offset for record in wanted.records][: len(shown)], (offset, limits)
+            assert rows.count == len(shown) >= min(len(wanted.records), 1)
+            behind = [record.offset for record in wanted.records][len(shown) :]
+            assert rows.next_offset <= (behind[0] if behind else wanted.next_offset), (offset, limits)
+    assert at_once > 60, "what is there and needs no worker is given at once"
+
+
+def test_rows_wait_where_there_are_none(node: Node) -> None:
+    node.append("a", b"x")
+    waiting = node.services.fetch.rows("a", 0, 1, OFFSETS, bytes_max=MANY, wait_ms=1000)
+    assert not isinstance(waiting, Rows)
+    job = node.spawn(waiting)
+    assert not job.is_done
+    node.append("a", b"y")
+    assert (job.result().data, job.result().next_offset) == (b"1", 2)
+    with pytest.raises(BrokerError, match="offset 5"):
+        node.run(node.services.fetch.rows("a", 0, 5, OFFSETS, bytes_max=MANY))  # type: ignore[arg-type]
+
+
+def test_a_row_that_does_not_fit_is_told(node: Node) -> None:
+    node.append("a", b"x", b"y")
+    found = rows_of(node, 0, OFFSETS._replace(bytes_max=0), bytes_max=MANY)
+    assert (found.is_too_large, found.count, found.next_offset) == (True, 0, 0)
+    found = rows_of(node, 0, OFFSETS._replace(bytes_max=2), bytes_max=MANY)
+    assert (found.is_too_large, found.data, found.next_offset) == (False, b"0", 1)
 
 
 def test_more_records_than_a_turn_of_the_loop_has_time_for(node: Node) -> None:

@@ -16,6 +16,7 @@ from braidlog.codec.layout import RowForm
 from braidlog.codec.records import decode_batch, decode_section
 from braidlog.codec.rows import Ended
 from braidlog.codec.section import Row
+from braidlog.codec.visible import visible
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.slices import SLICE, Pace, breathe
@@ -32,6 +33,7 @@ from braidlog.partition.reading import (
     Records,
     Rows,
     Sections,
+    batches_of,
     batches_seen,
     decode,
     write,
@@ -40,6 +42,7 @@ from braidlog.replication.replicas import ReplicaFetched
 from braidlog.storage.checking import CheckBudget
 from braidlog.storage.counting import Counted
 from braidlog.storage.partition import FileSlice, PartitionLog
+from braidlog.storage.transactions import ranges
 from braidlog.worker.jobs import Answer, ClipRecords, Worker
 
 T = TypeVar("T")
@@ -340,7 +343,7 @@ class Fetch:
         )
         return Records(found or [], next_offset, high_watermark)
 
-    async def rows(  # noqa: PLR0913 - a fetch has that many limits
+    def rows(  # noqa: PLR0913 - a fetch has that many limits
         self,
         topic: str,
         partition: int,
@@ -353,11 +356,48 @@ class Fetch:
         committed_only: bool = True,
         leader_only: bool = False,
         beyond_end: bool = False,
-    ) -> Rows:
-        """The same records as rows, for dialects that declare theirs (codec/layout.py): no object for each record."""
+    ) -> Rows | Awaitable[Rows]:
+        """The same records as rows, for dialects that declare theirs (codec/layout.py): no object for each record.
+
+        At once where nothing has to be waited for, else an awaitable.
+        """
         limits = Limits(bytes_max, max(records_max, 1))
-        wanted = Wanted(topic, partition, offset, bytes_max)
         view = _View(committed_only=committed_only, replica=None, leader_only=leader_only)
+        # A batch has more bytes than its keys and values: as many of those as are asked for should be found at once.
+        wanted = Wanted(topic, partition, offset, bytes_max + (bytes_max >> 3))
+        return self._rows_now(wanted, form, limits, view) or self._rows(
+            wanted, form, limits, view, wait_ms=wait_ms, beyond_end=beyond_end
+        )
+
+    def _rows_now(self, wanted: Wanted, form: RowForm, limits: Limits, view: _View) -> Rows | None:
+        """None where something has to be waited for, or to be refused: `_rows` knows which, and says so."""
+        offset = wanted.offset
+        try:
+            hosted = self._hosting.partition(wanted.topic, wanted.partition)
+            if view.leader_only:
+                hosted.require_leader()
+            upto = view.limit(hosted)
+            log = hosted.open_log
+            if log is None or not hosted.is_open or not hosted.start_offset <= offset < upto:
+                return None
+            slice_ = log.slice_at(offset, wanted.bytes_max, upto=upto)
+            if slice_ is None:
+                return None
+            aborted = log.aborted_in(offset, slice_.next_offset) if view.committed_only else []
+            batches = visible(batches_of(slice_, limits.records_max), ranges(aborted))
+            found, next_offset = write(batches, offset, slice_.next_offset, limits=limits, form=form)
+        except (BrokerError, StorageFault, ProtocolError, LargeBatch):
+            return None
+        if found is None:
+            return None
+        hosted.is_used = True
+        self.records_read += next_offset - offset
+        self.bytes_read += slice_.size
+        return Rows(found[0], found[1], next_offset, hosted.high_watermark, found[2])
+
+    async def _rows(
+        self, wanted: Wanted, form: RowForm, limits: Limits, view: _View, *, wait_ms: int, beyond_end: bool
+    ) -> Rows:
         found, next_offset, high_watermark = await self._read(
             wanted, partial(write, form=form), limits, view, wait_ms=wait_ms, beyond_end=beyond_end
         )

@@ -190,10 +190,14 @@ def write(
     return (pieces[0] if len(pieces) == 1 else b"".join(pieces), count, ended), next_offset
 
 
-def batches_of(found: FileSlice) -> Iterator[tuple[bytes, int, BatchHeader]]:
-    """Each batch of a slice. Read in pieces: who has enough after the first has not paid for the rest."""
+def batches_of(found: FileSlice, records_max: int | None = None) -> Iterator[tuple[bytes, int, BatchHeader]]:
+    """Each batch of a slice. Read in pieces: who has enough after the first has not paid for the rest. `records_max` is how many
+    records are wanted: the first piece is what so many have on average, and a little more."""
     start, end = found.position, found.position + found.size
     size = PIECE_BYTES
+    if records_max is not None:
+        average = found.size * records_max // (found.next_offset - found.offset)
+        size = min(size, average + (average >> 4) + HEADER_BYTES)
     while start < end:
         data = found.file.read_at(min(size, end - start), start)
         position = 0

@@ -6,8 +6,9 @@ fetch waits. Invariant: a stream pushes the next frame only when the client has 
 """
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from itertools import takewhile
+from typing import Any
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.records import can_show, show
@@ -17,6 +18,7 @@ from braidlog.codec.layout import Packed, RowForm
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
 from braidlog.model.record import Record
 from braidlog.partition.fetch import OffsetOutOfRange
+from braidlog.partition.reading import Rows
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import SHOWN_ROW, Batch, PackedBatch
@@ -35,14 +37,23 @@ REMOVED = (Reason.GROUP_NOT_FOUND, Reason.MEMBER_NOT_FOUND, Reason.STALE_GENERAT
 _ISOLATION = {"": True, "read_committed": True, "read_uncommitted": False}
 
 
-async def consume(request: Request, services: Services, conversation: Conversation) -> Batch | PackedBatch | Failure:
+def consume(request: Request, services: Services, conversation: Conversation) -> Any:  # noqa: ANN401 - or a coroutine
     message: r.Consume = request.message
     if message.isolation_level not in _ISOLATION:
         return Failure.of("invalid_isolation_level", command="CONSUME", value=echo(message.isolation_level))
     if is_pattern(message.topic):
-        return await _consume_matching(request, services, conversation)
+        return _consume_matching(request, services, conversation)
     check_owner(services, message)
-    return await _read(request, services, conversation, message.topic, wait_ms=min(message.wait_ms, WAIT_MS_MAX))
+    offset = _reset(services, message.topic, message.partition, message.offset, message.auto_offset_reset)
+    frame = _Frame(request, services, conversation, offset, READ_BYTES)
+    found = frame.find(min(message.wait_ms, WAIT_MS_MAX))
+    if isinstance(found, Rows) and not found.has_headers:
+        return frame.packed(found)[0]
+    return _consume_later(frame, found)
+
+
+async def _consume_later(frame: "_Frame", finding: Rows | Awaitable[Rows]) -> Batch | PackedBatch:
+    return (await frame.made(finding))[0]
 
 
 async def _consume_matching(request: Request, services: Services, conversation: Conversation) -> Batch:
@@ -81,57 +92,64 @@ def _has(services: Services, topic: str, partition: int, offset: int) -> bool:
     return offset < services.hosting.partition(topic, partition).high_watermark
 
 
-async def _read(
-    request: Request, services: Services, conversation: Conversation, topic: str, *, wait_ms: int
-) -> Batch | PackedBatch:
-    message: r.Consume = request.message
-    offset = _reset(services, topic, message.partition, message.offset, message.auto_offset_reset)
-    return (await read_frame(request, services, conversation, topic, offset, bytes_max=READ_BYTES, wait_ms=wait_ms))[0]
+class _Frame:
+    """One frame of records, from an offset on."""
 
+    __slots__ = ("_bytes_max", "_committed_only", "_conversation", "_offset", "_records_max", "_request", "_services")
 
-async def read_frame(
-    request: Request,
-    services: Services,
-    conversation: Conversation,
-    topic: str,
-    offset: int,
-    *,
-    bytes_max: int,
-    wait_ms: int,
-) -> tuple[Batch | PackedBatch, int]:
-    """One frame of records, and where to go on after it. A `PackedBatch` is never empty."""
-    message: r.Consume | r.Stream = request.message
-    records_max = min(message.records_max or RECORDS_MAX, RECORDS_MAX)
-    committed_only = _ISOLATION[message.isolation_level]
-    room = conversation.connection.records_room(request, topic, message.partition)
-    found = await services.fetch.rows(
-        topic,
-        message.partition,
-        offset,
-        RowForm(SHOWN_ROW, room, plain_only=True),
-        bytes_max=bytes_max,
-        records_max=records_max,
-        wait_ms=wait_ms,
-        committed_only=committed_only,
-        leader_only=True,
-    )
-    if found.is_too_large:
-        raise _too_large(offset)
-    if not found.has_headers:
+    def __init__(
+        self, request: Request, services: Services, conversation: Conversation, offset: int, bytes_max: int
+    ) -> None:
+        message: r.Consume | r.Stream = request.message
+        self._request = request
+        self._services = services
+        self._conversation = conversation
+        self._offset = offset
+        self._bytes_max = bytes_max
+        self._records_max = min(message.records_max or RECORDS_MAX, RECORDS_MAX)
+        self._committed_only = _ISOLATION[message.isolation_level]
+
+    def find(self, wait_ms: int) -> Rows | Awaitable[Rows]:
+        message = self._request.message
+        room = self._conversation.connection.records_room(self._request, message.topic, message.partition)
+        return self._services.fetch.rows(
+            message.topic,
+            message.partition,
+            self._offset,
+            RowForm(SHOWN_ROW, room, plain_only=True),
+            bytes_max=self._bytes_max,
+            records_max=self._records_max,
+            wait_ms=wait_ms,
+            committed_only=self._committed_only,
+            leader_only=True,
+        )
+
+    def packed(self, found: Rows) -> tuple[Batch | PackedBatch, int]:
+        """The frame of rows without headers, and where to go on after it. A `PackedBatch` is never empty."""
+        message = self._request.message
+        if found.is_too_large:
+            raise _too_large(self._offset)
         if not found.count:
-            return Batch(topic, message.partition, ()), found.next_offset
-        return PackedBatch(topic, message.partition, Packed(found.data, found.count)), found.next_offset
-    shown = await services.fetch.records(
-        topic,
-        message.partition,
-        offset,
-        bytes_max=bytes_max,
-        records_max=records_max,
-        committed_only=committed_only,
-        leader_only=True,
-    )
-    batch, count = fit(request, conversation, topic, message.partition, shown.records)
-    return batch, shown.next_offset if count == len(shown.records) else shown.records[count].offset
+            return Batch(message.topic, message.partition, ()), found.next_offset
+        return PackedBatch(message.topic, message.partition, Packed(found.data, found.count)), found.next_offset
+
+    async def made(self, finding: Rows | Awaitable[Rows]) -> tuple[Batch | PackedBatch, int]:
+        """The same of what was found or is waited for, record by record where there are headers."""
+        found = finding if isinstance(finding, Rows) else await finding
+        if not found.has_headers:
+            return self.packed(found)
+        message = self._request.message
+        shown = await self._services.fetch.records(
+            message.topic,
+            message.partition,
+            self._offset,
+            bytes_max=self._bytes_max,
+            records_max=self._records_max,
+            committed_only=self._committed_only,
+            leader_only=True,
+        )
+        batch, count = fit(self._request, self._conversation, message.topic, message.partition, shown.records)
+        return batch, shown.next_offset if count == len(shown.records) else shown.records[count].offset
 
 
 def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
@@ -265,15 +283,8 @@ async def _push(request: Request, services: Services, conversation: Conversation
     while not conversation.is_closing:
         try:
             check_owner(services, message)
-            batch, next_offset = await read_frame(
-                request,
-                services,
-                conversation,
-                message.topic,
-                place.offset,
-                bytes_max=STREAM_BYTES,
-                wait_ms=KEEP_ALIVE_MS,
-            )
+            frame = _Frame(request, services, conversation, place.offset, STREAM_BYTES)
+            batch, next_offset = await frame.made(frame.find(KEEP_ALIVE_MS))
             if isinstance(batch, Batch) and not batch.records:
                 place.offset = next_offset
                 await conversation.push(connection.push(request, a.KeepAlive()))

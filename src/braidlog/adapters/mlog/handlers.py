@@ -25,6 +25,7 @@ from braidlog.model.record import Record
 from braidlog.partition.append import Acks, Appended
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.reading import Rows
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection, ServerConnection, frame
 from braidlog.wire.mlog.errors import RPCErrorResponse
@@ -122,9 +123,9 @@ async def _collect_entries(services: Services, topic: str, offset: int, count: i
     number = 0
     while left:
         form = RowForm(m.ENTRY_ROW, room, b",")
-        found = await services.fetch.rows(
-            topic, 0, offset, form, bytes_max=READ_BYTES, records_max=left, beyond_end=True
-        )
+        found = services.fetch.rows(topic, 0, offset, form, bytes_max=READ_BYTES, records_max=left, beyond_end=True)
+        if not isinstance(found, Rows):
+            found = await found
         offset = found.next_offset
         if found.is_too_large and not number:
             raise _too_large(offset)

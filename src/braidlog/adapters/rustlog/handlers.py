@@ -21,6 +21,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.metrics_text import log_lines_of
 from braidlog.model.slices import Pace, breathe
 from braidlog.partition.append import Acks, Appended
+from braidlog.partition.reading import Rows
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.binary import RECORD_ROW as BINARY_ROW
 from braidlog.wire.rustlog.connection import ClientConnection, Request, ServerConnection
@@ -57,29 +58,37 @@ async def _produced(appended: Awaitable[Appended], count: int) -> m.ProduceRespo
     return m.ProduceResponse(base_offset=(await appended).base_offset, record_count=count)
 
 
-async def fetch(
-    request: Request, services: Services, _: Conversation
-) -> m.FetchResponse | m.BriefFetchResponse | m.PackedFetchResponse:
+def fetch(request: Request, services: Services, _: Conversation) -> Any:  # noqa: ANN401 - an answer, or a coroutine
     message: m.Fetch = request.message  # type: ignore[assignment]
     if not _is_of_nobody(request, message.group_id, services):
         services.hosting.check_partition(message.topic, message.partition)
     offset = _start(request, message, services)
     if offset is None:
         return m.BriefFetchResponse([], 0)
-    form = _BINARY_ROWS if request.form is Form.BINARY else _JSON_ROWS
-    found = await services.fetch.rows(
+    found = services.fetch.rows(
         message.topic,
         message.partition,
         offset,
-        form,
+        _BINARY_ROWS if request.form is Form.BINARY else _JSON_ROWS,
         bytes_max=_bytes_max(message),
         records_max=RECORDS_PER_FETCH_MAX,
         wait_ms=_wait_ms(message),
         leader_only=not services.routing.is_alone,
         beyond_end=True,
     )
-    if found.has_headers:
-        return await _fetch_records(message, offset, services)
+    if isinstance(found, Rows) and not found.has_headers:
+        return _fetched(found, offset)
+    return _fetch_later(found, message, offset, services)
+
+
+async def _fetch_later(
+    finding: Rows | Awaitable[Rows], message: m.Fetch, offset: int, services: Services
+) -> m.FetchResponse | m.PackedFetchResponse:
+    found = finding if isinstance(finding, Rows) else await finding
+    return await _fetch_records(message, offset, services) if found.has_headers else _fetched(found, offset)
+
+
+def _fetched(found: Rows, offset: int) -> m.PackedFetchResponse:
     if found.is_too_large:
         raise _too_large(offset)
     return m.PackedFetchResponse(Packed(found.data, found.count), found.next_offset)
