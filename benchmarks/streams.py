@@ -33,6 +33,8 @@ PEER: Final = "RabbitMQ streams"
 FETCH_VERSION: Final = 12
 FETCH_BYTES: Final = 1 << 20
 FETCH_WINDOW: Final = 4
+COLUMNS_FETCH_BYTES: Final = 2 << 20
+"""What the Spark source asks for at a time, unless it is told otherwise."""
 BULK_RECORDS: Final = 8_000
 PER_ENTRY: Final = 100
 _PIECES: Final = Pieces(64_000, 16 * MB)
@@ -131,9 +133,9 @@ async def read_to_columns(url: str, topic: str, records: int) -> None:
     """Batches into Arrow columns, the next fetch on its way while one is decoded."""
     driver = _driver(url)
     reader = BulkReader(driver)
-    builder = PieceBuilder(("offset", "value"), _PIECES, end_offset=records, decompressed_bytes_max=FETCH_BYTES)
+    builder = PieceBuilder(("offset", "value"), _PIECES, end_offset=records, decompressed_bytes_max=COLUMNS_FETCH_BYTES)
     place, at, rows = (topic, 0), 0, 0
-    fetch = partial(reader.fetch, place, bytes_max=FETCH_BYTES, wait_ms=500)
+    fetch = partial(reader.fetch, place, bytes_max=COLUMNS_FETCH_BYTES, wait_ms=500)
     under_way = asyncio.ensure_future(fetch(at))
     while at < records:
         found = await under_way

@@ -20,7 +20,8 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.model.address import show_address
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 
-_SMALL_BYTES = 128 * 1024
+_SMALL_BYTES = 32 * 1024
+"""Read before it is known how large an answer is: what is read here of a large one is copied twice more."""
 
 
 class Wire(Protocol):
