@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from braidlog.spark.short_errors import short_errors
-from braidlog.spark.worker_garbage import freeze_imports
+from braidlog.spark.worker_memory import freeze_imports
 
 Messages = Sequence[WriterCommitMessage | None]
 """What the tasks of a batch return; None is one that failed."""

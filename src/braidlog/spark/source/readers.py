@@ -32,7 +32,7 @@ from braidlog.spark.source.positions import Offsets, Place, from_json, identitie
 from braidlog.spark.source.progress import Group
 from braidlog.spark.source.schemas import find_reading
 from braidlog.spark.source.triggers import Triggers
-from braidlog.spark.worker_garbage import freeze_imports
+from braidlog.spark.worker_memory import freeze_imports, keep_memory
 
 
 class TopicRows:
@@ -47,6 +47,7 @@ class TopicRows:
 
     @short_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        keep_memory()
         if partition.value is not None:  # a batch without a partition is given an empty one
             yield from self.rows(partition.value)
         freeze_imports()

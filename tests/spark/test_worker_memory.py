@@ -1,4 +1,4 @@
-"""A worker of Spark's that has read or written a task keeps what it imported."""
+"""A worker of Spark's that has read or written a task keeps what it imported, and the memory that its pieces took."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from braidlog import Log
 
 WORKER = """
-import gc, sys
+import gc, resource, sys
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import LongType, StructField, StructType
@@ -15,23 +15,32 @@ from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.readers import TopicReader
 
+def pages():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    pieces = [bytearray(8 * 1024 * 1024) for _ in range(5)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
 query = Query({"path": sys.argv[1], "subscribe": "t"}, streaming=False)
 reader = TopicReader(query, StructType([StructField("offset", LongType())]))
 task = InputPartition(Range("t", 0, 0, 1))
 assert sum(batch.num_rows for batch in reader.read(task)) == 1
 assert gc.get_freeze_count() == 0, "this is no task of Spark's"
+pages()
+fresh = pages()
 TaskContext._getOrCreate()
 assert sum(batch.num_rows for batch in reader.read(task)) == 1
 kept = gc.get_freeze_count()
 later = [[] for _ in range(5000)]
 assert sum(batch.num_rows for batch in reader.read(task)) == 1
 print(kept > 10_000, gc.get_freeze_count() < kept + 1000)
+pages()
+print(fresh > 5_000, pages() < 1_000)
 """
 
 
-def test_a_worker_keeps_what_it_imported_once(tmp_path: Path) -> None:
+def test_a_worker_keeps_imports_and_memory(tmp_path: Path) -> None:
     with Log(str(tmp_path / "d")) as log:
         log.create_topic("t").append(b"v")
     command = [sys.executable, "-c", WORKER, str(tmp_path / "d")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert (done.returncode, done.stdout.split()) == (0, ["True", "True"]), done.stderr
+    assert (done.returncode, done.stdout.split()) == (0, ["True"] * 4), done.stderr
