@@ -1,11 +1,15 @@
-"""What a person at a prompt is told: a few lines, the cause last, and what to do about it."""
+"""What a person at a prompt is told: a few lines, the cause last, and what to do about it. The same behind Spark Connect."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql.connect.session import SparkSession as RemoteSession
+from tests.debian import have
+from tests.spark.test_deployments import place
 
 import braidlog
 from braidlog.testing.server import ServerProcess
@@ -23,6 +27,21 @@ def url(braid_server_shared: ServerProcess) -> str:
         for value in (b"a", b"b"):
             producer.send_and_wait(TOPIC, value)
     return found
+
+
+@pytest.fixture(scope="module", params=["here", "connect"])
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of all tests, and a client of a server of its own."""
+    if request.param == "here":
+        yield request.getfixturevalue("spark")  # the folder's own
+        return
+    have("java", "openjdk-17-jre-headless")
+    with place("connect", tmp_path_factory.mktemp("connect")) as environment:
+        remote = RemoteSession.builder.remote(environment["SPARK_REMOTE"]).create()
+        try:
+            yield cast("SparkSession", remote)
+        finally:
+            remote.stop()
 
 
 def told(act: Callable[[], object]) -> list[str]:
