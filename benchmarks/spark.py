@@ -7,7 +7,8 @@ and the Parquet files hold the same seven.
 | part | ours | against |
 |---|---|---|
 | read | topic through the server; `path` of its data folder | Parquet; Spark's Kafka connector through the same port |
-| topic | `topic(…)`: `count()`, `where(offset=n)`, `columns` of three | Parquet: `count()`, `where`, `select`; from memory |
+| topic | `topic(…)`: `count()`, `where(offset=n)` | Parquet: `count()`, `where` |
+| columns | three columns of `topic(…)` | Parquet: `select`; bounds of any Python source (`spark_bounds.py`) |
 | table | `topic(…).with_table()`, at most a tenth of it not in the table's files | Parquet |
 | fields | three of twenty columns that fields of JSON became in a topic's table | the same rows, written by Spark |
 | write | exactly once; at least once | Spark's Parquet writer |
@@ -21,20 +22,19 @@ import statistics
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import DataSource
 
 import braidlog
 import braidlog.spark
 from benchmarks.measure import Spread, interleave, ratios, spread, verdict
 from benchmarks.peers import maven
+from benchmarks.spark_bounds import CHOSEN, SCHEMA, SOURCES, Fetched, Prebuilt
 from benchmarks.spark_rows import FIELDS, PARTITIONS, VALUE_BYTES, fill, make_topic_of, noise, objects
 from braidlog.spark.cold import cold_part
 from braidlog.testing.server import ServerProcess
@@ -42,6 +42,8 @@ from braidlog.testing.server import ServerProcess
 POM = Path(__file__).parent / "peers" / "spark" / "pom.xml"
 TRIGGERS = 30
 WARM_TRIGGERS = 5
+WARM_COLUMNS = 3
+"""Rounds until Java has compiled what all of them use."""
 STREAM_SECONDS_MAX = 600
 TARGETS = {"server": 0.8, "path": 0.9, "connector": 1.0, "write": 0.8, "trigger": 1 / 1.7, "flat": 1 / 1.3}
 TARGETS |= {"count": 1.0, "offset": 1.0, "columns": 0.7, "table": 0.9, "fields": 0.9}
@@ -107,40 +109,6 @@ def _worker_bytes(folder: Path) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-class FromMemory(DataSource):
-    """Three columns of a topic, made once and given again and again: what is left of a read if a log cost nothing."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "from-memory"
-
-    def schema(self) -> str:
-        return "key BINARY, offset BIGINT, timestamp TIMESTAMP"
-
-    def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002 - Spark's form
-        return FromMemoryReader(int(self.options["rows"]))
-
-
-class FromMemoryReader(DataSourceReader):
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(self._rows // PARTITIONS)] * PARTITIONS
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        size = 64 * 1024
-        offsets = pa.array(range(size), pa.int64())
-        columns = {
-            "key": pa.array([b"%08d" % at for at in range(size)], pa.binary()),
-            "offset": offsets,
-            "timestamp": offsets.cast(pa.timestamp("us", tz="UTC")),
-        }
-        batch = pa.RecordBatch.from_pydict(columns)
-        for at in range(0, partition.value, size):
-            yield batch.slice(0, min(size, partition.value - at))
-
-
 def processor_ms(node: int) -> dict[str, float]:
     """What Java, its Python workers and the node have used so far."""
     found = {"Java": 0.0, "Python": 0.0, "node": 0.0}
@@ -190,7 +158,7 @@ def read(bench: Bench, rows: int) -> None:
 
 def topic(bench: Bench, rows: int) -> None:
     """The same question to both: a part of a topic that is chosen before it is read, and Spark's own choice in Parquet."""
-    name, chosen = "parts", ("key", "offset", "timestamp")
+    name = "parts"
     fill(bench.address, name, rows)
     parquet = str(bench.folder / "parts.parquet")
     bench.topic(name).write.mode("overwrite").parquet(parquet)
@@ -200,10 +168,6 @@ def topic(bench: Bench, rows: int) -> None:
     def files() -> DataFrame:
         return bench.spark.read.parquet(parquet)
 
-    def into(frame: DataFrame) -> int:
-        frame.write.format("noop").mode("overwrite").save()
-        return rows
-
     questions: dict[str, tuple[int, Callable[[], int], Callable[[], int]]] = {
         "count": (rows, part.count, lambda: files().count()),
         "offset": (
@@ -211,7 +175,6 @@ def topic(bench: Bench, rows: int) -> None:
             lambda: part.where(offset=middle).count(),
             lambda: files().where(f"offset = {middle}").count(),
         ),
-        "columns": (rows, lambda: into(part.columns(*chosen).frame()), lambda: into(files().select(*chosen))),
     }
     for question, (wanted, ours, theirs) in questions.items():
         runs: dict[str, Callable[[], float]] = {
@@ -223,19 +186,54 @@ def topic(bench: Bench, rows: int) -> None:
         print(f"\n## {question} of {rows:,} rows, runs in 1,000 s\n")
         table(found)
         judge(f"topic : Parquet, {question}", ratios(found["topic"], found["Parquet"]), question)
-    bench.spark.dataSource.register(FromMemory)
-    memory = bench.spark.read.format("from-memory").option("rows", rows).load()
-    frames = {"Parquet": files().select(*chosen), "topic": part.columns(*chosen).frame(), "from memory": memory}
-    print(f"\n## three columns of {rows:,} rows: milliseconds, and of them on a processor in each process\n")
-    print("| | took | Java | Python | node |\n|---|---|---|---|---|")
-    for name, frame in frames.items():
-        into(frame)  # warm
-        before, began = processor_ms(bench.node.pid), time.perf_counter()
-        for _ in range(bench.repeats):
-            into(frame)
-        took, after = (time.perf_counter() - began) * 1000 / bench.repeats, processor_ms(bench.node.pid)
-        each = " | ".join(f"{(after[kind] - before[kind]) / bench.repeats:,.0f}" for kind in before)
-        print(f"| {name} | {took:,.0f} | {each} |", flush=True)
+
+
+def columns(bench: Bench, rows: int) -> None:
+    """Three of seven, and beside it what bounds it: the same reader without its decoding, then without its fetching too."""
+    name = "three"
+    fill(bench.address, name, rows)
+    parquet = str(bench.folder / "three.parquet")
+    bench.topic(name).write.mode("overwrite").parquet(parquet)
+    for source in SOURCES:
+        bench.spark.dataSource.register(source)
+
+    def bound(source: type[DataSource]) -> DataFrame:
+        reader = bench.spark.read.format(source.name()).schema(SCHEMA)
+        return reader.options(servers=bench.address, subscribe=name).load()
+
+    part = braidlog.spark.topic(bench.spark, name, bench.address).columns(*CHOSEN)
+    frames: dict[str, Callable[[], DataFrame]] = {
+        "Parquet": lambda: bench.spark.read.parquet(parquet).select(*CHOSEN),
+        "topic": part.frame,
+        "fetched, not decoded": partial(bound, Fetched),
+        "prebuilt, nothing read": partial(bound, Prebuilt),
+    }
+    used: dict[str, list[dict[str, float]]] = {each: [] for each in frames}
+
+    def run(each: str) -> float:
+        before = processor_ms(bench.node.pid)
+        found = into_noop(frames[each], rows)
+        after = processor_ms(bench.node.pid)
+        used[each].append({kind: after[kind] - before[kind] for kind in after})
+        return found
+
+    runs: dict[str, Callable[[], float]] = {each: partial(run, each) for each in frames}
+    interleave(runs, WARM_COLUMNS)
+    for measured in used.values():
+        measured.clear()
+    found = interleave(runs, bench.repeats)
+    print(f"\n## columns, three of {rows:,} rows into noop, rows/s; ms on a processor, medians of each process\n")
+    print("| | rows/s | Java | Python | node | all |\n|---|---|---|---|---|---|")
+    whole = {each: [sum(one.values()) for one in measured] for each, measured in used.items()}
+    for each, measured in used.items():
+        medians = [statistics.median(one[kind] for one in measured) for kind in measured[0]]
+        shown = " | ".join(f"{ms:,.0f}" for ms in [*medians, statistics.median(whole[each])])
+        print(f"| {each} | {spread(found[each]):,.0f} | {shown} |")
+    print()
+    judge("topic : Parquet, columns", ratios(found["topic"], found["Parquet"]), "columns")
+    for each in list(frames)[1:]:
+        by_processor = ratios(whole["Parquet"], whole[each])
+        print(f"{each} : Parquet, {ratios(found[each], found['Parquet']):.2f}; by processor time {by_processor:.2f}")
 
 
 def with_table(bench: Bench, rows: int) -> None:
@@ -424,7 +422,7 @@ def main() -> None:
     parser.add_argument(
         "parts",
         nargs="*",
-        default=["read", "topic", "table", "fields", "write", "trigger", "scale"],
+        default=["read", "topic", "columns", "table", "fields", "write", "trigger", "scale"],
         help="which of them to run",
     )
     parser.add_argument("--rows", type=int, default=5_000_000)
@@ -453,6 +451,7 @@ def main() -> None:
         parts: dict[str, Callable[[], None]] = {
             "read": partial(read, bench, given.rows),
             "topic": partial(topic, bench, given.rows),
+            "columns": partial(columns, bench, given.rows),
             "table": partial(with_table, bench, given.rows),
             "fields": partial(fields, bench, given.rows),
             "write": partial(write, bench, given.rows),
