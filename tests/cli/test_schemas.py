@@ -19,7 +19,7 @@ from braidlog.cli.cluster.remove import RemovedNode
 from braidlog.cli.group.change import ResetReport
 from braidlog.cli.group.inspect import GroupDescription, GroupRow
 from braidlog.cli.kv.move import MoveReport
-from braidlog.cli.kv.names import KeyNames
+from braidlog.cli.kv.names import KeyNames, KeyRows
 from braidlog.cli.node.bench import Measurement
 from braidlog.cli.node.describe import NodeFacts
 from braidlog.cli.node.doctor import Examination
@@ -30,7 +30,7 @@ from braidlog.cli.topic.inspect import TopicDescription, TopicRow
 from braidlog.client.drivers.cluster import ClusterEvent, ClusterPartition, PartitionOutcome
 from braidlog.client.drivers.contract import AccessRule
 from braidlog.client.drivers.quotas import Quota
-from braidlog.client.drivers.transactions import ListedTransaction, TransactionInfo
+from braidlog.client.drivers.transactions import ListedTransaction, PartitionProducer, TransactionInfo
 from braidlog.client.drivers.users import UserCredential
 from braidlog.model.record_json import RecordInput, RecordJson
 from braidlog.tools.backup.restoring import BackupReport
@@ -62,6 +62,7 @@ GENERATED: dict[str, Any] = {
     "health": Readiness,
     "node": list[NodeFacts],
     "kv-keys": KeyNames,
+    "kv-scan": KeyRows,
     "kv-move": MoveReport,
     "kv-repair": StoreRepairReport,
     "kv-repair-plan": StoreRepairPlan,
@@ -78,6 +79,7 @@ GENERATED: dict[str, Any] = {
     "topic-list": list[TopicRow],
     "txn-describe": TransactionInfo,
     "txn-list": list[ListedTransaction],
+    "txn-producers": list[PartitionProducer],
     "user-list": list[UserCredential],
 }
 

@@ -142,6 +142,7 @@ class Admin(Facade[aio_admin.Admin]):
     remove_quota = blocking(aio_admin.Admin.remove_quota)
     list_transactions = blocking(aio_admin.Admin.list_transactions)
     describe_transaction = blocking(aio_admin.Admin.describe_transaction)
+    list_producers = blocking(aio_admin.Admin.list_producers)
     abort_transaction = blocking(aio_admin.Admin.abort_transaction)
     group_offsets = blocking(aio_admin.Admin.group_offsets)
     describe_cluster = blocking(aio_admin.Admin.describe_cluster)

@@ -90,6 +90,31 @@ def test_names_of_keys(kv: Kv) -> None:
     assert (cut.exit_code, len(cut.stdout.split()), cut.stderr) == (0, 3, "there are more than 3: see --limit\n")
 
 
+def test_keys_with_what_they_hold(kv: Kv) -> None:
+    assert kv.ok("scan", "held:*") == ""
+    kv.ok("set", "held:text", "x" * 100, "--ttl", "1000")
+    kv.ok("incr", "held:count", "--by", "7")
+    kv.ok("rpush", "held:list", "a", "b")
+    kv.ok("hset", "held:hash", "name=Ada")
+    kv.ok("set", "held:raw", "-", stdin=b"\xff")
+    found = kv.json("scan", "held:*")
+    rows = {row["key"]: row for row in found["keys"]}
+    assert not found["more"]
+    assert 0 < rows["held:text"].pop("ttl_seconds") <= 1000
+    nothing: dict[str, Any] = {"value": None, "items": [], "fields": []}
+    assert rows["held:text"] == {"key": "held:text", "kind": "string", **nothing, "value": "x" * 100}
+    assert [rows[f"held:{name}"]["value"] for name in ("count", "raw")] == ["7", {"base64": "/w=="}]
+    assert rows["held:list"] == {"key": "held:list", "kind": "list", "ttl_seconds": 0, **nothing, "items": ["a", "b"]}
+    assert rows["held:hash"]["fields"] == [{"field": "name", "value": "Ada"}]
+    told = {line.split()[0]: line.split()[1:] for line in kv.ok("scan", "held:*").splitlines()}
+    assert told["KEY"] == ["KIND", "TTL", "VALUE"]
+    assert told["held:text"][2] == f"{'x' * 60}…"
+    assert told["held:list"] == ["list", "0", "a", "b"]
+    assert told["held:hash"] == ["hash", "0", "name=Ada"]
+    cut = kv("scan", "--prefix", "held:", "--limit", "2")
+    assert (len(cut.stdout.splitlines()), cut.stderr) == (3, "there are more than 2: see --limit\n")
+
+
 def test_bytes_that_are_no_text(kv: Kv) -> None:
     assert kv.ok("set", "raw", "-", stdin=b"\xff\x00a") == ""
     assert kv.ok("get", "raw") == "\\xff\x00a\n"

@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 from tests.cli.braid import NOBODY, fresh, url_of
 
 import braidlog
+from braidlog import kv
 from braidlog.cli import REFUSED, UNREACHED, USAGE, main
 from braidlog.testing.server import ServerProcess
 
@@ -116,11 +117,16 @@ def test_several_topics_and_patterns(braid_server_shared: ServerProcess) -> None
     assert "no topic matches" in none.output
 
 
-def test_names_are_completed(braid_server_shared: ServerProcess) -> None:
+def test_names_are_completed(braid_server_shared: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braidlog.cli.terminal.names.SECONDS_MAX", 60.0)  # nobody waits here
     topic, url = fresh("tab"), url_of(braid_server_shared)
     with braidlog.connect(url) as client:
         client.admin.create_topic(topic)
         client.admin.reset_group(f"g-{topic}", topic, {0: 0})
+    keys = url_of(braid_server_shared, "mayfly")
+    with kv.connect(keys) as store:
+        store.set(f"k-{topic}", "v")
+        store.set(f"k-{topic} {topic}", "no word of a shell")
 
     def tab(words: str, server: str = url) -> list[str]:
         shell = {
@@ -128,13 +134,17 @@ def test_names_are_completed(braid_server_shared: ServerProcess) -> None:
             "COMP_WORDS": f"braid {words}",
             "COMP_CWORD": str(len(words.split())),
             "BRAID_SERVER": server,
+            "BRAID_KV_URL": keys if server == url else "mayfly://127.0.0.1:1",
         }
         return CliRunner().invoke(main, [], env=shell, prog_name="braid").output.split()
 
     assert tab(f"consume {topic[:-1]}") == [f"plain,{topic}"]
     assert tab(f"topic describe {topic[:-1]}") == [f"plain,{topic}"]
     assert tab(f"group describe g-{topic[:-1]}") == [f"plain,g-{topic}"]
+    assert tab(f"kv get k-{topic[:-1]}") == [f"plain,k-{topic}"]
+    assert tab(f"kv del other k-{topic[:-1]}") == [f"plain,k-{topic}"]
     assert tab("consume t", NOBODY) == []
+    assert tab("kv get k", NOBODY) == []
 
 
 def test_a_word_that_was_mistyped() -> None:

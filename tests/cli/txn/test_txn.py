@@ -65,6 +65,32 @@ def test_an_open_transaction_is_shown_and_aborted(braid: Braid, asker: Asker) ->
     assert "has no open transaction" in braid.fails(1, "txn", "abort", name, "--yes")
 
 
+def test_producers_of_a_topic_and_where_a_transaction_is_open(braid: Braid) -> None:
+    name, topic = fresh("tx"), fresh("topic")
+    with connect(braid.url) as client:
+        client.admin.create_topic(topic, 2)
+        assert f"{topic} has no producers" in braid("txn", "producers", topic).stderr
+        producer = client.producer(transactional_id=name)
+        with producer.transaction():
+            producer.send(topic, b"one", partition=1)
+            producer.send(topic, b"two", partition=1)
+        with producer.transaction():
+            producer.send(topic, b"three", partition=1)
+            producer.flush()
+            (row,) = braid.json("txn", "producers", topic, "--open", schema="txn-producers")
+            assert row.pop("last_timestamp_ms") > 0
+            told = client.admin.describe_transaction(name)
+            who = {"producer_id": told.producer_id, "producer_epoch": told.producer_epoch}
+            assert row == {"partition": 1, **who, "last_sequence": 2, "open_since": 3}
+            shown = [line.split() for line in braid.ok("txn", "producers", topic).splitlines()]
+            assert shown[0][::5] == ["PARTITION", "OPEN-SINCE"]
+            assert shown[1][:4] == ["1", str(told.producer_id), str(told.producer_epoch), "2"]
+            assert shown[1][5] == "3"
+        assert braid.json("txn", "producers", topic, "--open", schema="txn-producers") == []
+        assert [row["open_since"] for row in braid.json("txn", "producers", topic, schema="txn-producers")] == [None]
+    assert "no such topic" in braid.fails(3, "txn", "producers", fresh("absent"))
+
+
 def test_one_that_has_ended_is_not_aborted(braid: Braid, asker: Asker) -> None:
     name, topic = fresh("tx"), fresh("topic")
     create(asker, topic, 3)

@@ -17,6 +17,7 @@ _KEYS = "braidlog.cli.kv.keys"
         "set": (f"{_KEYS}:set_", "Make a key a string."),
         "del": (f"{_KEYS}:delete", "Forget keys."),
         "keys": ("braidlog.cli.kv.names:keys", "Print names of keys."),
+        "scan": ("braidlog.cli.kv.names:scan", "Print keys with what they hold."),
         "expire": (f"{_KEYS}:expire", "Let a key go in so many seconds."),
         "ttl": (f"{_KEYS}:ttl", "Seconds until a key goes."),
         "incr": (f"{_KEYS}:incr", "Add to a counter."),

@@ -7,13 +7,14 @@ import click
 from braidlog.cli import NO, end
 from braidlog.cli.kv.options import print_number, print_value, value_of, with_keys
 from braidlog.cli.terminal.arguments import pairs
+from braidlog.cli.terminal.names import complete_keys
 from braidlog.cli.terminal.output import print_json, print_table, shown
 from braidlog.client.kv import commands as c
 from braidlog.client.kv.blocking import KeyValue
 from braidlog.model.record_json import json_bytes
 from braidlog.wire.mayfly.messages import Condition
 
-KEY = click.argument("key")
+KEY = click.argument("key", shell_complete=complete_keys)
 NUMBERS = {"ignore_unknown_options": True}
 """So that -1 is a number, and not an option."""
 
@@ -36,7 +37,7 @@ def set_(store: KeyValue, key: str, value: str, ttl: int, only_if: str | None, o
 
 
 @click.command("del")
-@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...", shell_complete=complete_keys)
 @with_keys
 def delete(store: KeyValue, keys: tuple[str, ...], output: str) -> None:
     """Forget each KEY, whatever it holds; print how many were there."""

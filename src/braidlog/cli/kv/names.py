@@ -1,19 +1,25 @@
-"""`braid kv keys`: which keys there are."""
+"""`braid kv keys` and `scan`: which keys there are, and what they hold."""
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import islice
+from typing import Any
 
 import click
 import msgspec
 
 from braidlog.cli.kv.options import with_keys
-from braidlog.cli.terminal.output import print_json, shown
+from braidlog.cli.terminal.output import print_json, print_table, shown
+from braidlog.client.kv import commands as c
 from braidlog.client.kv.blocking import KeyValue
+from braidlog.client.kv.copying import KEYS_AT_ONCE, READING, read_all
 from braidlog.client.kv.scanning import names_in
 from braidlog.model.record_json import Bytes, json_bytes
 
 _WILD = re.compile(r"[*?\[]")
+_TRIED = ("string", "list", "hash")
+_SHOWN_CHARS = 60
 
 
 class KeyNames(msgspec.Struct, kw_only=True):
@@ -23,10 +29,61 @@ class KeyNames(msgspec.Struct, kw_only=True):
     more: bool
 
 
+class HashField(msgspec.Struct, kw_only=True):
+    field: Bytes
+    value: Bytes
+
+
+class KeyRow(msgspec.Struct, kw_only=True):
+    """A key and what it holds, as its kind says: `value` of a string or a counter, `items` of a list, `fields` of a hash.
+    `ttl_seconds`: 0 is never."""
+
+    key: Bytes
+    kind: str
+    ttl_seconds: int
+    value: Bytes = None
+    items: list[Bytes] = []
+    fields: list[HashField] = []
+
+
+class KeyRows(msgspec.Struct, kw_only=True):
+    """Keys, in no order. `more`: there are others, beyond --limit."""
+
+    keys: list[KeyRow]
+    more: bool
+
+
+def _which(limit: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """PATTERN, --prefix and --limit."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--limit", type=click.IntRange(1), default=limit, show_default=True, help="Print so many at most."
+            ),
+            click.option(
+                "--prefix", is_flag=True, help="PATTERN is what names begin with, and nothing in it is special."
+            ),
+            click.argument("pattern", default="*"),
+        ):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def _matching(store: KeyValue, pattern: str, *, prefix: bool) -> Iterator[bytes]:
+    raw = pattern.encode()
+    begin = raw if prefix else _WILD.split(pattern, maxsplit=1)[0].encode()
+    return (name for name in names_in(store, begin) if prefix or fnmatchcase(name, raw))
+
+
+def _say_more(limit: int) -> None:
+    click.echo(f"there are more than {limit}: see --limit", err=True)
+
+
 @click.command("keys")
-@click.argument("pattern", default="*")
-@click.option("--prefix", is_flag=True, help="PATTERN is what names begin with, and nothing in it is special.")
-@click.option("--limit", type=click.IntRange(1), default=1000, show_default=True, help="Print so many at most.")
+@_which(1000)
 @with_keys
 def keys(store: KeyValue, pattern: str, prefix: bool, limit: int, output: str) -> None:  # noqa: FBT001 - click's own
     """Print the names of keys that match PATTERN: * stands for any text, ? for one character, [ab] for one of these.
@@ -39,15 +96,73 @@ def keys(store: KeyValue, pattern: str, prefix: bool, limit: int, output: str) -
       braid kv keys 'user:*' --limit 20
       braid kv keys --prefix user:
     """
-    raw = pattern.encode()
-    begin = raw if prefix else _WILD.split(pattern, maxsplit=1)[0].encode()
-    found = (name for name in names_in(store, begin) if prefix or fnmatchcase(name, raw))
+    found = _matching(store, pattern, prefix=prefix)
     if output == "json":
         names = list(islice(found, limit + 1))
         print_json(KeyNames(keys=[json_bytes(name) for name in names[:limit]], more=len(names) > limit))
         return
     for at, name in enumerate(found):
         if at == limit:
-            click.echo(f"there are more than {limit}: see --limit", err=True)
+            _say_more(limit)
             break
         click.echo(shown(name))
+
+
+@click.command("scan")
+@_which(100)
+@with_keys
+def scan(store: KeyValue, pattern: str, prefix: bool, limit: int, output: str) -> None:  # noqa: FBT001 - click's own
+    """Print the keys that match PATTERN, as `braid kv keys` finds them, with their kind, the seconds until they go (0 is never)
+    and what they hold: on a terminal the first of it, with -o json all.
+
+    \b
+    Example:
+      braid kv scan 'user:*'
+      braid kv scan --prefix user: --limit 1000 -o json
+    """
+    names = list(islice(_matching(store, pattern, prefix=prefix), limit + 1))
+    wanted, more = names[:limit], len(names) > limit
+    rows = [row for at in range(0, len(wanted), KEYS_AT_ONCE) for row in _read(store, wanted[at : at + KEYS_AT_ONCE])]
+    if output == "json":
+        print_json(KeyRows(keys=[_row(*row) for row in rows], more=more))
+        return
+    if rows:
+        print_table(
+            ["KEY", "KIND", "TTL", "VALUE"], [(shown(key), kind, ttl, _text(held)) for key, kind, ttl, held in rows]
+        )
+    if more:
+        _say_more(limit)
+
+
+def _read(store: KeyValue, names: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, Any]]:
+    """Name, kind, time to live and value of those that are still there: each is read as one kind after the other."""
+    times = dict(zip(names, read_all(store, [c.ttl(name) for name in names]), strict=True))
+    held: dict[bytes, tuple[str, Any]] = {}
+    for kind in _TRIED:
+        left = [name for name in names if name not in held]
+        answers = read_all(store, [READING[kind](name) for name in left])
+        held |= {
+            name: (kind, each) for name, each in zip(left, answers, strict=True) if not isinstance(each, Exception)
+        }
+    for name, (kind, value) in ((name, held[name]) for name in names if name in held):
+        if times[name] is not None and value is not None:
+            yield name, kind, times[name], value
+
+
+def _row(key: bytes, kind: str, ttl: int, held: Any) -> KeyRow:  # noqa: ANN401 - as its kind says
+    row = KeyRow(key=json_bytes(key), kind=kind, ttl_seconds=ttl)
+    if kind == "list":
+        row.items = [json_bytes(each) for each in held]
+    elif kind == "hash":
+        row.fields = [HashField(field=json_bytes(field), value=json_bytes(value)) for field, value in held.items()]
+    else:
+        row.value = json_bytes(held)
+    return row
+
+
+def _text(held: bytes | list[bytes] | dict[bytes, bytes]) -> str:
+    if isinstance(held, dict):
+        text = " ".join(f"{shown(field)}={shown(value)}" for field, value in held.items())
+    else:
+        text = shown(held) if isinstance(held, bytes) else " ".join(map(shown, held))
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

@@ -1,9 +1,10 @@
-"""Names that a shell completes: topics and groups of the node that the options, the environment or a profile name.
+"""Names that a shell completes: topics, groups and keys of the node that the options, the environment or a profile name.
 
 Knows: when to give up. Refuses to know: shells. Invariant: who presses Tab waits a second at most, and never sees an error.
 """
 
 from collections.abc import Callable
+from itertools import islice
 
 import click
 
@@ -11,6 +12,8 @@ from braidlog.client.blocking import Client
 from braidlog.client.errors import ClientError
 
 SECONDS_MAX = 1.0
+UNANSWERED = (ClientError, click.ClickException, ValueError, TypeError, OSError)
+KEYS_MAX = 200
 Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
@@ -23,10 +26,23 @@ def _completed(ask: Callable[[Client], list[str]]) -> Completion:
             options = node_options(context, given, context.params.get("profile"))
             with Node(options.url(), SECONDS_MAX).connect() as client:
                 return [name for name in ask(client) if name.startswith(incomplete)]
-        except (ClientError, click.ClickException, ValueError, TypeError, OSError):
+        except UNANSWERED:
             return []
 
     return complete
+
+
+def complete_keys(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Some of those that begin so: names of keys are many."""
+    from braidlog.cli.kv.options import opened  # noqa: PLC0415 - it has commands' options
+    from braidlog.client.kv.scanning import names_in  # noqa: PLC0415
+
+    try:
+        with opened(context.params["url"], SECONDS_MAX) as store:
+            names = list(islice(names_in(store, incomplete.encode()), KEYS_MAX))
+    except (*UNANSWERED, KeyError):
+        return []
+    return [name.decode() for name in names if name.isascii() and name.decode().isprintable() and b" " not in name]
 
 
 complete_topics = _completed(lambda client: client.admin.list_topics())

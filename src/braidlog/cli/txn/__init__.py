@@ -15,12 +15,14 @@ _MODULE = "braidlog.cli.txn.transactions"
     lazy={
         "list": (f"{_MODULE}:list_", "Which transactional ids there are, and how they stand."),
         "describe": (f"{_MODULE}:describe", "Since when one is open, and where it writes."),
+        "producers": (f"{_MODULE}:producers", "Who writes to a topic, and since where a transaction is open."),
         "abort": (f"{_MODULE}:abort", "End one, and fence its producer."),
     },
     epilog="""\b
 Example:
   braid txn list --open
   braid txn describe billing-1
+  braid txn producers orders
   braid txn abort billing-1
 """,
 )

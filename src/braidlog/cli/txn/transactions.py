@@ -1,4 +1,4 @@
-"""`braid txn list`, `describe`, `abort`.
+"""`braid txn list`, `describe`, `producers`, `abort`.
 
 Knows: how transactions look, what must be asked twice. Refuses to know: how one is ended.
 """
@@ -12,7 +12,7 @@ from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import LISTING, OUTPUT, hint, moment, plural, print_json, print_listing, print_table
 from braidlog.cli.terminal.watching import watched
 from braidlog.client.blocking import Client
-from braidlog.client.drivers.transactions import OPEN
+from braidlog.client.drivers.transactions import OPEN, PartitionProducer
 
 NAME = click.argument("name", metavar="ID")
 
@@ -47,6 +47,33 @@ def describe(client: Client, name: str, output: str) -> None:
         print_table(["TOPIC", "PARTITION"], map(astuple, found.partitions), indent="  ")
     if found.state == OPEN:
         hint(f"braid txn abort {name}")
+
+
+@click.command(epilog="Example: braid txn producers orders --open -o json")
+@click.argument("topic")
+@click.option("--open", "open_only", is_flag=True, help="Only those with an open transaction.")
+@OUTPUT
+@with_client
+def producers(client: Client, topic: str, output: str, *, open_only: bool) -> None:
+    """The producers of which partitions of TOPIC remember the last sequence. What has a transaction open keeps readers with
+    `read_committed` waiting at OPEN-SINCE."""
+    found = [each for each in client.admin.list_producers(topic) if each.open_since is not None or not open_only]
+    if output == "json":
+        print_json(found)
+        return
+    if not found:
+        click.echo(f"{topic} has no producers{' with an open transaction' if open_only else ''}", err=True)
+        return
+    head = ["PARTITION", "PRODUCER-ID", "EPOCH", "LAST-SEQUENCE", "LAST-WRITE", "OPEN-SINCE"]
+    rows = [
+        (each.partition, each.producer_id, each.producer_epoch, each.last_sequence, _moment(each), each.open_since)
+        for each in found
+    ]
+    print_table(head, rows)
+
+
+def _moment(each: PartitionProducer) -> str | None:
+    return None if each.last_timestamp_ms is None else moment(each.last_timestamp_ms)
 
 
 @click.command(epilog="Example: braid txn abort billing-1 --yes")

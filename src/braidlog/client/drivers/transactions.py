@@ -39,6 +39,17 @@ class TransactionInfo(msgspec.Struct, frozen=True):
     partitions: tuple[TransactionPartition, ...]
 
 
+class PartitionProducer(msgspec.Struct, frozen=True, order=True):
+    """A producer of which a partition remembers the last sequence. `open_since`: the first offset of its open transaction."""
+
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    last_sequence: int | None
+    last_timestamp_ms: int | None
+    open_since: int | None
+
+
 class TransactionalProducer(msgspec.Struct, frozen=True):
     """Who writes in transactions: its transactional id, and what the server gave it. A newer epoch fences an older one."""
 
@@ -67,6 +78,9 @@ class TransactionPort(ABC):
         raise self.missing("transactions")
 
     async def describe_transaction(self, name: str) -> TransactionInfo:  # noqa: ARG002 - a port's signature
+        raise self.missing("transactions")
+
+    async def list_producers(self, topic: str) -> list[PartitionProducer]:  # noqa: ARG002 - a port's signature
         raise self.missing("transactions")
 
     async def abort_transaction(self, info: TransactionInfo) -> None:  # noqa: ARG002 - a port's signature

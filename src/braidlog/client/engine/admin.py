@@ -13,7 +13,7 @@ import msgspec
 from braidlog.client.drivers.cluster import ClusterEvent, ClusterInfo, LogFolder, PartitionMove, PartitionOutcome, Place
 from braidlog.client.drivers.contract import AccessRule, Commits, Driver, GroupInfo, Setting, Span
 from braidlog.client.drivers.quotas import Quota
-from braidlog.client.drivers.transactions import ListedTransaction, TransactionInfo
+from braidlog.client.drivers.transactions import ListedTransaction, PartitionProducer, TransactionInfo
 from braidlog.client.drivers.users import ITERATIONS_MIN, MECHANISMS, UserCredential
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import NoAnswerError, Refusal, RefusedError, UnsupportedError
@@ -172,6 +172,10 @@ class Admin:
 
     async def describe_transaction(self, transactional_id: str) -> TransactionInfo:
         return await self._ask(lambda: self._driver.describe_transaction(transactional_id))
+
+    async def list_producers(self, topic: str) -> list[PartitionProducer]:
+        """Producers of which the partitions of a topic remember the last sequence, those in transactions among them."""
+        return await self._ask(lambda: self._driver.list_producers(topic))
 
     async def abort_transaction(self, info: TransactionInfo) -> None:
         """The one that was described; its producer is fenced. `RefusedError(FENCED)` if the producer has gone on since."""

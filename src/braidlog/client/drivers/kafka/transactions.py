@@ -10,10 +10,12 @@ from braidlog.client.drivers.transactions import (
     OPEN,
     GroupOffsets,
     ListedTransaction,
+    PartitionProducer,
     TransactionalProducer,
     TransactionInfo,
     TransactionPartition,
 )
+from braidlog.client.errors import Address
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.rows import Message
@@ -55,6 +57,20 @@ class TransactionsDriver(Router):
                 )
             ),
         )
+
+    async def list_producers(self, topic: str) -> list[PartitionProducer]:
+        """Each leader knows those of its partitions."""
+        numbers: dict[Address, list[int]] = {}
+        for number in range(len((await self.describe(topic)).partitions)):
+            numbers.setdefault(await self.leader_of(topic, number), []).append(number)
+        found = []
+        for leader, its in numbers.items():
+            message = t.DescribeProducersRequest([t.DescribeProducersRequestTopic(topic, its)])
+            answer: t.DescribeProducersResponse = await self.ask(message, leader)
+            for part in only(answer.topics, "DescribeProducers").partitions:
+                self.check_code(part.error_code, part.error_message, place=(topic, part.partition_index))
+                found += [_producer_of(part.partition_index, each) for each in part.active_producers]
+        return sorted(found)
 
     async def abort_transaction(self, info: TransactionInfo) -> None:
         """As its producer would that starts again: the transaction is aborted, and who had it open is fenced."""
@@ -113,6 +129,18 @@ class TransactionsDriver(Router):
 
     async def _ask_of_transaction(self, name: str, message: Message) -> Any:  # noqa: ANN401 - any answer
         return await self.ask(message, await self.coordinator_of(name, TRANSACTION))
+
+
+def _producer_of(partition: int, told: t.DescribeProducersResponseProducer) -> PartitionProducer:
+    return PartitionProducer(
+        partition,
+        told.producer_id,
+        told.producer_epoch,
+        *(
+            None if each < 0 else each
+            for each in (told.last_sequence, told.last_timestamp, told.current_txn_start_offset)
+        ),
+    )
 
 
 def _named(producer: TransactionalProducer) -> tuple[str, int, int]:
