@@ -383,12 +383,13 @@ def test_a_wrong_token_is_answered_late_and_last(guarded: ServerProcess, text: s
 
 def test_a_stranger_sends_no_large_frames(guarded: ServerProcess) -> None:
     with Client(guarded) as c:
-        c.send(batch("open1", bytes(100_000)))
+        c.send(batch("large", bytes(100_000)))
         assert c.read() == b"ERROR: frame_too_large limit=4096"
     with Client(guarded) as c:
         c.ok("AUTH principal=admin token=admin-token")
-        c.ok("CREATE open1 1")
-        assert c.ack(batch("open1", bytes(100_000)))["status"] == "OK"
+        c.ok("CREATE large 1")
+        assert c.ack(batch("large", bytes(100_000)))["status"] == "OK"
+        c.ok("DELETE large")
 
 
 # -- other doors ---------------------------------------------------------------------------------------------------
