@@ -176,9 +176,10 @@ image: setup ## an image with a node, by buildah over a Debian made by debootstr
 	$(BIN)/python -m pip install --quiet $(RELEASE)
 	$(BIN)/python -m release.image $(IMAGE)
 
-PYTHONS ?= python3.12 python3.13
-pythons: ## the tests of `make quick` on other Pythons (default python3.12 python3.13), each in a .venv of its own
-	for python in $(PYTHONS); do $(MAKE) quick PYTHON=$$python VENV=.venv/$$python || exit 1; done
+PYTHONS ?= $(shell $(PYTHON) -m release.pythons python3.12 python3.13)
+pythons: ## the tests of `make quick` on other Pythons (PYTHONS, by default 3.12 and 3.13 where they are found: names or paths), each in a .venv of its own
+	for python in $(PYTHONS); do \
+	  name=$$($$python -c 'import sys; print("python%d.%d" % sys.version_info[:2])') && $(MAKE) quick PYTHON=$$python VENV=.venv/$$name || exit 1; done
 
 docs: setup ## the pages of docs/ as a site in build/site, every link checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -19,7 +19,8 @@ from typing import Final
 
 import click
 
-from release.wheels import ROOT, UnfitError, run, runs
+from release.pythons import find
+from release.wheels import ROOT, UnfitError, run
 
 SCRIPT: Final = ROOT / "release" / "try_installed.py"
 ARM: Final = ROOT / "build" / "arm64"
@@ -34,9 +35,9 @@ def python_of(wheel: Path) -> str:
 
 
 def native(wheel: Path) -> str:
-    python = python_of(wheel)
-    if not runs(python):
-        return f"not run: {python} is not here"
+    python = find(python_of(wheel))
+    if python is None:
+        return f"not run: {python_of(wheel)} is not here"
     with tempfile.TemporaryDirectory() as folder:
         environment, nothing = Path(folder) / "environment", Path(folder) / "nothing"
         nothing.mkdir()

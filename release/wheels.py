@@ -27,6 +27,8 @@ from typing import Any, Final, NamedTuple, cast
 
 import click
 
+from release.pythons import find
+
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS: Final = ("python3.11", "python3.12", "python3.13")
 LICENCES: Final = ("LICENSE", "NOTICE", "htmx.LICENSE.txt", "pico.LICENSE.txt", "uplot.LICENSE.txt")
@@ -69,14 +71,6 @@ def run(command: Sequence[str | Path], environment: dict[str, str] | None = None
     return done.stdout
 
 
-def runs(python: str) -> bool:
-    """Whether it is here, and more than a name (pyenv has some that say only what to install)."""
-    if shutil.which(python) is None:
-        return False
-    command = [python, "-c", "pass"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 - a Python of this machine
-
-
 def compiled_modules(source: str) -> list[str]:
     """The files that setup.py compiles, as it lists them, without their suffix."""
     listed = source.partition("COMPILED = (")[2].partition(")")[0]
@@ -106,7 +100,10 @@ def build(archive: Path, python: str, tag: str, out: Path) -> Path:
     }
     with tempfile.TemporaryDirectory() as folder:
         named = f"--config-settings=--build-option=--plat-name={tag}"
-        run([python, "-m", "pip", "wheel", "--no-deps", named, "--wheel-dir", folder, archive], environment)
+        run(
+            [find(python) or python, "-m", "pip", "wheel", "--no-deps", named, "--wheel-dir", folder, archive],
+            environment,
+        )
         (made,) = Path(folder).glob("*.whl")
         check(made, tag)
         return Path(shutil.move(made, out / made.name))
@@ -162,7 +159,7 @@ def main() -> None:
     chosen.out.mkdir(parents=True, exist_ok=True)
     for old in (*chosen.out.glob("braidlog-*.whl"), *chosen.out.glob("braidlog-*.tar.gz")):
         old.unlink()
-    missing = [each for each in PYTHONS if not runs(each)]
+    missing = [each for each in PYTHONS if find(each) is None]
     if missing and not chosen.python:
         click.echo(f"not on this machine, so no wheels for them: {', '.join(missing)}")
     made = [source_archive(chosen.out)]

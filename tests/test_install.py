@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from release.pythons import find
 from release.try_installed import COMPILED as TRIED
 from release.wheels import LICENCES, compiled_modules
 
@@ -87,6 +88,26 @@ def test_a_wheel_needs_no_compiler(tmp_path: Path) -> None:
     assert "works on Python" in machine.python(str(ROOT / "release/try_installed.py"))
     info = machine.site / f"braidlog-{VERSION}.dist-info"
     assert {path.name for path in (info / "licenses").rglob("*") if path.is_file()} == set(LICENCES)
+
+
+@pytest.mark.parametrize("name", ["python3.12", "python3.13"])
+def test_it_works_on_the_other_pythons(name: str, tmp_path: Path) -> None:
+    """In pure Python, for that takes no minute of compiling: `make pythons` runs a good part of the tests there, compiled."""
+    python = find(name)
+    if python is None:
+        pytest.skip(f"{name} is not on this machine")
+    machine, there = Elsewhere(tmp_path), tmp_path / "there"
+    subprocess.run([python, "-m", "venv", "--without-pip", str(there)], check=True)
+    only_wheels = ("--only-binary", ":all:", "--no-binary", "braidlog", "--disable-pip-version-check")
+    environment = machine.environment | {"BRAIDLOG_PURE": "1", "PYTHONPATH": ""}
+    mine = str(there / "bin" / "python")
+    pip = [sys.executable, "-m", "pip", "--python", mine, "install", "--quiet", *only_wheels]
+    said = ""
+    for command in ([*pip, str(machine.source)], [mine, str(ROOT / "release" / "try_installed.py")]):
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, said
+    assert f"works on Python {name.removeprefix('python')}." in said
 
 
 def test_the_version_stands_in_one_place_and_its_changes_in_another() -> None:
