@@ -280,6 +280,27 @@ def test_a_topic_is_created_by_keyboard_alone(browser: Browser, filled: ServerPr
         client.admin.delete_topic("by-keyboard")
 
 
+def test_a_question_that_is_shown_is_not_changed_any_more(browser: Browser, filled: ServerProcess) -> None:
+    """Who answers at once has the focus where it was put, and the seal of the question that is read."""
+    with opened(browser, f"{filled.admin_url}/topics") as page:
+        page.locator("#create summary").click()
+        page.get_by_label("Name").fill("asked")
+        for partitions in ("1", "2"):
+            page.get_by_label("Partitions").fill(partitions)
+            told = page.evaluate("""() => new Promise((done) => {
+                const box = document.querySelector("#confirm-box"), told = [];
+                box.addEventListener("htmx:afterSettle", () => told.push("settled"), { once: true });
+                box.addEventListener("htmx:afterSwap", () => setTimeout(() => {
+                  done([...told, document.activeElement.textContent, document.querySelector("#confirm-words").textContent]);
+                }), { once: true });
+                htmx.trigger(document.querySelector("#create form"), "submit");
+            })""")
+            assert told[:2] == ["settled", "Cancel"]
+            assert f"with {partitions} partition" in told[2]
+            page.get_by_role("button", name="Cancel").click()
+            expect(page.locator("#confirm")).to_be_hidden()
+
+
 @pytest.mark.parametrize("path", ["/", "/topics", "/access"])
 def test_navigation_is_one_row_on_a_phone(browser: Browser, filled: ServerProcess, path: str) -> None:
     with opened(browser, f"{filled.admin_url}{path}", width=390, height=800) as page:

@@ -42,10 +42,9 @@
     if (seal) event.detail.headers[CONFIRMED] = seal;
     seal = "";
   });
-  $("#confirm-box").addEventListener("htmx:afterSwap", () => {
-    if (!confirmBox.open) confirmBox.showModal();
-    $("[autofocus]", confirmBox)?.focus();
-  });
+  // htmx then focuses what has autofocus, at once: defaultSettleDelay is 0, or it would do so again under somebody's fingers, and an
+  // element would keep the attributes of the one before it with its id, the seal of another question among them, for as long.
+  $("#confirm-box").addEventListener("htmx:afterSwap", () => { if (!confirmBox.open) confirmBox.showModal(); });
   confirmBox.addEventListener("click", (event) => {
     if (event.target.id === "confirm-yes") {
       seal = event.target.dataset.seal;
