@@ -148,6 +148,43 @@ def test_records_are_filtered_by_an_expression_with_progress(browser: Browser, f
         expect(page.locator("#records .fault")).to_contain_text("The filter is not understood: a value")
 
 
+def test_records_of_a_range(browser: Browser, filled: ServerProcess) -> None:
+    with opened(browser, f"{filled.admin_url}/topics/orders") as page:
+        rows = page.locator("#records > li")
+        page.locator("#tail-form [name=partition]").select_option("0")
+        page.locator("[name=from]").select_option("offset")
+        page.locator("#tail-form [name=offset]").fill("4")
+        page.locator("[name=to]").select_option("offset")
+        expect(page.locator("[name=live]")).to_be_disabled()
+        page.locator("[name=until-offset]").fill("9")
+        page.locator("[name=until-offset]").press("Enter")
+        expect(rows.locator(".where")).to_have_text([f"0:{offset}" for offset in range(4, 9)])
+        expect(page.locator("#tail-scanned")).to_have_text("scanned 5 of about 5")
+
+
+@pytest.mark.parametrize(
+    ("asked", "offsets"),
+    [
+        ("from=earliest&to=offset&until=3", [0, 1, 2]),
+        ("from=offset&at=7&to=offset&until=5", []),
+        ("from=offset&at=28&to=offset&until=9999999", None),
+        ("from=earliest&to=time&until=1000", []),
+        ("from=offset&at=28&to=time&until=99999999999999", None),
+    ],
+)
+def test_a_range_ends_where_it_is_told_and_is_never_followed(
+    filled: ServerProcess, asked: str, offsets: list[int] | None
+) -> None:
+    path = f"{filled.admin_url}/api/topics/orders"
+    feed = Feed(f"{path}/tail?partition=0&{asked}")
+    found = [data["o"] for name, data in feed if name == "record"]
+    feed.close()
+    assert found[:2] == [28, 29] if offsets is None else found == offsets
+    downloaded = ask(f"{path}/download?partition=0&{asked}").text.splitlines()
+    assert [json.loads(line)["offset"] for line in downloaded] == found
+    assert ask(f"{path}/download?to=moon").status == 400
+
+
 def test_a_filter_is_saved_and_forgotten(browser: Browser, filled: ServerProcess) -> None:
     with opened(browser, f"{filled.admin_url}/topics/orders") as page:
         page.locator("[name=filter]").fill("value.total > 40")
@@ -188,6 +225,27 @@ def test_a_transaction_is_described_and_aborted(browser: Browser, filled: Server
         expect(page.locator("#acted.done")).to_be_visible()
         page.locator("#confirm").get_by_role("button", name="Close").click()
         expect(page.locator("#transaction .pill")).not_to_have_text("Ongoing")
+
+
+def test_producers_of_a_topic_are_listed(browser: Browser, filled: ServerProcess) -> None:
+    with braidlog.connect(kafka(filled)) as client:
+        client.admin.create_topic("produced", 2)
+        producer = client.producer(transactional_id="listed-1")
+        try:
+            with producer.transaction(), opened(browser, f"{filled.admin_url}/topics/produced") as page:
+                page.get_by_role("link", name="producers").click()
+                expect(page.locator("#live")).to_contain_text("Topic produced remembers no producer")
+                producer.send("produced", b"x", partition=1)
+                producer.flush()
+                cells = page.locator("#producers tbody td")
+                expect(cells.first).to_have_text("1")
+                expect(cells.nth(3)).to_have_text("0")
+                expect(cells.last).to_have_text("0")
+                page.get_by_label("Producers of topic").fill("absent")
+                page.get_by_role("button", name="Show").click()
+                expect(page.locator("#live .fault")).to_contain_text("absent")
+        finally:
+            client.admin.delete_topic("produced")
 
 
 # -- plots ---------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from braidlog.console.node import Node, NodeError
 from braidlog.console.pages import Pages, rates
 from braidlog.console.record_filter import FilterError, parse_filter
 from braidlog.console.spark_pipelines import SparkPipelines
-from braidlog.console.tailing import Progress, Skipped, Start, Wanted
+from braidlog.console.tailing import End, Progress, Skipped, Start, Wanted
 from braidlog.console.wire_messages import wire_messages
 from braidlog.model.clock import SystemClock
 from braidlog.model.record_json import json_line
@@ -33,6 +33,7 @@ SEND_SECONDS_MAX: Final = 30.0
 SECOND: Final = 1.0
 DOWNLOAD_RECORDS: Final = 1_000
 _STARTS: Final[dict[str, Start]] = {each: each for each in ("last", "earliest", "latest", "offset", "time")}
+_ENDS: Final[dict[str, End]] = {each: each for each in ("now", "offset", "time")}
 
 Event = tuple[str, Any]
 
@@ -134,13 +135,16 @@ class Feeds:
         start = _STARTS.get(asked.get("from") or "last")
         if start is None:
             raise ValueError(f"from is one of {', '.join(_STARTS)}")
-        at = int(asked.get("at") or 0)
+        end = _ENDS.get(asked.get("to") or "now")
+        if end is None:
+            raise ValueError(f"to is one of {', '.join(_ENDS)}")
+        at, until = int(asked.get("at") or 0), int(asked.get("until") or 0)
         expression = asked.get("filter", "").strip()
         matches = parse_filter(expression) if expression else None
-        return Wanted(topic, numbers, start, at, asked.get("contains", "")[:200], matches)
+        return Wanted(topic, numbers, start, at, asked.get("contains", "")[:200], matches, end, until)
 
     async def tail(self, request: Request) -> Response:
-        """Records as they come; with `follow=0`, those that are there."""
+        """Records as they come; with `follow=0`, or up to an offset or a time, those that are there."""
 
         async def live(wanted: Wanted) -> AsyncIterator[Event | None]:
             async for found in tailing.follow(self._of(request), wanted):
@@ -180,7 +184,7 @@ class Feeds:
             wanted = await self._wanted(request)
             limit = (
                 None
-                if request.query_params.get("follow", "1") == "1"
+                if request.query_params.get("follow", "1") == "1" and wanted.end == "now"
                 else int(request.query_params.get("limit") or 200)
             )
         except FilterError as error:

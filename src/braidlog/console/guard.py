@@ -246,9 +246,11 @@ class Guard:
         is_page = scope["method"] in SAFE and "text/html" in headers.get("accept", "") and "hx-request" not in headers
         if is_page and self._has_pages:
             return RedirectResponse(f"/login?next={quote(scope['path'])}", 303)
-        way = "sign in, or show" if self._has_pages else "show"
-        said = {"error": f"{way} the admin token: Authorization: Bearer …"}
-        return JSONResponse(said, 401, {"WWW-Authenticate": "Bearer"})
+        ways = ["sign in"] * self._has_pages + ["show the admin token: Authorization: Bearer …"] * self.has_token
+        said = (
+            ", or ".join(ways) or "nobody can be let in: set admin.token, for there is no page to sign in (admin.pages)"
+        )
+        return JSONResponse({"error": said}, 401, {"WWW-Authenticate": "Bearer"})
 
     def _seconds(self) -> float:
         return self._clock.now_ms() / 1000

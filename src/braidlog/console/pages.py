@@ -250,7 +250,14 @@ class Pages:
         rows = await admin.list_transactions()
         shown = request.query_params.get("id", "")
         found = await admin.describe_transaction(shown) if shown else None
-        return self._renderer.page(request, "transactions.html", rows=rows, found=found)
+        topic, fault = request.query_params.get("topic", ""), ""
+        try:
+            producers = await admin.list_producers(topic) if topic else []
+        except RefusedError as error:
+            producers, fault = [], str(error)
+        return self._renderer.page(
+            request, "transactions.html", rows=rows, found=found, topic=topic, producers=producers, fault=fault
+        )
 
     async def access(self, request: Request) -> Response:
         """Users, rules and quotas: those of the settings too."""

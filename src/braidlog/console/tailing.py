@@ -31,10 +31,11 @@ EMPTY_ROUNDS_MAX: Final = 1_000
 PING_SECONDS: Final = 10.0
 
 Start = Literal["last", "earliest", "latest", "offset", "time"]
+End = Literal["now", "offset", "time"]
 
 
 class Wanted(NamedTuple):
-    """What somebody wants to see. `at` is an offset or a time in milliseconds."""
+    """What somebody wants to see. `at` and `until` are an offset or a time in milliseconds; `until` itself is not seen."""
 
     topic: str
     partitions: Sequence[int]
@@ -42,6 +43,8 @@ class Wanted(NamedTuple):
     at: int = 0
     contains: str = ""
     matches: Test | None = None
+    end: End = "now"
+    until: int = 0
 
     @property
     def is_choosy(self) -> bool:
@@ -94,13 +97,24 @@ async def positions(clients: Clients, wanted: Wanted) -> dict[int, int]:
     return found
 
 
+async def _end(clients: Clients, wanted: Wanted, number: int) -> int:
+    """What is there now ends here, or what was wanted before that."""
+    latest = (await clients.admin.span(wanted.topic, number)).latest
+    if wanted.end == "offset":
+        return min(wanted.until, latest)
+    if wanted.end == "time":
+        by_time = await clients.admin.offset_at(wanted.topic, number, wanted.until)
+        return latest if by_time is None else min(by_time, latest)
+    return latest
+
+
 async def read(clients: Clients, wanted: Wanted, limit: int) -> AsyncIterator[ConsumedRecord | Progress]:
     """Up to `limit` records that are there now, partition after partition; and after each piece how far it has come."""
     left, scanned = min(limit, RECORDS_MAX), 0
     async with clients.reader() as fetch:
         begins = await positions(clients, wanted)
-        ends = {number: (await clients.admin.span(wanted.topic, number)).latest for number in begins}
-        total = sum(ends[number] - begin for number, begin in begins.items())
+        ends = {number: await _end(clients, wanted, number) for number in begins}
+        total = sum(max(ends[number] - begin, 0) for number, begin in begins.items())
         for number, begin in begins.items():
             at, end = begin, ends[number]
             for _ in range(EMPTY_ROUNDS_MAX):
@@ -109,7 +123,7 @@ async def read(clients: Clients, wanted: Wanted, limit: int) -> AsyncIterator[Co
                 fetched = await fetch(wanted.topic, number, at, ROUND_BYTES)
                 at = max(fetched.next_offset, at + 1)
                 for record in fetched.records:
-                    if not left:
+                    if not left or record.offset >= end:
                         break
                     scanned += 1
                     if wanted.shows(record):

@@ -76,7 +76,11 @@ def test_each_action_is_refused_for_who_only_views(node: ServerProcess) -> None:
         answer = vera.act(action, **fields)
         assert answer.status == 200
         assert 'class="fault"' in answer.text, (action, answer.text)
+    assert 'class="fault"' in vera.post("/topics/orders/records", {"value": "x"}).text
+    assert 'class="fault"' in ask(f"{node.admin_url}/transactions?topic=orders", cookie=vera.cookie).text
     assert state(node) == before
+    with connected(node) as client:
+        assert client.admin.span("orders", 0).latest == 2, "nothing was produced"
     assert "Not done" in node.errors()
 
 

@@ -240,14 +240,18 @@
       const fields = form.elements, query = new URLSearchParams({ from: fields.from.value });
       if (fields.from.value === "offset") query.set("at", fields.offset.value || "0");
       if (fields.from.value === "time") query.set("at", String(new Date(fields.time.value || Date.now()).getTime()));
+      if (fields.to.value !== "now") query.set("to", fields.to.value);
+      if (fields.to.value === "offset") query.set("until", fields["until-offset"].value || "0");
+      if (fields.to.value === "time") query.set("until", String(new Date(fields["until-time"].value || Date.now()).getTime()));
       if (fields.partition.value) query.set("partition", fields.partition.value);
       if (fields.contains.value) query.set("contains", fields.contains.value);
       if (fields.filter.value) query.set("filter", fields.filter.value);
       return query;
     };
+    const isLive = () => form.elements.live.checked && form.elements.to.value === "now";
     const put = (item) => {
-      if (form.elements.live.checked) list.prepend(item); else list.append(item);
-      while (list.children.length > RECORDS_MAX) (form.elements.live.checked ? list.lastChild : list.firstChild).remove();
+      if (isLive()) list.prepend(item); else list.append(item);
+      while (list.children.length > RECORDS_MAX) (isLive() ? list.lastChild : list.firstChild).remove();
     };
     const rowOf = (record) => {
       const item = make("li"), line = make("button", "line");
@@ -270,9 +274,9 @@
       list.replaceChildren();
       waiting = [];
       count = 0;
-      const query = asked(), live = form.elements.live.checked;
+      const query = asked();
       $("#tail-download").href = `/api/topics/${encodeURIComponent(topic)}/download?${query}`;
-      query.set("follow", live ? "1" : "0");
+      query.set("follow", isLive() ? "1" : "0");
       source = new EventSource(`/api/topics/${encodeURIComponent(topic)}/tail?${query}`);
       source.addEventListener("record", (event) => { count += 1; take(rowOf(JSON.parse(event.data))); tell(); });
       source.addEventListener("skipped", (event) => {
@@ -293,10 +297,11 @@
     };
     const command = () => {
       const fields = form.elements, server = section.dataset.server.replace(/\/\/(0\.0\.0\.0|\[::\])/, `//${location.hostname}`);
-      const words = ["braid", fields.live.checked ? "tail" : "consume", topic];
+      const words = ["braid", isLive() ? "tail" : "consume", topic];
       const offsets = { last: "-50", earliest: "beginning", latest: "end", offset: fields.offset.value || "0" };
       if (fields.from.value === "time") words.push("--from", new Date(fields.time.value || Date.now()).toISOString());
       else words.push(`--offset=${offsets[fields.from.value]}`);
+      if (fields.to.value === "time") words.push("--until", new Date(fields["until-time"].value || Date.now()).toISOString());
       if (fields.partition.value) words.push("--partition", fields.partition.value);
       if (server) words.push("--server", server);
       return words.map((word) => (/^[\w.:/@%+=-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`)).join(" ");
@@ -316,6 +321,9 @@
     form.addEventListener("change", () => {
       $("#at-offset").classList.toggle("hidden", form.elements.from.value !== "offset");
       $("#at-time").classList.toggle("hidden", form.elements.from.value !== "time");
+      $("#until-offset").classList.toggle("hidden", form.elements.to.value !== "offset");
+      $("#until-time").classList.toggle("hidden", form.elements.to.value !== "time");
+      form.elements.live.disabled = form.elements.to.value !== "now";
       start();
     });
     $("#tail-pause").addEventListener("click", (event) => {
