@@ -162,7 +162,7 @@ def main() -> None:
         for picture in PICTURES:
             url = f"{node.admin_url}{picture.path}"
             with opened(browser, url, width=picture.width, height=picture.height, dark=picture.dark) as page:
-                expect(page.locator(picture.ready).first).to_be_attached(timeout=120_000)
+                expect(page.locator(picture.ready).first).to_be_attached(timeout=600_000)
                 if picture.name == "console-table-light":
                     page.locator("#table").scroll_into_view_if_needed()
                 if picture.path == "/topics/orders":
