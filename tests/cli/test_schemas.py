@@ -2,6 +2,7 @@
 
 import json
 import os
+from inspect import cleandoc
 from typing import Any
 
 import msgspec
@@ -86,6 +87,9 @@ GENERATED: dict[str, Any] = {
 
 def schema_text(name: str) -> str:
     made = {"$schema": "https://json-schema.org/draft/2020-12/schema", **msgspec.json.schema(GENERATED[name])}
+    for each in made.get("$defs", {}).values():
+        if "description" in each:
+            each["description"] = cleandoc(each["description"])  # 3.13 keeps docstrings without their indentation
     return json.dumps(made, indent=2) + "\n"
 
 
