@@ -1,4 +1,5 @@
-"""Keys that several clients read and change through any node: calls, of which an order has to explain every answer.
+"""Keys that several clients read and change through any node: calls, of which an order has to explain every answer; lists, whose
+elements stay where they were put; hashes, each field of which is a register.
 
 A call in doubt may count at any later time, and each of them can double what a checker has to look at: clients then go on with
 the next key.
@@ -9,13 +10,13 @@ import random
 import subprocess
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.adapters.mayfly.client import Client as MayflyClient
 from tests.attack.clients import Client
 
-from braidlog.testing.history import Action, Call, History, Outcome, Value
+from braidlog.testing.history import Action, Append, Call, History, Outcome, Read, Seen, Value, Written
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mayfly import messages as mayfly
 
@@ -25,6 +26,10 @@ CALLS_MAX = 500
 PAUSE_SECONDS = 0.03
 GETS, SETS, INCREMENTS = 0.5, 0.75, 0.9
 """Shares of the calls, one after the other; what is left deletes."""
+LOOK_EVERY = 25
+FIELDS = 5
+LIST, HASH = "list-", "hash-"
+"""How their names begin."""
 
 
 class Keys:
@@ -115,6 +120,72 @@ def _asked(client: MayflyClient, call: Call) -> Value:
             raise AssertionError(call)
 
 
+class Pusher(Client):
+    """Puts elements at the end of a list, as others do: the answer tells where, as an offset does. None is sent twice."""
+
+    def __init__(self, node: ServerProcess, history: History, key: str, name: str) -> None:
+        super().__init__(node, history, name)
+        self.key = key
+        self._number = 0
+
+    def work(self) -> None:
+        with MayflyClient(self.node) as client:
+            while not self.stop.wait(PAUSE_SECONDS):
+                append = Append(self.name, self._number, self.key, time.monotonic())
+                self._number += 1
+                self.history.add(append)
+                pushed = client.ask(mayfly.RPush(self.key.encode(), (append.value.encode(),)))
+                assert isinstance(pushed, mayfly.Length), pushed
+                append.offset, append.end, append.outcome = pushed.length - 1, time.monotonic(), Outcome.ACKNOWLEDGED
+                self.acknowledged += 1
+                if self._number % LOOK_EVERY == 0:
+                    self.history.add(look_at_list(client, self.key, max(append.offset - LOOK_EVERY, 0)))
+
+    def look(self, client: MayflyClient) -> Iterator[Read]:
+        """When all have ended."""
+        yield look_at_list(client, self.key, 0, last=True)
+
+
+def look_at_list(client: MayflyClient, key: str, first: int, *, last: bool = False) -> Read:
+    start = time.monotonic()
+    found = client.ask(mayfly.LRange(key.encode(), first, -1))
+    assert isinstance(found, mayfly.Values), found
+    records = {place: value.decode() for place, value in enumerate(found.values, start=first)}
+    end = first + len(records)
+    return Read("a reader of the list", key, records, first, end, start, time.monotonic(), last=last)
+
+
+class FieldWriter(Client):
+    """Sets fields of its own in a hash that others use as well, each higher than before."""
+
+    def __init__(self, node: ServerProcess, history: History, key: str, name: str) -> None:
+        super().__init__(node, history, name)
+        self.key = key
+        self._number = 0
+
+    def work(self) -> None:
+        with MayflyClient(self.node) as client:
+            while not self.stop.wait(PAUSE_SECONDS):
+                if self._number % LOOK_EVERY == 0:
+                    self.history.add(*self.look(client))
+                self._number += 1
+                field = f"{self.name}-{self._number % FIELDS}"
+                written = Written(f"{self.key}/{field}", self._number, time.monotonic())
+                self.history.add(written)
+                told = client.ask(mayfly.HSet(self.key.encode(), ((field.encode(), b"%d" % self._number),)))
+                assert isinstance(told, mayfly.Count), told
+                written.end, written.outcome = time.monotonic(), Outcome.ACKNOWLEDGED
+                self.acknowledged += 1
+
+    def look(self, client: MayflyClient) -> Iterator[Seen]:
+        start = time.monotonic()
+        found = client.ask(mayfly.HGetAll(self.key.encode()))
+        assert isinstance(found, mayfly.Pairs) or found == mayfly.MISSING, found
+        values = {} if found == mayfly.MISSING else {field.decode(): int(value) for field, value in found.pairs}
+        for field in (f"{self.name}-{number}" for number in range(FIELDS)):
+            yield Seen(f"{self.key}/{field}", values.get(field, 0), start, time.monotonic())
+
+
 # ── A second opinion ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -128,8 +199,8 @@ def write_calls(path: Path, calls: Iterable[Call]) -> None:
             row = {
                 "key": each.key,
                 "client": each.client,
-                "action": each.action.value,
-                "argument": each.argument,
+                "action": "create" if isinstance(each.argument, tuple) else each.action.value,
+                "argument": each.argument[1] if isinstance(each.argument, tuple) else each.argument,
                 "start": int(each.start * 1e9),
                 "end": int(each.end * 1e9) if is_known else None,
                 "answer": each.answer,

@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 from tests.adapters.cursus.drive import batch
 from tests.adapters.doors import DOORS, CursusDoor, FluxDoor, MlogDoor
 from tests.adapters.kafka.client import Client as KafkaClient
+from tests.adapters.mayfly.client import Client as MayflyClient
 from tests.attack.clients import (
     TROUBLE,
     Client,
@@ -26,9 +27,10 @@ from tests.attack.clients import (
     read_whole,
 )
 from tests.attack.foreign import RDKAFKA, SECONDS_MAX, IdempotentProducer, read_to_end, wait_for_transactions
-from tests.nemesis.keys import KeyCaller, Keys
+from tests.nemesis.keys import HASH, LIST, FieldWriter, KeyCaller, Keys, Pusher
 from tests.nemesis.nodes import NemesisCluster
 from tests.nemesis.replicas import leader_of
+from tests.nemesis.topics import NAME, TopicCaller
 
 import braidlog
 from braidlog.client.blocking import Delivery
@@ -47,6 +49,8 @@ IDLE_SECONDS = 0.05
 READ_SECONDS_MAX = 30.0
 CALLERS = 3
 """Clients of one key."""
+PAIR = 2
+"""Of one list, one hash, and one topic's name."""
 
 
 class MlogDoorToAll(MlogDoor):
@@ -205,25 +209,31 @@ class RetryingWriter(IdempotentProducer):
 
 
 def clients_of_state(cluster: NemesisCluster, history: History, topic: str, round_number: int) -> list[Client]:
-    """Groups on five doors, each at the node that keeps it; and keys, through any node."""
-    node, keys = AnyNode(cluster), Keys(f"key-{round_number}")
+    """Groups on five doors, each at the node that keeps it; and keys and names of topics, through any node."""
+    node, keys, names = AnyNode(cluster), Keys(f"key-{round_number}"), Keys(f"{NAME}{round_number}")
     groups = {dialect: f"group-{dialect}-{round_number}" for dialect in sorted(DOORS)}
     return [
         *(Committer(CoordinatorOf(cluster, groups[each]), history, each, topic, groups[each]) for each in groups),
         Counter(node, history, f"counter-{round_number}"),
         Leaser(node, history, f"lease-{round_number}"),
         *(KeyCaller(node, history, keys, f"caller-{round_number}-{each}") for each in range(CALLERS)),
+        *(TopicCaller(node, history, names, f"topics-{round_number}-{each}") for each in range(PAIR)),
+        *(Pusher(node, history, f"{LIST}{round_number}", f"pusher-{round_number}-{each}") for each in range(PAIR)),
+        *(FieldWriter(node, history, f"{HASH}{round_number}", f"field-{round_number}-{each}") for each in range(PAIR)),
     ]
 
 
-def look_at_all(cluster: NemesisCluster, clients: Iterable[Client], topic: str) -> Iterator[Seen]:
-    """What the groups and counters among them are at now."""
+def look_at_all(cluster: NemesisCluster, clients: Iterable[Client], topic: str) -> Iterator[Seen | Read]:
+    """What the groups, counters, lists and hashes among them are at now."""
     node = AnyNode(cluster)
     for client in clients:
         if isinstance(client, Committer):
             yield look_at_commit(client.node, client.dialect, client.name, topic)
         elif isinstance(client, Counter):
             yield look_at_counter(node, client.name)
+        elif isinstance(client, Pusher | FieldWriter):
+            with MayflyClient(node) as connected:
+                yield from client.look(connected)
 
 
 def read_committed_through(cluster: NemesisCluster, topic: str) -> Read:

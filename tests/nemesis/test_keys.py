@@ -11,7 +11,7 @@ from braidlog.testing.checker import check
 from braidlog.testing.history import Action, Call, History, Outcome, Value
 
 
-def call(action: Action, argument: Value, start: float, end: float, answer: Value) -> Call:
+def call(action: Action, argument: Value | tuple[Value, Value], start: float, end: float, answer: Value) -> Call:
     return Call("one", "k", action, argument, start, end, Outcome.ACKNOWLEDGED, answer)
 
 
@@ -26,6 +26,14 @@ GOOD = [
     call(Action.DELETE, None, 10, 11, True),
     call(Action.DELETE, None, 12, 13, False),
 ]
+NAMES = [
+    call(Action.SWAP, (None, 1), 0, 1, True),
+    call(Action.DELETE, None, 1, 2, True),
+    Call("two", "k", Action.SWAP, (None, 2), 2),
+    call(Action.DELETE, None, 4, 5, True),
+    call(Action.SWAP, (None, 3), 6, 7, True),
+]
+TAKEN_TWICE = [*NAMES[:1], call(Action.SWAP, (None, 2), 2, 3, True)]
 STALE = [*GOOD[:3], call(Action.GET, None, 4, 5, 7)]
 
 
@@ -54,7 +62,7 @@ def test_a_key_with_a_call_in_doubt_is_not_used_any_more() -> None:
 
 
 @pytest.mark.skipif("PORCUPINE" not in os.environ, reason="with PORCUPINE set, which needs Go")
-@pytest.mark.parametrize(("calls", "is_right"), [(GOOD, True), (STALE, False)])
+@pytest.mark.parametrize(("calls", "is_right"), [(GOOD, True), (STALE, False), (NAMES, True), (TAKEN_TWICE, False)])
 def test_porcupine_and_our_own_checker_agree(tmp_path: Path, calls: list[Call], is_right: bool) -> None:
     write_calls(tmp_path / "calls", calls)
     assert (second_opinion(tmp_path / "calls") == []) is is_right

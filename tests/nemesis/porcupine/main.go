@@ -40,6 +40,8 @@ func (c call) said(v value) bool {
 	switch c.Action {
 	case "delete":
 		return string(c.Answer) == fmt.Sprint(v.isThere)
+	case "create":
+		return string(c.Answer) == fmt.Sprint(!v.isThere)
 	case "set":
 		return true
 	}
@@ -55,6 +57,10 @@ func step(met value, c call) (bool, value) {
 	switch c.Action {
 	case "set":
 		after = value{true, *c.Argument}
+	case "create":
+		if !met.isThere {
+			after = value{true, *c.Argument}
+		}
 	case "delete":
 		after = value{}
 	case "increment":
