@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 TIMEOUT_US = 700 * US_PER_MS
 LEASE_RATE = 0.1
+KINDS = (b"list", b"hash", b"sum")
+HASH_EVERY = 3
+"""By the number of an operation, and not drawn."""
 WINDOW_US = 400 * US_PER_MS
 """For so long one register is used; then another: each unknown outcome makes the search for an order longer."""
 
@@ -145,18 +148,21 @@ class StrongClient(KeyClient):
 
 
 class WeakClient(KeyClient):
-    """ONE: a list and a counter of its own, and registers that it shares."""
+    """ONE: a list, a hash and a counter of its own, and registers that it shares."""
 
     _operation: o.Operation[Any]
 
     def __init__(self, universe: "SlotUniverse", number: int, name: str) -> None:
         super().__init__(universe, number, name)
-        self.list_key, self.counter_key = b"list-%d" % number, b"sum-%d" % number
+        self.list_key, self.hash_key, self.counter_key = (b"%s-%d" % (kind, number) for kind in KINDS)
 
     def choose(self, number: int) -> tuple[o.Operation[Any], Level]:
         shared = b"%s-shared-%d" % (self.name.encode(), self.draw.randrange(3))
         unique = b"%d.%d" % (self.number, number)
         match self.draw.randrange(6):
+            case 0 | 1 if number % HASH_EVERY == 0:
+                self._operation = o.HashSet(self.hash_key, ((unique, b""),))
+                self.universe.pushed[self.hash_key][unique] = Outcome.UNKNOWN
             case 0 | 1:
                 self._operation = o.Push(self.list_key, o.End.RIGHT, (unique,))
                 self.universe.pushed[self.list_key][unique] = Outcome.UNKNOWN
@@ -178,7 +184,7 @@ class WeakClient(KeyClient):
 
     def _told(self, outcome: Outcome, stamp: Stamp | None) -> None:
         match self._operation:
-            case o.Push(key):
+            case o.Push(key) | o.HashSet(key):
                 self.universe.pushed[key][self._unique] = outcome
             case o.Increment(key):
                 self.universe.counted[key][self._unique] = outcome

@@ -23,7 +23,7 @@ from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot_records import SlotRecord
 from braidlog.kv.tail_files import Tail, forget_tail, kept_tails
-from braidlog.kv.values import ListValue
+from braidlog.kv.values import HashValue, ListValue
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, Flush
 from braidlog.partition.replicated import Produced
@@ -444,6 +444,8 @@ class SlotUniverse(Universe):
             raise BrokenPromise(f"the replicas of {name} make different keys of the same log: {states}")
 
     def _plain(self, value: object) -> object:
+        if isinstance(value, HashValue):
+            return dict(value.fields)
         return list(value.items) if isinstance(value, ListValue) else value
 
     def _stamps_ascend(self, name: str) -> None:
@@ -463,7 +465,7 @@ class SlotUniverse(Universe):
 
     def _check_list(self, key: bytes, pushes: dict[bytes, Outcome]) -> None:
         held = self._held(key)
-        elements = held if isinstance(held, list) else []
+        elements = [*held] if isinstance(held, list | dict) else []
         for element, outcome in pushes.items():
             times = elements.count(element)
             if times > 1 or (outcome is Outcome.ACKNOWLEDGED and not times) or (outcome is Outcome.REFUSED and times):
