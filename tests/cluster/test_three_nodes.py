@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from tests.broker.node import batch_of
 from tests.cli.braid import Braid, check
 from tests.cli.braid import until as braid_until
-from tests.cluster.transactional import PARTITIONS, Job, made, seen, transactional
+from tests.cluster.transactional import PARTITIONS, made, seen, transactional
 from tests.server.etcd.members import Member, members
 from tests.server.etcd.test_cluster_store import config_for
 
@@ -668,35 +668,6 @@ def test_records_of_all_nodes_count_together(cluster: ClusterProcess) -> None:
         (producer.commit_transaction if commit else producer.abort_transaction)(SECONDS_MAX)
     wanted = [b"%d %d" % (turn, number) for turn in (0, 2) for number in range(PARTITIONS)]
     assert seen(cluster, "whole", len(wanted)) == wanted
-
-
-def test_every_input_counts_once_while_one_node_after_the_other_is_killed(cluster: ClusterProcess) -> None:
-    """Each of them leads partitions, and coordinates: the transaction, the group, or both."""
-    inputs = 30
-    with connect(cluster.url("kafka")) as client:
-        made(client, "in")
-        made(client, "out")
-        writer = client.producer(acks="all", idempotent=True)
-        for number in range(inputs):
-            writer.send_and_wait("in", b"%d" % number, partition=number % PARTITIONS)
-    job = Job(cluster)
-    done = 0
-
-    def carried(count: int) -> bool:
-        nonlocal done
-        done += job.step()
-        return done >= count
-
-    try:
-        for turn, victim in enumerate(NODES, start=1):
-            braid_until(lambda wanted=turn * inputs // 5: carried(wanted), f"turn {turn}")  # type: ignore[misc]
-            cluster[victim].kill()
-            cluster[victim].restart()
-        braid_until(lambda: carried(inputs), "all inputs")
-    finally:
-        job.close()
-    wanted = sorted(b"done %d" % number for number in range(inputs))
-    assert seen(cluster, "out", inputs) == wanted
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from braidlog.testing.cluster_process import NODES, ClusterProcess
 ENDED_SECONDS_MAX = 300.0
 """From the last input until all are through."""
 PAUSE_SECONDS = 0.05
+LOOK_SECONDS = 1.0
 LINES_SHOWN = 200
 FOUND = 3
 
@@ -130,17 +132,23 @@ def nothing(_: ClusterProcess, inputs: Inputs, is_enough: IsEnough, __: Path) ->
 class Query:
     """A streaming query, which is started again from its checkpoint when it has given up."""
 
-    def __init__(self, writer: Callable[[DataFrame], DataStreamWriter], cluster: ClusterProcess, folder: Path) -> None:
-        self.spark: SparkSession = session("jobs", "local[2]", log_level="OFF", **{"spark.driver.memory": "1g"})
-        rows = self.spark.readStream.format("braidlog").options(
-            servers=addresses(cluster), topic="in", startingOffsets="earliest"
+    def __init__(
+        self,
+        spark: SparkSession,
+        writer: Callable[[DataFrame], DataStreamWriter],
+        cluster: ClusterProcess,
+        checkpoint: Path,
+        **options: str | int,
+    ) -> None:
+        """`options`: of the source, beside where it reads."""
+        rows = spark.readStream.format("braidlog").options(
+            servers=addresses(cluster), topic="in", startingOffsets="earliest", **options
         )
-        self._writer = writer(rows.load()).option("checkpointLocation", str(folder / "checkpoint"))
+        self._writer = writer(rows.load()).option("checkpointLocation", str(checkpoint))
         self._query: StreamingQuery = self._writer.start()
         self.begun_anew = 0
 
     def step(self) -> None:
-        self._query.awaitTermination(1)
         if not self._query.isActive:
             print(f"  the query gave up: {str(self._query.exception())[:300]}", flush=True)
             self.begun_anew += 1
@@ -149,17 +157,37 @@ class Query:
     def end(self) -> None:
         self._query.stop()
         print(f"  the query was started again {self.begun_anew} times", flush=True)
-        self.spark.stop()
+
+
+@contextmanager
+def running(writer: Callable[[DataFrame], DataStreamWriter], cluster: ClusterProcess, folder: Path) -> Iterator[Query]:
+    """One query, in a Spark of its own."""
+    spark = session("jobs", "local[2]", log_level="OFF", **{"spark.driver.memory": "1g"})
+    query = Query(spark, writer, cluster, folder / "checkpoint")
+    try:
+        yield query
+    finally:
+        query.end()
+        spark.stop()
+
+
+def copied(cluster: ClusterProcess, topic: str = "out") -> Callable[[DataFrame], DataStreamWriter]:
+    """Each row once, to another topic."""
+    return lambda rows: rows.writeStream.format("braidlog").options(servers=addresses(cluster), topic=topic)
+
+
+def in_delta(folder: Path) -> Callable[[DataFrame], DataStreamWriter]:
+    """Each row once, to a Delta table."""
+    options = {"table": "delta", "path": str(folder / "table")}
+    return lambda rows: rows.select("value").writeStream.format("braidlog-lake").options(**options)
 
 
 def to_topic(cluster: ClusterProcess, inputs: Inputs, is_enough: IsEnough, folder: Path) -> None:
     """Spark reads a topic and writes another, each row once."""
-    query = Query(
-        lambda rows: rows.writeStream.format("braidlog").options(servers=addresses(cluster), topic="out"),
-        cluster,
-        folder,
-    )
-    with connect(f"{cluster.url('kafka')}?isolation=read_committed") as client:
+    with (
+        running(copied(cluster), cluster, folder) as query,
+        connect(f"{cluster.url('kafka')}?isolation=read_committed") as client,
+    ):
         consumer, found = client.consumer(), set[bytes | None]()
         consumer.assign("out", start="earliest")
 
@@ -168,27 +196,19 @@ def to_topic(cluster: ClusterProcess, inputs: Inputs, is_enough: IsEnough, folde
             found.update(record.value for record in consumer.poll(timeout=0.5))
             return len(found)
 
-        try:
-            until_all_are_through(inputs, is_enough, step)
-        finally:
-            query.end()
+        until_all_are_through(inputs, is_enough, step)
 
 
 def to_delta(cluster: ClusterProcess, inputs: Inputs, is_enough: IsEnough, folder: Path) -> None:
     """Spark reads a topic and writes a Delta table, each row once."""
-    options = {"table": "delta", "path": str(folder / "table")}
-    query = Query(
-        lambda read: read.select("value").writeStream.format("braidlog-lake").options(**options), cluster, folder
-    )
+    with running(in_delta(folder), cluster, folder) as query:
 
-    def step() -> int:
-        query.step()
-        return len(rows(folder))
+        def step() -> int:
+            query.step()
+            threading.Event().wait(LOOK_SECONDS)
+            return len(rows(folder))
 
-    try:
         until_all_are_through(inputs, is_enough, step)
-    finally:
-        query.end()
 
 
 def rows(folder: Path) -> list[bytes | None]:
@@ -225,19 +245,20 @@ def run(name: str, seconds: float, every: float, folder: Path, kills_min: int = 
             kills.join()
         print(f"{name}: {inputs.count} inputs, {kills.count} kills", flush=True)
         wanted = Counter(b"%d" % number for number in range(inputs.count))
-        found = [*_wrong("the inputs", seen(cluster, "in", inputs.count), wanted)]
+        found = [*wrong("the inputs", seen(cluster, "in", inputs.count), wanted)]
         topics = ["in"] if JOBS[name] is nothing else ["in", "out"]
         if "out" in topics:
             outputs = rows(folder) if name == "spark-delta" else seen(cluster, "out", inputs.count)
-            found += _wrong(name, outputs, wanted)
+            found += wrong(name, outputs, wanted)
         return found + ([_places(cluster, topics, inputs.count)] if found else [])
 
 
-def _wrong(name: str, values: Sequence[bytes | None], wanted: Counter[bytes]) -> Iterator[str]:
+def wrong(name: str, values: Sequence[bytes | None], wanted: Counter[bytes]) -> Iterator[str]:
+    """What is not there, or not once."""
     found = Counter((value or b"").removeprefix(b"done ") for value in values)
-    for word, wrong in (("lost", wanted - found), ("more than once, or no inputs", found - wanted)):
-        if wrong:
-            yield f"{name}: {len(wrong)} {word}: {sorted(wrong)[:5]}"
+    for word, which in (("lost", wanted - found), ("more than once, or no inputs", found - wanted)):
+        if which:
+            yield f"{name}: {len(which)} {word}: {sorted(which)[:5]}"
 
 
 def _places(cluster: ClusterProcess, topics: Sequence[str], count: int) -> str:

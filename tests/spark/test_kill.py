@@ -1,22 +1,35 @@
-"""A stream from one topic to another goes on while a node of three is killed, in the middle of its job: rows are counted."""
+"""Jobs go on while one node of three after the other is killed: consume, transform and produce in librdkafka's transactions,
+Spark from topic to topic, Spark from a topic to a Delta table. Every input counts once; at least once where no more is asked.
+
+Kills come by progress, not by time: each when all jobs have carried some inputs of its turn, and the next are on their way.
+`make nemesis-jobs` does the same for minutes.
+"""
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Self
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+from tests.cluster.transactional import PARTITIONS, Job, made, seen
+from tests.nemesis.jobs import Query, copied, in_delta, rows, wrong
 from tests.server.etcd.members import members
 
 from braidlog import connect
-from braidlog.client.blocking import Client
-from braidlog.testing.cluster_process import ClusterProcess
+from braidlog.client.blocking import Client, Delivery
+from braidlog.testing.cluster_process import NODES, ClusterProcess
+from braidlog.testing.server import ServerProcess
 
-SECONDS_MAX = 120.0
-PARTITIONS, ROWS = 3, 300
-KILLED = 3
-"""It leads some partition of each topic; the one that keeps groups and transactions is not killed."""
+SECONDS_MAX = 600.0
+"""Until all jobs have carried a turn's inputs: three nodes, etcd and Spark may have a tenth of a core."""
+TURN = 36
+AT_ONCE = 12
+"""How many of them are in one transaction or one micro-batch, at most."""
 
 
 @pytest.fixture
@@ -25,53 +38,81 @@ def cluster(tmp_path: Path) -> Iterator[ClusterProcess]:
         yield nodes
 
 
-def write(client: Client, first: int) -> None:
-    """So many rows more, on all partitions."""
-    producer = client.producer(acks="all", idempotent=True)
-    sent = [producer.send("in", b"%d" % number, partition=number % PARTITIONS) for number in range(first, first + ROWS)]
-    for each in sent:
-        each.result()
+def at_least_once(cluster: ClusterProcess) -> Callable[[DataFrame], DataStreamWriter]:
+    return lambda rows: copied(cluster, "repeated")(rows).option("delivery", "at_least_once")
 
 
-class Reader:
-    """What the query has written, as far as it was read."""
+class Jobs:
+    """All of them, at work on the same inputs."""
 
-    def __init__(self, client: Client, query: StreamingQuery) -> None:
-        self._query = query
+    def __init__(self, cluster: ClusterProcess, client: Client, spark: SparkSession, folder: Path) -> None:
+        self._folder = folder
+        self._stack = ExitStack()
+        self._job = Job(cluster, AT_ONCE)
+        self._stack.callback(self._job.close)
+        self._transformed = 0
+        writers = {"copied": copied(cluster, "copied"), "repeated": at_least_once(cluster), "delta": in_delta(folder)}
+        self._queries = []
+        for name, writer in writers.items():
+            query = Query(spark, writer, cluster, folder / name, maxOffsetsPerTrigger=AT_ONCE)
+            self._stack.callback(query.end)
+            self._queries.append(query)
         self._consumer = client.consumer()
-        self._consumer.assign("out", start="earliest")
-        self.values: list[bytes | None] = []
+        for topic in ("copied", "repeated"):
+            self._consumer.assign(topic, start="earliest")
+        self._found: dict[str, set[bytes | None]] = {"copied": set(), "repeated": set()}
 
-    def wait_for(self, count: int) -> None:
-        """So many different rows."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def go_on_until(self, count: int) -> None:
+        """All of them have carried so many inputs."""
         deadline = time.monotonic() + SECONDS_MAX
-        while len(set(self.values)) < count:
-            self.values += [record.value for record in self._consumer.poll(timeout=0.5)]
-            assert self._query.isActive, self._query.exception()
-            assert time.monotonic() < deadline, f"{len(set(self.values))} of {count} rows"
+        while min((carried := self._step()).values()) < count:
+            assert time.monotonic() < deadline, f"{carried} of {count} inputs"
+
+    def _step(self) -> dict[str, int]:
+        self._transformed += self._job.step()
+        for query in self._queries:
+            query.step()
+        for record in self._consumer.poll(timeout=0.01):
+            self._found[record.topic].add(record.value)
+        found = {topic: len(values) for topic, values in self._found.items()}
+        return {"transformed": self._transformed, "delta": len(rows(self._folder)), **found}
 
 
-def test_a_stream_goes_on_when_a_leader_is_killed(cluster: ClusterProcess, spark: SparkSession, tmp_path: Path) -> None:
-    servers = cluster.url("kafka").removeprefix("kafka://")
-    with connect(cluster.url("kafka")) as client:
-        for topic in ("in", "out"):
-            client.admin.create_topic(topic, partitions=PARTITIONS)
-        write(client, 0)
-        query = (
-            spark.readStream.format("braidlog")
-            .options(servers=servers, topic="in", startingOffsets="earliest")
-            .load()
-            .writeStream.format("braidlog")
-            .options(servers=servers, topic="out", delivery="at_least_once", checkpointLocation=str(tmp_path / "at"))
-            .start()
-        )
-        try:
-            reader = Reader(client, query)
-            reader.wait_for(ROWS)
-            write(client, ROWS)
-            cluster[KILLED].kill()
-            write(client, 2 * ROWS)
-            reader.wait_for(3 * ROWS)
-        finally:
-            query.stop()
-        assert set(reader.values) == {b"%d" % number for number in range(3 * ROWS)}
+def test_every_input_counts_once_while_one_node_after_the_other_is_killed(
+    cluster: ClusterProcess, spark: SparkSession, tmp_path: Path
+) -> None:
+    with connect(f"{cluster.url('kafka')}?isolation=read_committed") as client:
+        for topic in ("in", "out", "copied", "repeated"):
+            made(client, topic)
+        producer = client.producer(acks="all", idempotent=True)
+        sent: list[Delivery] = []
+
+        def send_a_turn() -> None:
+            numbers = range(len(sent), len(sent) + TURN)
+            sent.extend(producer.send("in", b"%d" % number, partition=number % PARTITIONS) for number in numbers)
+
+        with Jobs(cluster, client, spark, tmp_path) as jobs, ThreadPoolExecutor(1) as pool:
+            start: Future[ServerProcess] | None = None
+            send_a_turn()
+            for victim in NODES:
+                jobs.go_on_until(len(sent) - TURN + 1)
+                if start is not None:
+                    start.result()
+                send_a_turn()
+                cluster[victim].kill()
+                start = pool.submit(cluster[victim].restart)
+            for each in sent:
+                each.result()
+            jobs.go_on_until(len(sent))
+    found = {topic: seen(cluster, topic, len(sent)) for topic in ("in", "out", "copied", "repeated")}
+    wanted = Counter(b"%d" % number for number in range(len(sent)))
+    assert set(found["in"]) == set(found["repeated"]) == set(wanted)
+    inputs = Counter(value or b"" for value in found["in"])
+    for name, values in {"transformed": found["out"], "copied": found["copied"], "delta": rows(tmp_path)}.items():
+        assert [*wrong(name, values, inputs)] == []
