@@ -12,6 +12,7 @@ from setuptools.extension import Extension
 COMPILED = (
     "codec.clip",
     "codec.columns",
+    "codec.json_objects",
     "codec.kernel",
     "codec.pack",
     "codec.rows",

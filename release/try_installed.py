@@ -19,6 +19,7 @@ from braidlog.testing.server import ServerProcess
 COMPILED = (
     "codec.clip",
     "codec.columns",
+    "codec.json_objects",
     "codec.kernel",
     "codec.pack",
     "codec.rows",

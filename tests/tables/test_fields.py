@@ -1,4 +1,4 @@
-"""Columns of JSON values: Arrow's parser finds what is found object by object, or leaves it to that."""
+"""Columns of JSON values: each parser of columns finds what is found object by object, or leaves it to that."""
 
 import json
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from braidlog.codec import json_objects
 from braidlog.tables import fields
 
 SCHEMA = pa.schema(
@@ -21,6 +22,14 @@ SCHEMA = pa.schema(
         ("_own", pa.string()),
     ]
 )
+NESTED = [
+    b"[]",
+    b'[1, {"a": "]}\\"\\\\"}]',
+    b'{ "b" : [ [ ] ] , "c" : "\xc3\xa9" }',
+    b'{"a": null}',
+    b"[ 1.50 ]",
+    b'["\\u00e9"]',
+]
 PLAIN = {"n": 7, "x": 0.5, "text": "\u00e9\n\u0000", "ok": False, "offset": 3, "_own": "y"}
 ODD = [
     b"",
@@ -64,20 +73,76 @@ def one_by_one(values: Sequence[bytes | None]) -> list[list[Any]]:
     return [each.to_pylist() for each in fields.columns(fields.objects(values), SCHEMA)]
 
 
+PARSERS = [fields._by_arrow, *([fields._in_c] if json_objects.COMPILED else [])]
+
+
 def check(values: Sequence[bytes | None]) -> bool:
-    """Whether Arrow's parser has done it; then it is the same."""
-    parsed = fields.parse(pa.array(values, pa.binary()), SCHEMA)
-    if parsed is None:
-        return False
-    assert [each.type for each in parsed] == SCHEMA.types
-    assert [each.to_pylist() for each in parsed] == one_by_one(values)
-    return True
+    """Whether all parsers have done it; what one does is the same."""
+    wanted = one_by_one(values)
+    names = [fields._field_of(name) for name in SCHEMA.names]
+    done = [each(pa.array(values, pa.binary()), names, SCHEMA) for each in PARSERS]
+    for parser, parsed in zip(PARSERS, done, strict=True):
+        if parsed is not None:
+            assert [each.type for each in parsed] == SCHEMA.types
+            found = [each.to_pylist() for each in parsed]
+            assert found == wanted
+            if parser is fields._in_c:  # Arrow's has -0.0 of -0
+                assert repr(found) == repr(wanted)
+            for each in parsed:
+                each.validate(full=True)
+    return None not in done
 
 
-def test_plain_objects_are_left_to_arrows_parser() -> None:
+def test_plain_objects_are_parsed_as_columns() -> None:
     spaced = b' { "n" :\n-1 , "x": 12, "text" : null }\r\n'
     assert check([json.dumps(PLAIN).encode(), None, b"{}", spaced, json.dumps(PLAIN, ensure_ascii=False).encode()])
     assert not check([])
+
+
+def test_a_slice_of_a_column_is_parsed() -> None:
+    values = pa.array([b"no", None, b'{"n": 1}', None, b'{"n": 3, "text": "b"}', b"no"], pa.binary())
+    found = fields.parse(values[1:5], SCHEMA)
+    assert found is not None
+    assert [found[0].to_pylist(), found[2].to_pylist()] == [[None, 1, None, 3], [None, None, None, "b"]]
+
+
+@pytest.mark.skipif(not json_objects.COMPILED, reason="the compiled parser: nothing was compiled here")
+def test_lists_and_objects_are_texts_in_c() -> None:
+    values = [b'{"text": %s, "n": 1}' % each for each in NESTED]
+    parsed = fields.parse(pa.array(values, pa.binary()), SCHEMA)
+    assert parsed is not None
+    assert [each.to_pylist() for each in parsed] == one_by_one(values)
+
+
+@pytest.mark.parametrize("odd", [b"[1,]", b'{"a": "\xff"}', b"[" * 5000 + b"]" * 5000, b"[}", b'["]"', b"[1"])
+def test_odd_lists_and_objects_are_left_alone(odd: bytes) -> None:
+    check([b'{"text": %s}' % odd])
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("0", "-0", "-0.0", "0.1", "1e22", "1e23", "-1.5E+3", "9007199254740993", "0.30000000000000004", "5e-324"),
+        *("123456789012345678", "1234567890123456789", "12345678901234567890", "0.00000000000000000000000000000012"),
+        *(
+            "1e-22",
+            "1e-23",
+            "1.7976931348623157e308",
+            "2.2250738585072011e-308",
+            "1e-400",
+            "0e400",
+            "1e",
+            "1.",
+            ".5",
+            "+1",
+            "00",
+        ),
+        *("9223372036854775807", "-9223372036854775808", "-9223372036854775809", "18446744073709551617"),
+    ],
+)
+def test_numbers_are_what_python_has_of_them(number: str) -> None:
+    for field in ("x", "n"):
+        check([b'{"%s": %s}' % (field.encode(), number.encode())])
 
 
 @pytest.mark.parametrize("odd", ODD)
@@ -100,7 +165,10 @@ _fitting = st.fixed_dictionaries(
 )
 
 
-@given(st.lists(st.none() | _fitting.map(json.dumps).map(str.encode), min_size=1, max_size=5))
+_as_utf8 = _fitting.map(lambda row: json.dumps(row, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+
+
+@given(st.lists(st.none() | _fitting.map(json.dumps).map(str.encode) | _as_utf8, min_size=1, max_size=5))
 def test_values_that_fit_are_the_same(values: list[bytes | None]) -> None:
     huge = any(abs(each) >= 2.0**1000 for each in one_by_one(values)[1] if each is not None)
     assert check(values) or huge

@@ -298,3 +298,23 @@ def test_parquet_is_plain(topic: Topic, tmp_path: Path) -> None:
         statistics = file.metadata.row_group(0).column(0).statistics
         assert (statistics.min, statistics.max) == (0, topic.end_offset(1) - 1)
         assert file.read(["offset"])["offset"].to_pylist() == list(range(topic.end_offset(1)))
+
+
+def test_values_that_do_not_repeat_are_in_no_dictionary(tmp_path: Path) -> None:
+    """But for the first few: whoever reads a column looks every value up in it otherwise."""
+    topic = Log(str(tmp_path / "data")).create_topic("t")
+    values = [b'{"id": %d, "word": "w%d"}' % (7**20 * n % 2**62, n % 9) for n in range(20_000)]
+    topic.partition().append(encode_batch(values, base_timestamp=NOW), now_ms=NOW)
+    plan = plan_of(topic, tmp_path / "w", form=TableForm.JSON)
+    turn(plan)
+    (path,) = [task.file.file_path for task in table_of(plan).scan().plan_files()]
+    with pq.ParquetFile(path.removeprefix("file://")) as file:
+        group = file.metadata.row_group(0)
+        found = {
+            each.path_in_schema: each.data_page_offset - each.dictionary_page_offset
+            for each in (group.column(at) for at in range(group.num_columns))
+            if each.has_dictionary_page
+        }
+        assert file.read(["word"])["word"].to_pylist() == [f"w{n % 9}" for n in range(20_000)]
+    assert found["id"] <= 80_000, "of 160,000 bytes"
+    assert found["word"] < 100

@@ -26,6 +26,9 @@ from braidlog.tables.values import Columns, JsonColumns, RawColumns
 GROUP_ROWS = 1024 * 1024
 GROUP_BYTES = 64 * 1024 * 1024
 """Of a row group, before it is compressed: what waits in memory."""
+DICTIONARY_BYTES_MAX = 64 * 1024
+"""Of a column in a row group: values that repeat fit, and a column that does not is plain after a few thousand rows. A dictionary
+that holds nearly every value once makes files larger, and costs whoever writes and reads them."""
 ATTEMPTS_MAX = 10
 _OURS = (BrokerError, ProtocolError, StorageFault, AssertionError, MemoryError)
 """Each means something where the worker answers; whatever else is raised comes from a catalog, a store or their libraries."""
@@ -218,7 +221,14 @@ class _Writer:
         stream = self._table.io.new_output(path).create()
         # Keys and values are mostly all different: a dictionary of them is work for nothing.
         repeated = [each for each in schema.names if each not in ("offset", "timestamp", "key", "value")]
-        writer = pq.ParquetWriter(stream, schema, compression="zstd", compression_level=1, use_dictionary=repeated)
+        writer = pq.ParquetWriter(
+            stream,
+            schema,
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=repeated,
+            dictionary_pagesize_limit=DICTIONARY_BYTES_MAX,
+        )
         return writer, stream, schema
 
     def _close(self) -> None:
