@@ -2,7 +2,7 @@
 # ruff: noqa: C901, ERA001, F821, PLR0911, PLR0912, PLR0913, PLR0915, PLR0917, RET505
 # - as in kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
-# mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
+# mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call, operator, redundant-expr"
 """JSON objects to Arrow's columns, without a Python object a value.
 
 Knows: JSON's grammar, the buffers of Arrow's columns. In C where a compiler was found. Refuses to know: pyarrow, which fields
