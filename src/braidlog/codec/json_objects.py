@@ -68,6 +68,8 @@ def read_objects(
     object is in a column of texts; whatever it raises is passed on.
     """
     if cython.compiled:
+        if not names:
+            return None
         validity, ends, data = values
         return _read_compiled(validity, ends, data, first, count, list(names), kinds, as_text)
     else:
