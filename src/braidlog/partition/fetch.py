@@ -16,7 +16,6 @@ from braidlog.codec.layout import RowForm
 from braidlog.codec.records import decode_batch, decode_section
 from braidlog.codec.rows import Ended
 from braidlog.codec.section import Row
-from braidlog.codec.visible import visible
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.slices import SLICE, Pace, breathe
@@ -33,16 +32,15 @@ from braidlog.partition.reading import (
     Records,
     Rows,
     Sections,
-    batches_of,
     batches_seen,
     decode,
+    slice_of,
     write,
 )
 from braidlog.replication.replicas import ReplicaFetched
 from braidlog.storage.checking import CheckBudget
 from braidlog.storage.counting import Counted
-from braidlog.storage.partition import FileSlice, PartitionLog
-from braidlog.storage.transactions import ranges
+from braidlog.storage.partition import FileSlice
 from braidlog.worker.jobs import Answer, ClipRecords, Worker
 
 T = TypeVar("T")
@@ -50,7 +48,6 @@ Found_co = TypeVar("Found_co", covariant=True)
 
 WAIT_MS_MAX = 300_000
 """Who wants to wait longer is answered with nothing by then, and asks again."""
-
 
 CLIP_BYTES_MAX = 8 * 1024 * 1024
 """What is taken of a large batch at once."""
@@ -99,16 +96,6 @@ class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, w
 
 Outcome = Fetched | BrokerError | StorageFault
 """What became of one partition of a fetch of several."""
-
-
-def _slice(
-    log: PartitionLog, offset: int, room: int, upto: int, budget: CheckBudget, *, is_first: bool
-) -> FileSlice | None:
-    """Whole batches: the first of all however large it is, after it only what fits."""
-    if room <= 0 and not is_first:
-        return None
-    found = log.slice_at(offset, room, upto=upto, budget=budget)
-    return found if found is None or is_first or found.size <= room else None
 
 
 def _instead_of_records(hosted: HostedPartition, want: Wanted) -> BrokerError | Fetched | None:
@@ -260,7 +247,7 @@ class Fetch:
                 elif not hosted.is_open and want.offset != upto:
                     closed.append(hosted)
                 elif (log := hosted.open_log) is not None:
-                    found = _slice(log, want.offset, room, upto, budget, is_first=nothing_yet)
+                    found = slice_of(log, want.offset, room, upto, budget, is_first=nothing_yet)
             except (BrokerError, StorageFault) as error:
                 # Kept as a value: its frames would keep it, and it them, until garbage is collected.
                 outcomes.append(error.with_traceback(None))
@@ -363,8 +350,7 @@ class Fetch:
         """
         limits = Limits(bytes_max, max(records_max, 1))
         view = _View(committed_only=committed_only, replica=None, leader_only=leader_only)
-        # A batch has more bytes than its keys and values: as many of those as are asked for should be found at once.
-        wanted = Wanted(topic, partition, offset, bytes_max + (bytes_max >> 3))
+        wanted = Wanted(topic, partition, offset, bytes_max + (bytes_max >> 3))  # batches are more than keys and values
         return self._rows_now(wanted, form, limits, view) or self._rows(
             wanted, form, limits, view, wait_ms=wait_ms, beyond_end=beyond_end
         )
@@ -376,19 +362,17 @@ class Fetch:
             hosted = self._hosting.partition(wanted.topic, wanted.partition)
             if view.leader_only:
                 hosted.require_leader()
-            upto = view.limit(hosted)
-            log = hosted.open_log
+            upto, log = view.limit(hosted), hosted.open_log
             if log is None or not hosted.is_open or not hosted.start_offset <= offset < upto:
                 return None
-            slice_ = log.slice_at(offset, wanted.bytes_max, upto=upto)
-            if slice_ is None:
+            if (slice_ := log.slice_at(offset, wanted.bytes_max, upto=upto)) is None:
                 return None
-            aborted = log.aborted_in(offset, slice_.next_offset) if view.committed_only else []
-            batches = visible(batches_of(slice_, limits.records_max), ranges(aborted))
+            aborted = log.aborted_in(offset, slice_.next_offset) if view.committed_only else ()
+            batches = batches_seen(slice_, aborted, limits.records_max)
             found, next_offset = write(batches, offset, slice_.next_offset, limits=limits, form=form)
+            if found is None:
+                return None
         except (BrokerError, StorageFault, ProtocolError, LargeBatch):
-            return None
-        if found is None:
             return None
         hosted.is_used = True
         self.records_read += next_offset - offset
@@ -435,7 +419,9 @@ class Fetch:
             if fetched.slice is None:
                 return None, offset, fetched.high_watermark
             try:
-                found, offset = decode(batches_seen(fetched), offset, fetched.slice.next_offset, limits=limits)
+                found, offset = decode(
+                    batches_seen(fetched.slice, fetched.aborted), offset, fetched.slice.next_offset, limits=limits
+                )
             except LargeBatch as large:
                 with await self._clip(large.batch, offset, limits) as clip:
                     batches = [(clip.payload, 0, read_header(clip.payload))]

@@ -18,7 +18,8 @@ from braidlog.codec.section import Row
 from braidlog.codec.visible import visible
 from braidlog.model.record import Record
 from braidlog.partition.intake import HERE_BYTES_MAX, HERE_COMPRESSED_BYTES_MAX
-from braidlog.storage.partition import FileSlice
+from braidlog.storage.checking import CheckBudget
+from braidlog.storage.partition import FileSlice, PartitionLog
 from braidlog.storage.transactions import Aborted, ranges
 
 PIECE_BYTES = 256 * 1024
@@ -132,10 +133,19 @@ class Sections:
         return section
 
 
-def batches_seen(fetched: Fetched) -> Iterator[Batch]:
+def slice_of(
+    log: PartitionLog, offset: int, room: int, upto: int, budget: CheckBudget, *, is_first: bool
+) -> FileSlice | None:
+    """Whole batches: the first of all however large it is, after it only what fits."""
+    if room <= 0 and not is_first:
+        return None
+    found = log.slice_at(offset, room, upto=upto, budget=budget)
+    return found if found is None or is_first or found.size <= room else None
+
+
+def batches_seen(found: FileSlice, aborted: Iterable[Aborted], records_max: int | None = None) -> Iterator[Batch]:
     """Those of a slice that its reader sees."""
-    assert fetched.slice is not None
-    return visible(batches_of(fetched.slice), ranges(fetched.aborted))
+    return visible(batches_of(found, records_max), ranges(aborted))
 
 
 def decode(batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits) -> tuple[list[Record], int]:
