@@ -83,11 +83,12 @@ def test_a_table_of_the_catalog_is_refused_with_what_works(spark: SparkSession, 
     spark.catalog.dropTempView("viewed")
 
 
-def test_a_table_that_was_saved_says_how_it_is_read(spark: SparkSession, url: str) -> None:
+def test_a_table_that_was_saved_says_how_it_is_read(spark: SparkSession, url: str, tmp_path: Path) -> None:
     """Spark writes the rows and keeps a table whose options it does not hand out again."""
-    given = f"servers = '{url}', subscribe = '{TOPIC}-saved'"
+    topic = f"{TOPIC}-{tmp_path.name}"  # both sessions write to one node
+    given = f"servers = '{url}', subscribe = '{topic}'"
     rows = spark.sql("SELECT X'6b' AS key, X'76' AS value")
-    writer = rows.write.format("braidlog").options(servers=url, topic=f"{TOPIC}-saved", createTopic="1")
+    writer = rows.write.format("braidlog").options(servers=url, topic=topic, createTopic="1")
     writer.mode("append").saveAsTable("saved")
     try:
         assert "SELECT … FROM table WITH" in told(lambda: spark.table("saved").collect())[-1]
