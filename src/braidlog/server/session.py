@@ -123,7 +123,9 @@ class Session(SessionTurns):
                 if request is not None:
                     self._last_heard = self._loop.time()
                     self.bytes_in += len(data)
-                    self._serve_lone(request)
+                    if not self._serve_lone(request):
+                        self._busy = False
+                        self._serve()
                     return
             except Exception as error:  # noqa: BLE001 - we are wrong, and it is logged as such
                 self._fail("serve", error)
@@ -156,9 +158,9 @@ class Session(SessionTurns):
             self._partial_since = self._loop.time()
         self._serve()
 
-    def _serve_lone(self, request: Any) -> None:  # noqa: ANN401
+    def _serve_lone(self, request: Any) -> bool:  # noqa: ANN401
         """All that is done for a client that waits for each answer: nothing else is to be done for this connection, and the
-        answer is there at once, and small. What turns out otherwise goes on as everything else does."""
+        answer is there at once, and small. False: it turned out otherwise, and goes on as everything else does."""
         self.requests = number = self.requests + 1
         name, counts = self._operation(request), self._counts
         counts[name] = counts.get(name, 0) + 1
@@ -174,30 +176,24 @@ class Session(SessionTurns):
             ended, served, error = step(serving)
             if not ended:
                 self._wait_for(request, began, serving, served)
-                self._end_lone()
-                return
+                return False
         if error is not None or type(served) in _NOT_SIMPLE or not self._is_calm:
             self._begin(request, served, error, began)
-            self._end_lone()
-            return
+            return False
         if began:
             self._counters.took(name, monotonic() - began)
         data = self.connection.respond(request, served)
         transport = self._transport
         if type(data) is not bytes or len(data) > self._small_bytes or transport is None:
             self._make_ready(data)
-            self._end_lone()
-            return
+            return False
         transport.write(data)
         self.bytes_out += len(data)
         if transport.get_write_buffer_size():
             self._outbox.note_unsent(len(data))
             self._is_calm = False
             self._note_held()
-
-    def _end_lone(self) -> None:
-        self._busy = False
-        self._serve()
+        return True
 
     # -- reading ---------------------------------------------------------------------------------------------
 
