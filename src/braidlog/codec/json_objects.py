@@ -10,6 +10,7 @@ there are, what is done with anything odd.
 Invariant: what is found is what a decoder of whole objects finds, or nothing is: a field that is not expected or comes twice, a
 value that does not fit its column, a name with an escape, and whatever is no JSON object are left to that decoder. Bytes above
 127 are told, not checked: whether they are UTF-8 is known faster for all values together.
+Over 500 lines because JSON's values are read by functions that the compiler inlines only within one module.
 """
 
 from __future__ import annotations
