@@ -5,7 +5,7 @@ from typing import Any
 from tests.broker.node import Node
 from tests.broker.three_nodes import OWN
 
-from braidlog.adapters.contract import Adapter, answer_of
+from braidlog.adapters.contract import Adapter, Connection, answer_of
 from braidlog.model.errors import BrokerError
 from braidlog.server.doors import make_adapter
 from braidlog.wire.kafka.connection import ClientConnection as KafkaClient
@@ -15,6 +15,9 @@ from braidlog.wire.kafka.rows import Message
 
 class Client:
     """A conversation, as far as these requests need one."""
+
+    def __init__(self, connection: Connection | None = None) -> None:
+        self.connection = connection
 
     principal = "anonymous"
     address = OWN
@@ -28,10 +31,10 @@ class Client:
 CONVERSATION: Any = Client()
 
 
-def served(node: Node, adapter: Adapter, request: Any) -> Any:
+def served(node: Node, adapter: Adapter, request: Any, conversation: Any = CONVERSATION) -> Any:
     """The answer to one request, or the adapter's own words for a refusal."""
     try:
-        return node.run(answer_of(adapter.handle, CONVERSATION, request))
+        return node.run(answer_of(adapter.handle, conversation, request))
     except BrokerError as error:
         return adapter.failure(request, error)
 
@@ -40,7 +43,7 @@ def in_bytes(node: Node, adapter: Adapter, data: bytes) -> bytes:
     connection = adapter.open()
     connection.receive(data)
     request = connection.next_event()
-    output = connection.respond(request, served(node, adapter, request))
+    output = connection.respond(request, served(node, adapter, request, Client(connection)))
     return output if isinstance(output, bytes) else b"".join(output)  # type: ignore[arg-type]
 
 

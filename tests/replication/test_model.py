@@ -18,6 +18,8 @@ from tests.storage.planted import BUGS as STORAGE_BUGS
 
 FORWARDED_AGAIN = 49
 """Planted where nodes ask each other: tests/adapters/peers/test_node_port.py."""
+BEHIND_REFUSED = 78
+"""Planted at Kafka's port: tests/adapters/kafka/test_refused_batches.py."""
 HERE = Path(__file__).parent
 GUIDE = HERE.parents[1] / "docs" / "guides" / "durability.md"
 
@@ -57,4 +59,4 @@ def test_the_guide_lists_every_planted_bug() -> None:
     planned = {number: bug.what for table in tables for number, bug in table.items()}
     told = {int(number): what for number, what in listed}
     assert {number: told[number] for number in planned} == planned
-    assert set(told) - set(planned) == {*COORDINATOR_BUGS, *TRANSACTION_BUGS, FORWARDED_AGAIN}
+    assert set(told) - set(planned) == {*COORDINATOR_BUGS, *TRANSACTION_BUGS, FORWARDED_AGAIN, BEHIND_REFUSED}

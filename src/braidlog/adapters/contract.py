@@ -23,7 +23,7 @@ class Connection(Protocol):
     def respond(self, request: Any, answer: Any) -> Output: ...  # noqa: ANN401
 
     def lone_request(self, data: bytes) -> Any | None:  # noqa: ANN401
-        """The request that a read is, if it is a whole one and nothing else; None: then `receive` it."""
+        """The request that a read is, if it is a whole one and nothing else; None: then `receive` it. A dialect may lack it."""
         ...
 
     @property

@@ -59,7 +59,7 @@ class Session(SessionTurns):
         self._met: Admission | None = None
         """The same while the first bytes are still to come."""
         self._owner = owner
-        self._lone_request = self.connection.lone_request
+        self._lone_request = getattr(self.connection, "lone_request", lambda _: None)
         self._has_more = False
         self._is_settled = False
         """Whether the last read brought only requests that left room and limits as they were."""

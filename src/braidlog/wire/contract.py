@@ -6,8 +6,8 @@ Knows: three verbs. Refuses to know: any dialect's messages.
     connection.next_event()             a message, `Refused`, or NEED_DATA
     connection.respond(request, answer) what to send (a `Refused` stands for its request); a client has `request(message)`
 
-A server's end also has `lone_request(data)`, a short way for a read that is one whole request (see `Receiver`),
-`frame_bytes_max`, which may be changed at any time, and `turn_away(reason)`: the `Refused` for a client that is not let in.
+A server's end also has `frame_bytes_max`, which may be changed at any time, and `turn_away(reason)`: the `Refused` for a client
+that is not let in; it may have `lone_request(data)`, a short way for a read that is one whole request (see `Receiver`).
 
 A connection is a pure state machine: the same bytes, however cut, give the same events. After `Refused(close=True)` it takes
 nothing more.
