@@ -10,7 +10,7 @@ from tests.server.toy import until
 
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.server.world import SYNC_HERE_BYTES_MAX, WOKEN_AT_ONCE, LoopWorld
+from braidlog.server.world import LONE_SYNCS_MIN, SYNC_HERE_BYTES_MAX, WOKEN_AT_ONCE, LoopWorld
 from braidlog.storage.commit import Flusher
 from braidlog.storage.partition import PartitionLog
 from braidlog.testing.clock import ManualClock
@@ -83,6 +83,80 @@ def test_a_small_sync_that_one_request_waits_for_runs_on_the_loop() -> None:
         assert log.thread is not threading.current_thread()
 
     play(scene, ManualClock())  # on a busy machine any sync may seem slow
+
+
+async def alone(world: LoopWorld, log: StubLog) -> None:
+    """Long enough to be believed to stay so."""
+    for _ in range(LONE_SYNCS_MIN):
+        await world.durable(as_log(log), log.append())
+
+
+def waits(world: LoopWorld, log: StubLog) -> bool:
+    """Whether who asks now has to wait for anything."""
+    asked = world.durable(as_log(log), log.append())
+    try:
+        asked.send(None)
+    except StopIteration:
+        return False
+    asked.close()
+    return True
+
+
+def test_who_was_alone_for_a_while_does_not_wait_for_the_end_of_the_turn() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        for _ in range(LONE_SYNCS_MIN):
+            asked = asyncio.ensure_future(world.durable(as_log(log), log.append()))
+            await asyncio.sleep(0)
+            assert not asked.done()
+            await asked
+        for _ in range(3):
+            assert not waits(world, log)
+            assert log.durable_offset == log.end_offset
+            await asyncio.sleep(0)  # the next turn
+
+    play(scene, ManualClock())  # on a busy machine any sync may seem slow
+
+
+def test_who_comes_second_in_a_turn_shares_the_next_sync() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        await alone(world, log)
+        before = log.syncs
+
+        async def acknowledged() -> None:
+            await world.durable(as_log(log), log.append())
+
+        await asyncio.gather(*(acknowledged() for _ in range(50)))
+        assert log.syncs == before + 2  # that of the first, and one of all the others
+        await asyncio.gather(*(acknowledged() for _ in range(50)))
+        assert log.syncs == before + 3  # nobody is alone any more
+        await alone(world, log)
+        assert not waits(world, log)
+
+    play(scene, ManualClock())
+
+
+def test_who_is_alone_waits_where_a_sync_is_large_or_under_way() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        await alone(world, log)
+        other = StubLog()
+        world.sync_soon(as_log(other), lambda: None)
+        assert waits(world, log)
+        await until(lambda: other.syncs == 1)
+        await asyncio.sleep(0)
+        log.unsynced_bytes = SYNC_HERE_BYTES_MAX + 1
+        assert waits(world, log)
+
+    play(scene, ManualClock())
+
+
+def test_a_fault_reaches_who_does_not_wait() -> None:
+    async def scene(world: LoopWorld, log: StubLog) -> None:
+        await alone(world, log)
+        log.fault = StorageFault("the disk is gone")
+        with pytest.raises(StorageFault, match="gone"):
+            waits(world, log)
+
+    play(scene, ManualClock())
 
 
 def test_a_sync_that_two_wait_for_runs_beside_the_loop() -> None:

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from braidlog.codec.batch import BatchHeader, read_header
+from braidlog.codec.batch import HEADER_BYTES, BatchHeader, read_header
 from braidlog.codec.records import control_batch, encode_batch
 from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.storage.creation import create_partition
 from braidlog.storage.files import Disk
-from braidlog.storage.head import Identity
+from braidlog.storage.head import DATA_START, Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 
@@ -57,3 +57,13 @@ def make_partition(disk: Disk, settings: TopicSettings | None = None, pool: File
 
 def open_partition(disk: Disk, settings: TopicSettings | None = None, *, read_only: bool = False) -> PartitionLog:
     return PartitionLog(disk, FOLDER, IDENTITY, settings or small(), FilePool(disk), read_only=read_only)
+
+
+def batches_in(segment: bytes) -> list[tuple[int, BatchHeader]]:
+    """The batches of a segment's file and where each begins in it, up to the zeros that may stand ahead of its end."""
+    found, position = [], DATA_START
+    while any(segment[position : position + HEADER_BYTES]):
+        header = read_header(segment, position)
+        found.append((position, header))
+        position += header.size_bytes
+    return found

@@ -22,6 +22,7 @@ from braidlog.testing.disk import Crash, Operation, SimulatedDisk
 
 STATES_MIN = {
     "appends": 800,
+    "acknowledged": 300,
     "few_files": 1200,
     "idle": 800,
     "lazy": 550,

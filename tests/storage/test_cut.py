@@ -41,7 +41,7 @@ def on_disk(data: Path, paths: set[str]) -> dict[str, bytes]:
 
 def test_what_comes_after_a_cut_is_not_in_it(tmp_path: Path) -> None:
     with filled(tmp_path) as log:
-        cutting = Cutting(OsDisk(), str(tmp_path))
+        cutting = Cutting(OsDisk(), str(tmp_path), log.folder.pool)
         cutting.take_topics()
         paths = {file.path for file in cutting.files}
         before = on_disk(tmp_path, paths)
@@ -55,8 +55,8 @@ def test_what_comes_after_a_cut_is_not_in_it(tmp_path: Path) -> None:
 
 
 def test_the_index_of_a_segment_that_grows_is_left_out(tmp_path: Path) -> None:
-    with filled(tmp_path):
-        cutting = Cutting(OsDisk(), str(tmp_path))
+    with filled(tmp_path) as log:
+        cutting = Cutting(OsDisk(), str(tmp_path), log.folder.pool)
         cutting.take_topics()
     names = {Path(file.path).name for file in cutting.files if file.path.startswith("topics/00000001/0000")}
     segments = sorted(name for name in names if name.endswith(".log"))
@@ -67,7 +67,7 @@ def test_the_index_of_a_segment_that_grows_is_left_out(tmp_path: Path) -> None:
 
 def test_what_changes_between_preparing_and_the_cut_is_in_it(tmp_path: Path) -> None:
     with filled(tmp_path) as log:
-        cutting = Cutting(OsDisk(), str(tmp_path))
+        cutting = Cutting(OsDisk(), str(tmp_path), log.folder.pool)
         cutting.prepare(LATER_MS)
         append(log, "busy", 20)
         cutting.take_topics()
@@ -76,12 +76,30 @@ def test_what_changes_between_preparing_and_the_cut_is_in_it(tmp_path: Path) -> 
 
 def test_a_file_that_was_written_to_just_now_is_read_again(tmp_path: Path) -> None:
     """Its time may be the same as before."""
-    with filled(tmp_path):
+    with filled(tmp_path) as log:
         slot = tmp_path / "topics" / "00000002" / "topic.b"
         was = slot.stat()
-        cutting = Cutting(OsDisk(), str(tmp_path))
+        cutting = Cutting(OsDisk(), str(tmp_path), log.folder.pool)
         cutting.prepare(was.st_mtime_ns // 1_000_000)
         slot.write_bytes(bytes(was.st_size))
         os.utime(slot, ns=(was.st_atime_ns, was.st_mtime_ns))
         cutting.take_topics()
         assert contents(tmp_path, cutting.files)["topics/00000002/topic.b"] == bytes(was.st_size)
+
+
+def test_what_is_written_over_zeros_after_a_cut_is_not_in_it(tmp_path: Path) -> None:
+    """Small appends leave zeros ahead of the end: a file as long as it was then would have what came later, too."""
+    with Log(str(tmp_path)) as log:
+        log.create_topic("acknowledged")
+        for _ in range(8):
+            append(log, "acknowledged", 1)
+        place = tmp_path / "topics" / "00000001" / "0000" / f"{0:020d}.log"
+        size = log.topic("acknowledged").partition().segments[0].size
+        assert place.stat().st_size > size
+        make_room(OsDisk(), str(tmp_path))
+        cutting = Cutting(OsDisk(), str(tmp_path), log.folder.pool)
+        cutting.take_topics()
+        was = contents(tmp_path, cutting.files)
+        append(log, "acknowledged", 1)
+        assert contents(tmp_path, cutting.files) == was
+        assert len(was[str(place.relative_to(tmp_path))]) == size

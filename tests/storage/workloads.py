@@ -30,6 +30,31 @@ def appends(world: World) -> None:
     world.close()
 
 
+def acknowledged(world: World) -> None:
+    """Small syncs in a row: zeros ahead of the end are written over, used up, and given back where a segment or a file ends."""
+    world.open()
+    world.create("t")
+    for size in (40, 40, 40, 40, 40, 500, 900):
+        world.append("t", size=size)
+    world.append("t", size=100, sync=False)
+    world.append("t", size=600, sync=False)
+    world.append("t", size=20)  # all three over zeros that are on the disk
+    world.append("t", size=1500, sync=False)  # rolls
+    world.append("t", size=10)
+    for _ in range(4):
+        world.append("t", size=10)
+    world.rest("t")
+    for _ in range(5):
+        world.append("t", size=10)
+    world.truncate("t", world.at("t")[1].end - 2)
+    for _ in range(5):
+        world.append("t", size=10)
+    world.close()
+    world.open()
+    world.append("t")
+    world.close()
+
+
 def few_files(world: World) -> None:
     """More partitions than files that may be open: each append takes the file for writing from another partition."""
     world.open(open_files_max=1)
@@ -347,6 +372,7 @@ ALL = {
     work.__name__: work
     for work in (
         appends,
+        acknowledged,
         few_files,
         idle,
         lazy,

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from tests.storage.building import batches_in
 from tests.tools.folders import (
     DATA,
     FOLDER,
@@ -49,13 +50,13 @@ def truth(original: tuple[SimulatedDisk, Truth]) -> Truth:
 
 def offsets_of(disk: SimulatedDisk, path: str, *numbers: int) -> set[int]:
     """The offsets of the numbered batches of a segment; of all of them if none is numbered."""
-    headers = [header for _, header in iter_batches(disk.content(path)[128:])]
+    headers = [header for _, header in batches_in(disk.content(path))]
     chosen = [headers[number] for number in numbers] if numbers else headers
     return {offset for header in chosen for offset in range(header.base_offset, header.next_offset)}
 
 
 def position_of(disk: SimulatedDisk, path: str, number: int) -> int:
-    return 128 + [position for position, _ in iter_batches(disk.content(path)[128:])][number]
+    return [position for position, _ in batches_in(disk.content(path))][number]
 
 
 def flip_data(disk: SimulatedDisk) -> set[int]:

@@ -47,7 +47,7 @@ class Cuts:
         async with self._turns.take(_CUT):
             try:
                 await self._world.blocking(lambda: make_room(disk, path))
-                cutting = Cutting(disk, path)
+                cutting = Cutting(disk, path, self._folder.pool)
                 now_ms = self._world.now_ms()
                 await self._world.blocking(lambda: cutting.prepare(now_ms))
                 files = self._cut(cutting)

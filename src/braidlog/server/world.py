@@ -3,7 +3,8 @@
 Knows: futures, the flusher's thread, the executor. Refuses to know: what is waited for.
 Invariant: a wait for durability ends well only after a sync that began after the append; all who wait for one partition at a
 time share one sync and one future. Syncs run on the flusher's thread; only a small one, for which a single request waits, runs
-on the loop, where it spares two hand-overs between threads, and only as long as the disk is quick.
+on the loop, where it spares two hand-overs between threads, and only as long as the disk is quick. After several of these in a
+row the next one does not wait for the end of its turn either: nobody is there to share it.
 """
 
 import asyncio
@@ -25,7 +26,8 @@ SYNC_HERE_SECONDS_MAX = 0.001
 """A sync on the loop that took longer was the last one there for a while: everybody else stood still meanwhile."""
 SYNC_ELSEWHERE_FACTOR = 20
 """For so many times as long as it took: slow syncs have at most a twentieth of the loop's time."""
-
+LONE_SYNCS_MIN = 8
+"""So many syncs in a row had a single request each, and the next one is believed to have, too."""
 
 WOKEN_AT_ONCE = 1000
 """Waits that end in one turn of the loop: one append may end those of fifty thousand long polls, and each costs it some time."""
@@ -91,6 +93,7 @@ class LoopWorld:
 
     def __init__(self, clock: Clock, flusher: Flusher) -> None:
         self._clock = clock
+        self.now_ms, self.monotonic = clock.now_ms, clock.monotonic
         self._flusher = flusher
         self._loop = asyncio.get_running_loop()
         self._waker = Waker(self._loop)
@@ -98,14 +101,10 @@ class LoopWorld:
         self._waiters = 0
         self._syncs_elsewhere = 0
         self._may_sync_here_from = clock.monotonic()
+        self._lone_syncs = 0
+        self._synced_in_turn = False
         self.seconds = Seconds()
         """What the syncs on the loop took."""
-
-    def now_ms(self) -> int:
-        return self._clock.now_ms()
-
-    def monotonic(self) -> float:
-        return self._clock.monotonic()
 
     def wakeup(self, *, patient: bool = False, owed: bool = False) -> LoopWakeup:
         return LoopWakeup(self._loop, self._waker, Patient if patient else Owed if owed else Abandonable)
@@ -113,11 +112,26 @@ class LoopWorld:
     async def durable(self, log: Syncable, next_offset: int) -> None:
         if log.durable_offset >= next_offset:
             return
-        self._waiters += 1
-        await self._group(log)
+        if self._is_lone(log):
+            self._synced_in_turn = True
+            self._loop.call_soon(self._end_turn)
+            self._sync_here(log)
+        else:
+            self._waiters += 1
+            await self._group(log)
         if log.durable_offset < next_offset:
             # The sync began after the append, so only a truncation can have come between: the records are no more.
             raise BrokerError(Reason.NOT_LEADER, f"offset {next_offset - 1} was taken back by a new leader")
+
+    def _is_lone(self, log: Syncable) -> bool:
+        """Whether to sync at once. Who comes second in a turn shows that there are others, who can share a sync."""
+        if self._synced_in_turn:
+            self._lone_syncs = 0
+        is_lone = self._lone_syncs >= LONE_SYNCS_MIN and not self._groups and not self._syncs_elsewhere
+        return is_lone and self._is_quick(log)
+
+    def _end_turn(self) -> None:
+        self._synced_in_turn = False
 
     def sync_soon(self, log: Syncable, then: Callable[[], object]) -> None:
         def synced(group: "asyncio.Future[None]") -> None:
@@ -142,8 +156,16 @@ class LoopWorld:
         if not self._groups:
             self._waiters = 0
         if is_alone and self._is_quick(log):
-            self._sync_here(log, group)
+            self._lone_syncs += 1
+            try:
+                self._sync_here(log)
+            except StorageFault as fault:
+                _settle(group, fault)
+            else:
+                _settle(group, None)
             return
+        if not is_alone:
+            self._lone_syncs = 0
         self._syncs_elsewhere += 1
 
         def synced(fault: StorageFault | None) -> None:
@@ -161,18 +183,13 @@ class LoopWorld:
     def _is_quick(self, log: Syncable) -> bool:
         return log.unsynced_bytes <= SYNC_HERE_BYTES_MAX and self._clock.monotonic() >= self._may_sync_here_from
 
-    def _sync_here(self, log: Syncable, group: "asyncio.Future[None]") -> None:
+    def _sync_here(self, log: Syncable) -> None:
         start = self._clock.monotonic()
-        try:
-            log.sync()
-        except StorageFault as fault:
-            _settle(group, fault)
-            return
+        log.sync()
         end = self._clock.monotonic()
         self.seconds.note(end - start)
         if end - start > SYNC_HERE_SECONDS_MAX:
             self._may_sync_here_from = end + SYNC_ELSEWHERE_FACTOR * (end - start)
-        _settle(group, None)
 
     def appended(self, log: Syncable) -> None:
         self._flusher.appended(log)

@@ -5,14 +5,25 @@ Invariant: bases ascend, there is always an active segment, and a refused roll l
 """
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from braidlog.codec.batch import BatchHeader
 from braidlog.storage.checkpoints import write_snapshot
 from braidlog.storage.files import Disk, join
-from braidlog.storage.head import SegmentHead, log_name, state_name
+from braidlog.storage.head import DATA_START, SegmentHead, log_name, state_name
 from braidlog.storage.pool import FilePool, Holder
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import Shape, StateImage
+from braidlog.storage.walk import Found, walk_past
+
+
+def headers_from(segments: Iterable[Segment], offset: int) -> Iterator[BatchHeader]:
+    """Of every batch that is whole, in the segments that begin at `offset` or later."""
+    for segment in segments:
+        if segment.base_offset >= offset:
+            for found in walk_past(segment.file, DATA_START, segment.size, segment.base_offset):
+                if isinstance(found, Found):
+                    yield found.header
 
 
 def dirty_ratio(sealed: Sequence[Segment], cleaned_offset: int) -> float:
@@ -66,6 +77,7 @@ class SegmentChain:
     def roll(self, image: StateImage, interval_bytes: int, now_ms: int) -> None:
         """Begin a new active segment at the end of `image`. If the disk refuses, `undo_roll` must follow."""
         base = image.end_offset
+        self.active.drop_reserve()  # first: whoever sees the new segment sees that the last one is full
         # The snapshot lets a later truncation or a lost checkpoint rebuild the state from here instead of from the start.
         write_snapshot(self._disk, self._folder, image)
         head = SegmentHead(self.active.head.identity, base, now_ms, 0)

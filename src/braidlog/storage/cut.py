@@ -17,6 +17,7 @@ import msgspec
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import Disk, Look, join, link, look, remove_tree
 from braidlog.storage.head import BASE_DIGITS, DATA_START, INDEX, LOG, STATE, SWAP
+from braidlog.storage.pool import FilePool
 from braidlog.storage.slots import unpack_slot
 
 CUT: Final = "cut"
@@ -58,11 +59,12 @@ class _Seen(NamedTuple):
 
 
 class Cutting:
-    """Takes one cut of the folder at `path` into its folder `cut`, which is there and empty."""
+    """Takes one cut of the folder at `path` into its folder `cut`, which is there and empty. `pool` has the files of its logs."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, pool: FilePool) -> None:
         self._disk = disk
         self._path = path
+        self._pool = pool
         self._links = 0
         self._seen: dict[str, _Seen] = {}
         self._trusted_before_ns = 0
@@ -76,6 +78,7 @@ class Cutting:
 
     def take_topics(self) -> None:
         """The folder's own description, and every topic; its feed of keys before the keys themselves."""
+        self._pool.drop_reserves()  # else what is appended next would stand within the size that a file has now
         self.files += self._settled("", lambda names: [name for name in names if name in _TOP])
         for number in self._numbered(_TOPICS, 8):
             topic = join(_TOPICS, number)

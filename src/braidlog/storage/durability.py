@@ -9,10 +9,12 @@ import contextlib
 from collections.abc import Iterator
 
 from braidlog.model.errors import StorageFault
+from braidlog.model.settings import Flush, TopicSettings
 from braidlog.storage.chain import SegmentChain
 from braidlog.storage.checkpoints import Checkpoints
 from braidlog.storage.gate import Gate
 from braidlog.storage.head import Mark
+from braidlog.storage.reserve import SmallSyncs
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import PartitionState, StateImage
 
@@ -29,9 +31,11 @@ class Durability:
         self.durable_offset = state.end_offset
         self.unsynced_bytes = 0
         self.since_checkpoint_bytes = 0
+        self._small_syncs = SmallSyncs()
 
-    def sync(self, upto: int | None, window_bytes: int, *, copies: int = 0) -> int:
-        """See `PartitionLog.sync`. A checkpoint follows every `window_bytes`, and this one if `copies` says so."""
+    def sync(self, upto: int | None, settings: TopicSettings, *, copies: int = 0) -> int:
+        """See `PartitionLog.sync`. A checkpoint follows every window of bytes, and this one if `copies` says so."""
+        window_bytes = settings.flush_window_bytes
         with self._gate.lock:
             self._gate.check()
             if upto is not None and self.durable_offset >= upto:
@@ -65,6 +69,8 @@ class Durability:
             if self._state.is_alone:
                 self._state.watermark = reached.next_offset
             self.unsynced_bytes -= size
+            if settings.flush is Flush.ACK:
+                active.reserve_bytes = self._small_syncs.note(size, active.data_bytes)
             self._gate.moved.notify_all()
         self._let_cache_go(active, reached, window_bytes)
         return reached.next_offset
@@ -118,7 +124,7 @@ class Durability:
             position = reached.position - window_bytes
         self._forgotten = (active.base_offset, position)
 
-    def maybe_let_go(self, window_bytes: int, *, settled_only: bool) -> bool:
+    def maybe_let_go(self, settings: TopicSettings, *, settled_only: bool) -> bool:
         """See `Holder.maybe_let_go`. Called without a lock; both together are held by nobody who writes or syncs."""
         if not self._gate.sync_lock.acquire(blocking=False):
             return False
@@ -126,13 +132,13 @@ class Durability:
             if not self._gate.lock.acquire(blocking=False):
                 return False
             try:
-                return self._let_go(window_bytes, settled_only=settled_only)
+                return self._let_go(settings, settled_only=settled_only)
             finally:
                 self._gate.lock.release()
         finally:
             self._gate.sync_lock.release()
 
-    def _let_go(self, window_bytes: int, *, settled_only: bool) -> bool:
+    def _let_go(self, settings: TopicSettings, *, settled_only: bool) -> bool:
         """After a fault there is nothing more to lose: the partition has stopped, and says why."""
         active = self._chain.active
         settled = active.is_settled and not self._chain.pending and self.durable_offset == self._state.end_offset
@@ -140,12 +146,14 @@ class Durability:
             if settled_only:
                 return False
             try:
-                self.sync(None, window_bytes)
+                self.sync(None, settings)
                 with self._stopping():
                     active.sync_file()  # the mark too, before the file is closed
             except StorageFault:
                 if self._gate.fault is None:
                     return False  # no room for a checkpoint: there is something to lose
+        with contextlib.suppress(StorageFault):  # zeros may stay: nobody takes them for anything else
+            active.drop_reserve()
         self._chain.close_active()
         return True
 
@@ -156,6 +164,8 @@ class Durability:
             self._state.watermark = self.durable_offset
         with self._stopping():
             active.save_index(sealed=False)
+            if clean_stop:
+                active.drop_reserve()
             if not active.is_settled:
                 active.sync_file()
             image = self._state.image(clean_stop=clean_stop)

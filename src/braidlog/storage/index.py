@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from braidlog.codec.crc import crc32c
 from braidlog.storage.files import Disk, File, join
-from braidlog.storage.head import index_name
+from braidlog.storage.head import INDEX, LOG, STATE, bases_of, index_name
 
 MAGIC = b"BRAIDIDX"
 VERSION = 1
@@ -192,7 +192,22 @@ class SparseIndex:
         return Entry(offset, position & ~_SEALED, timestamp_ms) if position & _SEALED else None
 
 
-def vouched_end(disk: Disk, folder: str, orphans: Iterable[int], *, hints: bool) -> int:
+def durable_end(disk: Disk, folder: str, swaps: Iterable[int], saved_end: int | None) -> int:
+    """Every offset below was given out durably, and none may be given out again. `saved_end` is the end of the log in its newest
+    checkpoint, `swaps` has the bases of rewrites that take their place.
+
+    Snapshots and index entries may run ahead of a sync that never returned, so the seal of an index whose segment is gone counts
+    and they do not; but where no checkpoint is left, which no crash does, whatever hints at an offset is better than giving it
+    out twice.
+    """
+    names = disk.names(folder)
+    here = {*bases_of(names, LOG), *swaps}
+    orphans = [base for base in bases_of(names, INDEX) if base not in here]
+    vouched = _vouched_end(disk, folder, orphans, hints=saved_end is None)
+    return max([vouched, *bases_of(names, STATE)]) if saved_end is None else max(vouched, saved_end)
+
+
+def _vouched_end(disk: Disk, folder: str, orphans: Iterable[int], *, hints: bool) -> int:
     """The offset before which indexes whose segments are gone say that there were records: by their seals; with `hints` by
     their entries too. The generation is the one that each gives."""
     end = 0

@@ -275,7 +275,7 @@ class PartitionLog:
         could not write, so a second sync would succeed without having written them; no room for a checkpoint is not.
         """
         with self._gate.sync_lock:
-            return self._durability.sync(upto, self.settings.flush_window_bytes)
+            return self._durability.sync(upto, self.settings)
 
     def checkpoint(self, *, copies: int = 1, clean_stop: bool = False) -> None:
         """Make everything durable and save the state, so that the next opening has nothing to walk."""
@@ -286,7 +286,7 @@ class PartitionLog:
     def save_state(self, *, copies: int) -> None:
         """The same while appends go on: what was there when it began is durable and saved when it returns."""
         with self._gate.sync_lock:
-            self._durability.sync(None, self.settings.flush_window_bytes, copies=copies)
+            self._durability.sync(None, self.settings, copies=copies)
 
     def replicate(self) -> int:
         """There are other replicas: `keep_watermark` tells what is committed. Returns the watermark to begin with.
@@ -300,8 +300,7 @@ class PartitionLog:
     def stand_alone(self) -> None:
         """There is no other replica (any more): all that is durable is committed."""
         with self._lock:
-            self._state.is_alone = True
-            self._state.watermark = self.durable_offset
+            self._state.is_alone, self._state.watermark = True, self.durable_offset
 
     def keep_watermark(self, offset: int, *, common_end: int = 0) -> None:
         """Everything below `offset` is committed, and every replica, also one that is away, has all below `common_end`.
@@ -344,7 +343,7 @@ class PartitionLog:
         return self._reader.slice_at(offset, bytes_max, upto=upto, budget=budget)
 
     def read(self, offset: int, bytes_max: int, *, upto: int | None = None) -> bytes:
-        """The bytes of `slice_at`; empty where there is nothing to read yet."""
+        """The bytes of `slice_at`; none where there is nothing yet."""
         return b"" if (found := self.slice_at(offset, bytes_max, upto=upto)) is None else found.read()
 
     def count(self, offset: int, upto: int, *, committed_only: bool, batches_max: int) -> Counted:
@@ -464,12 +463,17 @@ class PartitionLog:
 
     def rest(self) -> Rest | None:
         """Of a closed partition: what can be told without opening it; None if it was not closed cleanly."""
-        image = self._checkpoints.saved
-        return rest_of(image) if self._gate.closed and self._gate.fault is None and not self.report.damages else None
+        cleanly = self._gate.closed and self._gate.fault is None and not self.report.damages
+        return rest_of(self._checkpoints.saved) if cleanly else None
 
     def maybe_let_go(self, *, settled_only: bool) -> bool:
         """See `Holder`."""
-        return self._durability.maybe_let_go(self.settings.flush_window_bytes, settled_only=settled_only)
+        return self._durability.maybe_let_go(self.settings, settled_only=settled_only)
+
+    def drop_reserve(self) -> None:
+        """See `Holder`."""
+        with self._lock:
+            self._chain.active.drop_reserve()
 
     def stop(self, fault: StorageFault) -> None:
         """A change of files failed half-way: what is in memory may not be what is on the disk. Opening again sorts it out."""

@@ -30,6 +30,10 @@ class Holder(Protocol):
         """
         ...
 
+    def drop_reserve(self) -> None:
+        """End the file where its last record ends; without a sync."""
+        ...
+
 
 class FilePool:
     """Files for reading, by path, and the partitions that have one open for writing: `open_max` of each."""
@@ -79,6 +83,13 @@ class FilePool:
     def make_room(self) -> None:
         """On a thread, now and then: close early, so that whoever opens a file next need not sync another's first."""
         self._shrink(self._open_max * 3 // 4, None)
+
+    def drop_reserves(self) -> None:
+        """Every file that is open for writing ends where its last record ends; the others do anyway."""
+        with self._lock:
+            holders = list(self._holders)
+        for holder in holders:
+            holder.drop_reserve()
 
     def _shrink(self, count: int, asking: Holder | None) -> None:
         """Many at once of those that need no sync, then of the others as few as may be.

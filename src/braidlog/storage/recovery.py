@@ -9,10 +9,13 @@ Order: read the checkpoint, finish interrupted swaps, read the heads, finish an 
 batches that the checkpoint does not cover, make durable what was found.
 """
 
+import msgspec
+
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.begun import Begun, with_begun
+from braidlog.storage.chain import headers_from
 from braidlog.storage.checkpoints import STATE_MAGIC, read_snapshot
 from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind, RecoveryReport
 from braidlog.storage.epochs import EpochHistory, learn_epochs
@@ -21,9 +24,7 @@ from braidlog.storage.head import (
     BASE_DIGITS,
     CLEANED,
     DATA_START,
-    INDEX,
     LOG,
-    STATE,
     SWAP,
     BadHead,
     Identity,
@@ -39,12 +40,12 @@ from braidlog.storage.head import (
     stray_names,
     swap_name,
 )
-from braidlog.storage.index import vouched_end
+from braidlog.storage.index import durable_end
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovered import Auditor, Recovered
 from braidlog.storage.restart import Place, begin_anew
 from braidlog.storage.rewrite import check_swap, finish_swap
-from braidlog.storage.segment import Segment, headers_from, remove_segment
+from braidlog.storage.segment import Segment, remove_segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import (
     NOTHING_TO_CUT,
@@ -270,7 +271,8 @@ class Recovery:
     def _walk_tail(self, segments: list[Segment], image: StateImage, newest: StateImage | None) -> PartitionState:
         state = PartitionState(image)
         limit = newest.truncate_to if newest and newest.truncate_to != NOTHING_TO_CUT else None
-        self._durable_end = self._find_durable_end(newest) if limit is None else limit
+        saved_end = None if newest is None else newest.end_offset
+        self._durable_end = durable_end(self._disk, self._folder, self._swaps, saved_end) if limit is None else limit
         number = 0
         while number < len(segments):
             segment = segments[number]
@@ -296,19 +298,6 @@ class Recovery:
             self._change(ChangeKind.DERIVED, f"epoch {state.epochs.latest}", why)
         return state
 
-    def _find_durable_end(self, newest: StateImage | None) -> int:
-        """Every offset below was given out durably, and none may be given out again.
-
-        Snapshots and index entries may run ahead of a sync that never returned, so the seal of an index whose segment is gone
-        counts and they do not; but where no checkpoint is left, which no crash does, whatever hints at an offset is better
-        than giving it out twice.
-        """
-        names = self._disk.names(self._folder)
-        here = {*bases_of(names, LOG), *self._swaps}
-        orphans = [base for base in bases_of(names, INDEX) if base not in here]
-        vouched = vouched_end(self._disk, self._folder, orphans, hints=newest is None)
-        return max([vouched, *bases_of(names, STATE)]) if newest is None else max(vouched, newest.end_offset)
-
     def _trust(self, segment: Segment, following: int) -> bool:
         """A sealed segment below the checkpoint is taken at its seal; its batches are checked when they are first read."""
         if self._auditor is not None:
@@ -331,16 +320,14 @@ class Recovery:
             try:
                 for found in walk(segment.file, position, segment.size, offset, epochs=state.epochs):
                     self._take(segment, state, found)
-                    position, offset = found.position + found.header.size_bytes, found.header.next_offset
+                    position, offset = found.end, found.header.next_offset
                     if offset == limit:
                         break  # before the next batch is looked at: the history may have forgotten its epoch
                 else:
                     return False
             except BadBatch as bad:
                 if not self._is_durable(segments, number, bad.position, bad.offset):
-                    why = f"a write that never became durable is cut off: {bad.why}"
-                    self._cut(segment, bad.position, bad.offset, why)
-                    return True
+                    return self._end_before(segment, bad)
                 resumed = self._step_over(segments, number, state, bad)
                 if resumed is None:
                     return False
@@ -349,6 +336,19 @@ class Recovery:
             self._cut(segment, position, offset, "a truncation that was begun is finished")
         return True
 
+    def _end_before(self, segment: Segment, bad: BadBatch) -> bool:
+        """End a segment where nothing durable follows; whether the log ends there. Zeros alone are a reserve, and the log may go
+        on in the next one: the power went before the sync that told that this one is full."""
+        if segment.leave_reserve(bad.position) > bad.position:
+            why = f"a write that never became durable is cut off: {bad.why}"
+            self._cut(segment, bad.position, bad.offset, why)
+            return True
+        if not self._read_only:
+            segment.drop_reserve()
+            segment.sync_file()  # before a segment behind this one is
+            segment.retire()
+        return False
+
     def _step_over(
         self, segments: list[Segment], number: int, state: PartitionState, bad: BadBatch
     ) -> tuple[int, int] | None:
@@ -356,7 +356,7 @@ class Recovery:
         segment = segments[number]
         found = None if self._auditor is None else mend(segment.file, segment.size, bad, state.epochs)
         if found is not None:
-            end, offsets = found.position + found.header.size_bytes, (bad.offset, bad.offset)
+            end, offsets = found.end, (bad.offset, bad.offset)
             try:
                 self._take(segment, state, found)
             except BadBatch:
@@ -367,6 +367,8 @@ class Recovery:
                 return end, found.header.next_offset
         following = segments[number + 1].base_offset if number + 1 < len(segments) else None
         damage, resumed = segment.step_over(bad, max(self._expected_end(segments, number), bad.offset), following)
+        if resumed is None:
+            damage = msgspec.structs.replace(damage, end=segment.leave_reserve(bad.position))
         self.report.damages.append(damage)
         return resumed
 
@@ -377,11 +379,8 @@ class Recovery:
             segment.take(found.position, header, verified=True)
             self.report.walked_bytes += header.size_bytes
             if self._auditor is not None and (why := self._auditor.take(segment, found)) is not None:
-                place, offsets = (
-                    (found.position, found.position + header.size_bytes),
-                    (header.base_offset, header.next_offset),
-                )
-                self._damage(DamageKind.BATCH, segment.path, place, offsets, why)
+                offsets = header.base_offset, header.next_offset
+                self._damage(DamageKind.BATCH, segment.path, (found.position, found.end), offsets, why)
             elif header.base_offset >= state.end_offset:
                 state.apply(header, end=end)
         except (BrokerError, ProtocolError) as error:
@@ -469,7 +468,8 @@ class Recovery:
                 segment.seal()
             elif not segment.index_is_sealed:
                 self._change(ChangeKind.DERIVED, index_name(segment.base_offset), "rebuilt")
-                segment.save_index(sealed=True)
+                segment.sync_file()  # the length that is seen may be that of a reserve that was dropped and not synced
+                segment.seal_index()
         active = segments[-1]
         active.activate()
         if active.mark.position != active.size or not active.data_bytes:

@@ -6,7 +6,7 @@ checked since the segment was opened, or since `forget_checks`.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from braidlog.codec.batch import BatchHeader
@@ -29,7 +29,8 @@ from braidlog.storage.head import (
 )
 from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
 from braidlog.storage.pool import FilePool, Holder
-from braidlog.storage.walk import HEADER_WINDOW_BYTES, BadBatch, Found, resume, steps, walk, walk_past
+from braidlog.storage.reserve import write_reserve, written_end
+from braidlog.storage.walk import HEADER_WINDOW_BYTES, BadBatch, Found, resume, steps, walk
 
 _HINTS_MAX = 64
 _STEP_BYTES = 1024
@@ -76,6 +77,10 @@ class Segment:
         self.is_settled = True
         """Whether all that was written, the mark too, was synced: only then may the file be closed, or an error of the disk that
         comes after the close would be heard by nobody."""
+        self.reserve_bytes = 0
+        """How many zeros an append leaves behind it that has used up the last ones."""
+        self._reserve_end = 0
+        """Where the file ends, if it has any."""
         self.path = join(folder, name or log_name(head.base_offset))
         self.head = head
         self.mark = mark
@@ -147,6 +152,8 @@ class Segment:
         position = self.size
         self.is_settled = False
         end = position + writer.append(parts, position)
+        if self.reserve_bytes and end > self._reserve_end:
+            self._reserve_end = write_reserve(writer, end, self.reserve_bytes)
         for header in headers:
             self.take(position, header, verified=True)
             position += header.size_bytes
@@ -159,8 +166,22 @@ class Segment:
         The next, shorter append would leave its remains where recovery looks, and remains can be whole batches.
         """
         self.activate().truncate(self.size)
+        self._reserve_end = 0
         self.is_settled = False
         self.sync_file()
+
+    def drop_reserve(self) -> None:
+        """End the file where the segment ends; durable with the next sync."""
+        if self._reserve_end > self.size:
+            self.activate().truncate(self.size)
+            self._reserve_end = 0
+            self.is_settled = False
+
+    def leave_reserve(self, position: int) -> int:
+        """Nothing is whole from `position` on: end before the zeros at the file's end, not below the mark. Where that is."""
+        self._reserve_end = self.size
+        self.size = written_end(self.file, max(position, self.mark.position), self.size)
+        return self.size
 
     def write_again(self) -> None:
         """Write the head and what lies above the mark once more, for the next sync to make durable.
@@ -243,6 +264,7 @@ class Segment:
             self.set_mark(Mark(position, next_offset))
             self.sync_file()
         writer.truncate(position)
+        self._reserve_end = 0
         self.sync_file()
         self.size = position
         self.next_offset = next_offset
@@ -474,12 +496,3 @@ def remove_segment(disk: Disk, folder: str, pool: FilePool, base_offset: int) ->
         pool.drop(path)
         if disk.exists(path):
             disk.remove(path)
-
-
-def headers_from(segments: Iterable[Segment], offset: int) -> Iterator[BatchHeader]:
-    """Of every batch that is whole, in the segments that begin at `offset` or later."""
-    for segment in segments:
-        if segment.base_offset >= offset:
-            for found in walk_past(segment.file, DATA_START, segment.size, segment.base_offset):
-                if isinstance(found, Found):
-                    yield found.header

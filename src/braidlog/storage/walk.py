@@ -46,6 +46,10 @@ class Found(NamedTuple):
     window: bytes
     at: int
 
+    @property
+    def end(self) -> int:
+        return self.position + self.header.size_bytes
+
 
 def walk(
     file: File, start: int, end: int, offset: int, *, epochs: EpochHistory | None = None, check: bool = True

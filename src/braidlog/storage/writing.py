@@ -36,6 +36,20 @@ class Appended(NamedTuple):
         return self.last_offset + 1
 
 
+_NO_ENDS: dict[int, EndMarker | None] = {}
+
+
+def _read_ends(data: Buffer, headers: Sequence[BatchHeader]) -> dict[int, EndMarker | None]:
+    """What the markers among these batches say, by their offsets."""
+    position = 0
+    ends: dict[int, EndMarker | None] = {}
+    for header in headers:
+        if header.attributes & CONTROL:
+            ends[header.base_offset] = read_end(data, position, header)
+        position += header.size_bytes
+    return ends
+
+
 class Writer:
     """Every method is called with `gate.lock` held."""
 
@@ -67,16 +81,13 @@ class Writer:
         """
         state = self._state
         latest = state.epochs.latest
-        unsure = self._checkpoints.in_doubt
-        position = 0
-        ends: dict[int, EndMarker | None] = {}
+        unsure, marks = self._checkpoints.in_doubt, 0
         for header in headers:
             if header.leader_epoch != latest:
                 unsure = True
-            if header.attributes & CONTROL:
-                # A marker may be refused, so before anything is written.
-                ends[header.base_offset] = read_end(data, position, header)
-            position += header.size_bytes
+            marks |= header.attributes
+        # A marker may be refused, so before anything is written.
+        ends = _read_ends(data, headers) if marks & CONTROL else _NO_ENDS
         if unsure:
             self._begin_epochs(headers)
         size = len(data)
@@ -86,7 +97,7 @@ class Writer:
             active = self._chain.active
         self._write_active(active, parts, headers)
         for header in headers:
-            state.apply(header, end=ends.get(header.base_offset), now_ms=now_ms)
+            state.apply(header, end=ends.get(header.base_offset) if ends else None, now_ms=now_ms)
         self._durability.unsynced_bytes += size
         self._durability.since_checkpoint_bytes += size
         if self._gate.followers:

@@ -252,7 +252,9 @@ class PartitionDump:
             change.position for change in report.changes if change.kind is ChangeKind.CUT and name.endswith(change.file)
         ]
         with contextlib.closing(self._disk.open(path, writable=False)) as source:
-            for found in walk_past(source, DATA_START, source.size(), segment.base_offset):
+            # Where nothing is cut off, what may follow the segment in its file are zeros that nobody has written over yet.
+            end = source.size() if cut else segment.size
+            for found in walk_past(source, DATA_START, end, segment.base_offset):
                 if isinstance(found, Found):
                     yield name, found
                     continue

@@ -221,6 +221,20 @@ def test_tools_look_at_a_folder_in_use(data: Path) -> None:
             assert braid(command, data, *rest).exit_code == 0
 
 
+def test_zeros_ahead_of_the_end_are_nothing_to_tell(data: Path) -> None:
+    """Of a folder in use, and so of one whose node was killed: what is written over later is neither torn nor damaged."""
+    with Log(str(data)) as log:
+        topic = log.topic("views")
+        for _ in range(8):
+            topic.append(b"acknowledged", partition=0)
+        segment = topic.partition(0).segments[0]
+        assert Path(segment.path).stat().st_size > segment.size
+        verified = check("log-verify", braid("verify", data, "views", "-o", "json").output)
+        assert (verified["sound"], [each["findings"] for each in verified["partitions"]]) == (True, [[], []])
+        assert [line["offset"] for line in lines(data, "views")] == list(range(8))
+        assert len(lines(data, "views", "--batches")) == 8
+
+
 def test_unknown_topic_and_partition_are_refused(data: Path) -> None:
     for command in ("dump", "verify", "repair"):
         done = braid(command, data, "clack")
