@@ -14,7 +14,7 @@ help: ## list the verbs
 
 setup: $(STAMP) ## make .venv and install braidlog into it, kernel compiled where a compiler is found
 
-COMPILED := $(addprefix src/braidlog/,$(addprefix codec/,clip.py columns.py json_objects.py kernel.py pack.py rows.py value_heads.py record.pxd) kv/feed_rows.py kv/plain.py wire/mayfly/bursts.py)
+COMPILED := $(addprefix src/braidlog/,$(addprefix codec/,bare.py clip.py columns.py json_objects.py kernel.py pack.py rows.py value_heads.py record.pxd) kv/feed_rows.py kv/plain.py wire/mayfly/bursts.py)
 $(STAMP): pyproject.toml setup.py $(COMPILED)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -166,15 +166,19 @@ bench-flood: setup ## small requests of 200 connections beside two that flood th
 sizing: setup ## what a cluster of 100 nodes and 200,000 partitions costs, computed and measured without starting one
 	$(BIN)/python -m benchmarks.sizing
 
-RELEASE := 'auditwheel>=6.4' 'build>=1.2' 'twine>=6' 'ziglang>=0.13,<0.16'
-wheels: setup ## sdist and wheels in dist/ for Python 3.11 to 3.13, manylinux and musllinux, x86-64 and aarch64 (Zig compiles); each that can run here is tried
-	$(BIN)/python -m pip install --quiet $(RELEASE)
-	$(BIN)/python -m release.wheels dist
-	$(BIN)/python -m release.trying dist
+# What builds a release, in an environment of its own: nothing of the package is compiled for it.
+RELEASE := $(VENV)/release
+$(RELEASE)/.installed: Makefile
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet 'auditwheel>=6.4' 'build>=1.2' 'click>=8.1' 'twine>=6' 'ziglang>=0.13,<0.16'
+	touch $@
 
-image: setup ## an image with a node, by buildah over a Debian made by debootstrap (root), and tried; IMAGE="--base NAME --python 3.13" for another base
-	$(BIN)/python -m pip install --quiet $(RELEASE)
-	$(BIN)/python -m release.image $(IMAGE)
+wheels: $(RELEASE)/.installed ## sdist and wheels in dist/ for Python 3.11 to 3.13, manylinux and musllinux, x86-64 and aarch64 (Zig compiles); each that can run here is tried
+	$(RELEASE)/bin/python -m release.wheels dist
+	$(RELEASE)/bin/python -m release.trying dist
+
+image: $(RELEASE)/.installed ## an image with a node, by buildah over a Debian made by debootstrap (root), and tried; IMAGE="--base NAME --python 3.13" for another base
+	$(RELEASE)/bin/python -m release.image $(IMAGE)
 
 PYTHONS ?= $(shell $(PYTHON) -m release.pythons python3.12 python3.13)
 pythons: ## the tests of `make quick` on other Pythons (PYTHONS, by default 3.12 and 3.13 where they are found: names or paths), each in a .venv of its own
@@ -196,7 +200,7 @@ etcd-clock: setup ## members of etcd whose clocks are moved by ten minutes, ahea
 iceberg-spark: setup ## tables of topics read by Spark 4.1 with Iceberg's own runtime (Java 17, Maven), in an environment of its own in .cache
 	ICEBERG_SPARK=all $(BIN)/pytest tests/tables/test_rest_catalog.py -n 0
 
-object-stores: setup ## tables of topics and back-ups in Google's and Azure's object stores: fake-gcs-server (Go 1.26) and Azurite (npm), built once into .cache
+object-stores: setup ## tables and back-ups in object stores of S3's, Google's and Azure's protocols: versitygw, fake-gcs-server (Go 1.26) and Azurite (npm), built once into .cache
 	OBJECT_STORES=all $(BIN)/pytest tests/tables/test_object_stores.py -n 0
 
 bench-loop: setup ## how long the largest request of every operation holds up all others, beside the aim of 100 ms; BENCH=--older: older versions

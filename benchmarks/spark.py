@@ -34,7 +34,7 @@ import braidlog
 import braidlog.spark
 from benchmarks.measure import Spread, interleave, ratios, spread, verdict
 from benchmarks.peers import maven
-from benchmarks.spark_bounds import CHOSEN, SCHEMA, SOURCES, Fetched, Prebuilt
+from benchmarks.spark_bounds import CHOSEN, SCHEMA, SOURCES, Fetched, Prebuilt, Whole
 from benchmarks.spark_rows import FIELDS, PARTITIONS, VALUE_BYTES, fill, make_topic_of, noise, objects
 from braidlog.spark.cold import cold_part
 from braidlog.testing.server import ServerProcess
@@ -189,7 +189,7 @@ def topic(bench: Bench, rows: int) -> None:
 
 
 def columns(bench: Bench, rows: int) -> None:
-    """Three of seven, and beside it what bounds it: the same reader without its decoding, then without its fetching too."""
+    """Three of seven, and beside it what bounds it: the same reader with values sent, without decoding, without fetching."""
     name = "three"
     fill(bench.address, name, rows)
     parquet = str(bench.folder / "three.parquet")
@@ -205,6 +205,7 @@ def columns(bench: Bench, rows: int) -> None:
     frames: dict[str, Callable[[], DataFrame]] = {
         "Parquet": lambda: bench.spark.read.parquet(parquet).select(*CHOSEN),
         "topic": part.frame,
+        "whole batches": partial(bound, Whole),
         "fetched, not decoded": partial(bound, Fetched),
         "prebuilt, nothing read": partial(bound, Prebuilt),
     }

@@ -1,13 +1,15 @@
 """What bounds a Python source that gives three columns: a topic's reader with its work left out, one step after the other.
 
-Knows: a topic's reader, and what of it is left out. Both sources plan as `braidlog` does, with the same tasks and the same rows:
+Knows: a topic's reader, and what of it is left out. All sources plan as `braidlog` does, with the same tasks and the same rows:
 
 | source | asks the server where a topic ends | fetches | makes columns |
 |---|---|---|---|
-| `bound-fetched` | yes | yes | no: gives the same prebuilt batch again and again |
+| `bound-whole` | yes | whole batches, with the values that nobody asked for | yes |
+| `bound-fetched` | yes | what `braidlog` does | no: gives the same prebuilt batch again and again |
 | `bound-prebuilt` | yes | no | no |
 
-No Python source can be faster than the second: what is left is Spark's own part, Arrow's bytes to Java and rows made of them.
+The first is what `braidlog` was before values were left out by the server. No Python source can be faster than the last: what is
+left is Spark's own part, Arrow's bytes to Java and rows made of them.
 A module of its own: a worker imports it, and keeps its batch.
 """
 
@@ -20,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from braidlog.client.drivers.kafka.bulk import whole
 from braidlog.spark.source.chunks import read_chunks
-from braidlog.spark.source.columns import ROWS_MAX
+from braidlog.spark.source.columns import ROWS_MAX, bareness, record_batches
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
 from braidlog.spark.source.readers import TopicReader
@@ -48,6 +50,20 @@ class Fetched(TopicSource):
         return FetchedReader(Query(self.options, streaming=False), schema)
 
 
+class Whole(TopicSource):
+    @classmethod
+    def name(cls) -> str:
+        return "bound-whole"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return WholeReader(Query(self.options, streaming=False), schema)
+
+
+class WholeReader(TopicReader):
+    def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        return record_batches(self._query, self._schema, wanted, read_chunks(self._query, wanted))
+
+
 class PrebuiltReader(TopicReader):
     def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         return _given(wanted.end - wanted.start)
@@ -56,14 +72,14 @@ class PrebuiltReader(TopicReader):
 class FetchedReader(TopicReader):
     def rows(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         at = wanted.start
-        for chunk in read_chunks(self._query, wanted):
+        for chunk in read_chunks(self._query, wanted, bareness(self._query, self._schema)):
             upto = min(whole(memoryview(chunk.data), chunk.start)[1], wanted.end)
             if upto - at >= ROWS_MAX or upto == wanted.end:
                 yield from _given(upto - at)
                 at = upto
 
 
-SOURCES: tuple[type[DataSource], ...] = (Fetched, Prebuilt)
+SOURCES: tuple[type[DataSource], ...] = (Whole, Fetched, Prebuilt)
 
 
 @functools.cache

@@ -48,6 +48,15 @@ LAYOUTS: dict[str, tuple[Layout, bytes]] = {
     "mlog": (mlog.ENTRY_ROW, b","),
     "cursus": (cursus.SHOWN_ROW, b""),
     "every kind": (tuple(Part(kind, b"<t>") for kind in Kind), b"; "),
+    "every kind twice": (tuple(Part(kind, b"<text>") for kind in Kind for _ in range(2)), b""),
+    "texts of about 16 bytes": (
+        (
+            *(Part(Kind.LITERAL, b"0123456789abcdefg"[:size]) for size in (15, 16, 17, 0)),
+            Part(Kind.KEY_16),
+            Part(Kind.LITERAL, b"!"),
+        ),
+        b"",
+    ),
 }
 
 optional_bytes = st.none() | st.binary(max_size=40)

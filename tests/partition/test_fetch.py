@@ -501,6 +501,24 @@ def test_rows_are_the_records(node: Node, *, committed_only: bool) -> None:
     assert at_once > 60, "what is there and needs no worker is given at once"
 
 
+def test_what_was_read_before_changes_no_answer(node: Node) -> None:
+    """Where records become larger, and where offsets hold none: as many rows as are wanted, in all that may be read for them."""
+    for size, count in ((10, 500), (900, 300), (10, 500), (30, 5)):
+        for _ in range(count // 5):
+            node.append("a", *[bytes(size)] * 5)
+        transact(node, f"t{size}{count}", *[bytes(size)] * 40, commit=False)
+    hosted, sizes = node.services.hosting.partition("a", 0), []
+    for offset in range(0, hosted.high_watermark, 35):
+        known, hosted.record_bytes = hosted.record_bytes, 0
+        wanted = rows_of(node, offset, OFFSETS, bytes_max=MANY, records_max=50)
+        hosted.record_bytes = known
+        before = node.services.fetch.bytes_read
+        assert rows_of(node, offset, OFFSETS, bytes_max=MANY, records_max=50) == wanted, offset
+        sizes.append(node.services.fetch.bytes_read - before)
+    assert sizes[2] < 3000, "once it is known what they take, no more is asked for"
+    assert max(sizes) > 100_000, "until they take more"
+
+
 def test_rows_wait_where_there_are_none(node: Node) -> None:
     node.append("a", b"x")
     waiting = node.services.fetch.rows("a", 0, 1, OFFSETS, bytes_max=MANY, wait_ms=1000)

@@ -40,7 +40,11 @@ APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
-HEADER = struct.Struct(">qiibIhiqqqhii")
+UNCOVERED = struct.Struct(">qiibI")
+"""Up to the checksum."""
+COVERED = struct.Struct(">hiqqqhii")
+"""What it covers."""
+HEADER = struct.Struct(UNCOVERED.format + COVERED.format[1:])
 _PLACED = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 

@@ -30,10 +30,9 @@ except ImportError:
     from braidlog.codec import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.braidlog.codec.record import HeaderSpan, Span, next_header, next_record
+    from cython.cimports.braidlog.codec.record import HeaderSpan, Span, copy_short, next_header, next_record
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
-    from cython.cimports.libc.string import memcpy
 
 COMPILED: bool = bool(cython.compiled)
 
@@ -203,10 +202,10 @@ def _close_column(column: object, c: cython.pointer(_Column)) -> object:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _add(c: cython.pointer(_Column), p: cython.p_uchar, length: cython.longlong) -> cython.void:
+def _add(c: cython.pointer(_Column), p: cython.p_uchar, length: cython.longlong, end: cython.p_uchar) -> cython.void:
     """One more row of `length`, -1 for null.
 
-    The room was reserved before. Without `p`, a list of that many items.
+    The room was reserved before. Without `p`, a list of that many items; else what it is in ends at `end`.
     """
     if c.rows & 7 == 0:
         c.validity[c.rows >> 3] = 0
@@ -215,7 +214,7 @@ def _add(c: cython.pointer(_Column), p: cython.p_uchar, length: cython.longlong)
     else:
         c.validity[c.rows >> 3] |= 1 << (c.rows & 7)
         if p != cython.NULL:
-            memcpy(c.data + c.size, p, length)
+            copy_short(c.data + c.size, c.data + c.bytes_room, p, end, length)
         c.size += length
     c.rows += 1
     c.ends[c.rows] = cython.cast(cython.int, c.size)
@@ -239,8 +238,8 @@ def _add_headers(
         p = next_header(p, end, cython.address(header))
         if p == cython.NULL:
             return False
-        _add(keys, header.name, header.name_length)
-        _add(values, header.value, header.value_length)
+        _add(keys, header.name, header.name_length, end)
+        _add(values, header.value, header.value_length, end)
     return True
 
 
@@ -304,12 +303,12 @@ def _append_compiled(
             timestamps[row] = stamp if stamped else base_timestamp + span.timestamp_delta
             row += 1
             if want_key:
-                _add(cython.address(keys), span.key, span.key_length)
+                _add(cython.address(keys), span.key, span.key_length, end)
             if want_value:
-                _add(cython.address(values), span.value, span.value_length)
+                _add(cython.address(values), span.value, span.value_length, end)
             if want_headers:
                 if span.header_count == 0:
-                    _add(cython.address(lists), cython.NULL, -1)
+                    _add(cython.address(lists), cython.NULL, -1, end)
                     continue
                 if not _add_headers(
                     columns,
@@ -320,7 +319,7 @@ def _append_compiled(
                     span.header_count,
                 ):
                     return False
-                _add(cython.address(lists), cython.NULL, span.header_count)
+                _add(cython.address(lists), cython.NULL, span.header_count, end)
         if p != end:
             return False
         columns.rows = row

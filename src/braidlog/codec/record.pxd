@@ -216,6 +216,17 @@ cdef inline unsigned char* put_bytes(unsigned char* p, const void* data, long lo
     return p
 
 
+cdef inline void copy_short(
+    unsigned char* to, unsigned char* to_end, unsigned char* data, unsigned char* data_end, long long length
+) noexcept:
+    """Copy bytes that are mostly few: where both sides have the room, a fixed number of them and no call. What is written behind
+    `length` is overwritten next, or cut off."""
+    if length <= 16 and to_end - to >= 16 and data_end - data >= 16:
+        memcpy(to, data, 16)
+    elif length > 0:
+        memcpy(to, data, length)
+
+
 cdef inline long long body_size(
     long long timestamp_delta, long long offset_delta, long long key, long long value, long long headers
 ) noexcept:

@@ -34,7 +34,7 @@ if cython.compiled:
     from cython.cimports.braidlog.codec.record import Span, bytes_cut, bytes_start, new_bytes, next_record
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-    from cython.cimports.libc.string import memcmp, memcpy
+    from cython.cimports.libc.string import memcmp, memcpy, memset
 
 COMPILED: bool = bool(cython.compiled)
 
@@ -48,7 +48,14 @@ _Parts = cython.struct(
     kinds=cython.int[16],
     sizes=cython.longlong[16],
     texts=cython.p_uchar[16],
+    short_texts=cython.uchar[256],
+    fixed=cython.longlong,
+    keys=cython.longlong,
+    values=cython.longlong,
+    others=cython.int,
 )
+"""A layout as C sees it. `short_texts`: of each part, the text in 16 bytes, if it fits them. What a row takes is told at once by
+`fixed` (whatever its record holds), `keys` and `values` (how often each stands in it as it is); `others` are looked at."""
 
 
 class Ended(IntEnum):
@@ -145,12 +152,31 @@ def read_rows(
 def _open_parts(layout: object, parts: cython.pointer(_Parts)) -> object:
     """The layout's numbers and texts as C sees them. The texts live as long as the layout does."""
     index: cython.int = 0
+    kind: cython.int
     text: bytes
+    memset(parts.short_texts, 0, 256)
+    parts.fixed = parts.keys = parts.values = 0
+    parts.others = 0
     for part in layout:
         text = part[1]
-        parts.kinds[index] = part[0]
+        kind = part[0]
+        parts.kinds[index] = kind
         parts.sizes[index] = PyBytes_GET_SIZE(text)
         parts.texts[index] = cython.cast(cython.p_uchar, PyBytes_AS_STRING(text))
+        if parts.sizes[index] <= 16:
+            memcpy(parts.short_texts + 16 * index, parts.texts[index], parts.sizes[index])
+        if kind == 0:
+            parts.fixed += parts.sizes[index]
+        elif kind == 1:
+            parts.fixed += 8
+        elif kind == 4:
+            parts.fixed += 2
+            parts.keys += 1
+        elif kind == 5:
+            parts.fixed += 4
+            parts.values += 1
+        else:
+            parts.others += 1
         index += 1
     parts.count = index
     return None
@@ -232,40 +258,48 @@ def _row_size(
     value: cython.longlong,
 ) -> cython.longlong:
     """The bytes of a row; -1 if it cannot be written."""
-    size: cython.longlong = 0
+    size: cython.longlong = parts.fixed
     index: cython.int
     kind: cython.int
-    for index in range(parts.count):
-        kind = parts.kinds[index]
-        if kind == 0:
-            size += parts.sizes[index]
-        elif kind == 1:
-            size += 8
-        elif kind == 2:
-            size += _digits(offset)
-        elif kind == 3:
-            size += _digits(_micros(timestamp))
-        elif kind == 4:
-            if key > 0xFFFF:
-                return -1
-            size += 2 + (key if key > 0 else 0)
-        elif kind == 5:
-            size += 4 + (value if value > 0 else 0)
-        elif kind == 6:
-            size += parts.sizes[index] if value < 0 else 2 + (value + 2) // 3 * 4
-        elif key >= 0:
-            size += parts.sizes[index] + (key + 2) // 3 * 4 + 1
+    if key > 0:
+        if parts.keys > 0 and key > 0xFFFF:
+            return -1
+        size += parts.keys * key
+    if value > 0:
+        size += parts.values * value
+    if parts.others > 0:
+        for index in range(parts.count):
+            kind = parts.kinds[index]
+            if kind == 2:
+                size += _digits(offset)
+            elif kind == 3:
+                size += _digits(_micros(timestamp))
+            elif kind == 6:
+                size += parts.sizes[index] if value < 0 else 2 + (value + 2) // 3 * 4
+            elif kind == 7 and key >= 0:
+                size += parts.sizes[index] + (key + 2) // 3 * 4 + 1
     return size
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def _put_number(p: cython.p_uchar, number: cython.ulonglong, size: cython.int) -> cython.p_uchar:
-    index: cython.int
-    for index in range(size):
-        p[index] = cython.cast(cython.uchar, number >> (8 * (size - 1 - index)))
-    return p + size
+def _put_16(p: cython.p_uchar, number: cython.ulonglong) -> cython.p_uchar:
+    p[0] = cython.cast(cython.uchar, number >> 8)
+    p[1] = cython.cast(cython.uchar, number)
+    return p + 2
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_32(p: cython.p_uchar, number: cython.ulonglong) -> cython.p_uchar:
+    """Byte by byte, which the compiler makes one store of."""
+    p[0] = cython.cast(cython.uchar, number >> 24)
+    p[1] = cython.cast(cython.uchar, number >> 16)
+    p[2] = cython.cast(cython.uchar, number >> 8)
+    p[3] = cython.cast(cython.uchar, number)
+    return p + 4
 
 
 @cython.cfunc
@@ -287,21 +321,25 @@ def _put_row(
     for index in range(parts.count):
         kind = parts.kinds[index]
         if kind == 0:
-            memcpy(p, parts.texts[index], parts.sizes[index])
+            if parts.sizes[index] <= 16:
+                memcpy(p, parts.short_texts + 16 * index, 16)  # behind it there is room for as much
+            else:
+                memcpy(p, parts.texts[index], parts.sizes[index])
             p += parts.sizes[index]
         elif kind == 1:
-            p = _put_number(p, cython.cast(cython.ulonglong, offset), 8)
+            p = _put_32(p, cython.cast(cython.ulonglong, offset) >> 32)
+            p = _put_32(p, cython.cast(cython.ulonglong, offset))
         elif kind == 2:
             p = _put_decimal(p, offset)
         elif kind == 3:
             p = _put_decimal(p, _micros(timestamp))
         elif kind == 4:
-            p = _put_number(p, cython.cast(cython.ulonglong, key_size if key_size > 0 else 0), 2)
+            p = _put_16(p, cython.cast(cython.ulonglong, key_size if key_size > 0 else 0))
             if key_size > 0:
                 memcpy(p, key, key_size)
                 p += key_size
         elif kind == 5:
-            p = _put_number(p, cython.cast(cython.ulonglong, value_size if value_size > 0 else 0), 4)
+            p = _put_32(p, cython.cast(cython.ulonglong, value_size if value_size > 0 else 0))
             if value_size > 0:
                 memcpy(p, value, value_size)
                 p += value_size
@@ -328,23 +366,21 @@ def _most_bytes(
     parts: cython.pointer(_Parts), rows: cython.longlong, content: cython.longlong, gap: cython.longlong
 ) -> cython.longlong:
     """No fewer than so many rows can take whose keys and values have so many bytes."""
-    each: cython.longlong = gap
-    of_key: cython.longlong = 0
-    of_value: cython.longlong = 0
+    each: cython.longlong = gap + parts.fixed
+    of_key: cython.longlong = 3 * parts.keys
+    of_value: cython.longlong = 3 * parts.values
     index: cython.int
     kind: cython.int
     for index in range(parts.count):
         kind = parts.kinds[index]
-        each += parts.sizes[index]
-        if kind == 4:
-            of_key += 3
-        elif kind == 5:
-            of_value += 3
+        if kind == 2 or kind == 3:  # noqa: PLR1714 - numbers, in C
+            each += 20
         elif kind == 6:
             of_value += 4
+            each += parts.sizes[index] + 6
         elif kind == 7:
             of_key += 4
-        each += 20
+            each += parts.sizes[index] + 5
     return rows * each + (of_key if of_key > of_value else of_value) * (content // 3 + 1)
 
 
@@ -396,7 +432,7 @@ def _write_compiled(
         end = p + view.len
         most = _most_bytes(cython.address(parts), min(count, max(records_max, 1)), view.len, gap)
         room = min(room, most)
-        made = new_bytes(cython.NULL, room)
+        made = new_bytes(cython.NULL, room + 16)  # so that a short text can be written as if it had 16 bytes
         start = w = bytes_start(made)
         for index in range(count):
             p = next_record(p, end, last_offset_delta, base_timestamp, cython.address(span))

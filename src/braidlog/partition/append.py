@@ -28,6 +28,7 @@ from braidlog.partition.schema_check import SchemaCheck, heads_of_batches
 from braidlog.partition.verification import Ask, Verification
 from braidlog.replication.ready import Failed
 from braidlog.storage.partition import Appended as Appended  # noqa: PLC0414 - what an append gives back
+from braidlog.storage.partition import PartitionLog
 from braidlog.storage.producers import last_sequence
 
 ACKS_TIMEOUT_MS = 2_000
@@ -226,7 +227,7 @@ class Append:
         if log.settings.value_schema_check and not schemas_checked:
             self._schema_check().check_now(topic, heads_of_batches(batch, headers))
         now_ms = self._world.now_ms()
-        self._admit(hosted, headers, now_ms)
+        self._admit(hosted, log, headers, now_ms)
         acknowledgement = None
         try:
             if isinstance(hosted, ClusterPartition):
@@ -255,9 +256,8 @@ class Append:
         stamp = now_ms if log.settings.append_time and not appended.duplicate else None
         return Written(hosted, appended, stamp, acknowledgement)
 
-    def _admit(self, hosted: HostedPartition, headers: Sequence[BatchHeader], now_ms: int) -> None:
+    def _admit(self, hosted: HostedPartition, log: PartitionLog, headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Raise unless producers, transactions and times of batches are such as may write here."""
-        log = hosted.log
         for header in headers:
             if header.attributes & TRANSACTIONAL:
                 self._check_transaction(hosted, header)
@@ -293,19 +293,20 @@ class Append:
         self, written: Written, *, acks: Acks, timeout_ms: int, in_sync_min: int = 1
     ) -> None:
         """The waiting of `acknowledge`, for what `is_acknowledged` said must wait."""
-        hosted, appended, *_ = written
+        hosted, appended = written.hosted, written.appended
         if isinstance(hosted, ClusterPartition):
             await self._committed(hosted, written, timeout_ms, in_sync_min if acks is Acks.ALL else 1)
             return
-        if hosted.log.settings.flush is Flush.ACK:
-            await self._world.durable(hosted.log, appended.next_offset)
+        log = hosted.log
+        if log.settings.flush is Flush.ACK:
+            await self._world.durable(log, appended.next_offset)
             hosted.advance()
         if acks is Acks.ALL and not _is_replicated(hosted, appended.next_offset, in_sync_min):
             await self._replicated(hosted, appended.next_offset, timeout_ms, in_sync_min)
 
     def is_acknowledged(self, written: Written, *, acks: Acks, in_sync_min: int = 1) -> bool:
         """Asked once of what was written: whether it is kept as `acks` says already, or there is something to wait for."""
-        hosted, appended, *_ = written
+        hosted, appended = written.hosted, written.appended
         if isinstance(hosted, ClusterPartition):
             return acks is Acks.NONE
         log = hosted.log

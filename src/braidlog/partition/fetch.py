@@ -7,7 +7,7 @@ all; the first batch is given however large it is, so that no record can wedge a
 
 from collections.abc import Awaitable, Iterable, Sequence
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from braidlog.partition.hosting import Hosting
 from braidlog.partition.opening import require_open, wake
 from braidlog.partition.reading import (
     HERE_RECORDS_MAX,
-    Batch,
+    Decode,
     Fetched,
     LargeBatch,
     Limits,
@@ -36,6 +36,7 @@ from braidlog.partition.reading import (
     decode,
     slice_of,
     write,
+    write_slice,
 )
 from braidlog.replication.replicas import ReplicaFetched
 from braidlog.storage.checking import CheckBudget
@@ -44,7 +45,6 @@ from braidlog.storage.partition import FileSlice
 from braidlog.worker.jobs import Answer, ClipRecords, Worker
 
 T = TypeVar("T")
-Found_co = TypeVar("Found_co", covariant=True)
 
 WAIT_MS_MAX = 300_000
 """Who wants to wait longer is answered with nothing by then, and asks again."""
@@ -54,14 +54,6 @@ CLIP_BYTES_MAX = 8 * 1024 * 1024
 
 COUNTED_AT_ONCE = 1000
 """Batches whose headers are looked at in one turn of the loop: some three milliseconds."""
-
-
-class Decode(Protocol[Found_co]):
-    """How a reader is given records: `reading.decode` or `reading.write`."""
-
-    def __call__(
-        self, batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits
-    ) -> tuple[Found_co | None, int]: ...
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -357,27 +349,27 @@ class Fetch:
 
     def _rows_now(self, wanted: Wanted, form: RowForm, limits: Limits, view: _View) -> Rows | None:
         """None where something has to be waited for, or to be refused: `_rows` knows which, and says so."""
-        offset = wanted.offset
         try:
-            hosted = self._hosting.partition(wanted.topic, wanted.partition)
+            offset, hosted = wanted.offset, self._hosting.partition(wanted.topic, wanted.partition)
             if view.leader_only:
                 hosted.require_leader()
             upto, log = view.limit(hosted), hosted.open_log
             if log is None or not hosted.is_open or not hosted.start_offset <= offset < upto:
                 return None
-            if (slice_ := log.slice_at(offset, wanted.bytes_max, upto=upto)) is None:
-                return None
-            aborted = log.aborted_in(offset, slice_.next_offset) if view.committed_only else ()
-            batches = batches_seen(slice_, aborted, limits.records_max)
-            found, next_offset = write(batches, offset, slice_.next_offset, limits=limits, form=form)
-            if found is None:
+            few = min(hosted.record_bytes * limits.records_max or wanted.bytes_max, wanted.bytes_max)
+            read = partial(write_slice, log, offset, upto, limits=limits, form=form, committed_only=view.committed_only)
+            got = read(few)
+            if few < wanted.bytes_max and (got is None or got.could_be_more(upto, limits)):
+                got = read(wanted.bytes_max)
+            if got is None:
                 return None
         except (BrokerError, StorageFault, ProtocolError, LargeBatch):
             return None
         hosted.is_used = True
-        self.records_read += next_offset - offset
-        self.bytes_read += slice_.size
-        return Rows(found[0], found[1], next_offset, hosted.high_watermark, found[2])
+        hosted.record_bytes = got.record_bytes
+        self.records_read += got.next_offset - offset
+        self.bytes_read += got.slice.size
+        return Rows(got.data, got.number, got.next_offset, hosted.high_watermark, got.ended)
 
     async def _rows(
         self, wanted: Wanted, form: RowForm, limits: Limits, view: _View, *, wait_ms: int, beyond_end: bool

@@ -63,6 +63,7 @@ class HostedPartition:
         "is_used",
         "leader_epoch",
         "number",
+        "record_bytes",
         "replicas",
         "role",
         "topic",
@@ -96,6 +97,9 @@ class HostedPartition:
         """It is gone from here, and other nodes hold it."""
         self.is_used = isinstance(log, PartitionLog)
         """Whether somebody asked for the log since this was last set to False."""
+        self.record_bytes = 0
+        """What a record takes in the log, about, where rows were read last; 0: nobody knows. Who wants few of them asks the log
+        for as much as they take: to find where megabytes end would cost more than to write a thousand."""
         self._waiting: set[Wakeup] = set()
         self._derived: list[Callable[[int], None]] = []
         if isinstance(log, PartitionLog):
@@ -355,7 +359,8 @@ class HostedPartition:
         after = self.replicas.advance(self._counted_offset)
         if after != before:
             self._keep_watermark()
-            self.wake()
+            if self._waiting:
+                self.wake()
         return after
 
     def _keep_watermark(self) -> None:

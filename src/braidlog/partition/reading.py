@@ -6,6 +6,7 @@ slice if all of it was.
 """
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -28,6 +29,7 @@ HERE_RECORDS_MAX = 128 * 1024
 HERE_ROWS_MAX = 1024 * 1024
 """Where none does."""
 
+Found_co = TypeVar("Found_co", covariant=True)
 Batch = tuple[bytes, int, BatchHeader]
 """Data, where in it the batch begins, its header."""
 
@@ -85,6 +87,14 @@ class LargeBatch(Exception):  # noqa: N818 - nothing is wrong with it
     def __init__(self, batch: bytes) -> None:
         super().__init__(f"a batch of {len(batch)} bytes")
         self.batch = batch
+
+
+class Decode(Protocol[Found_co]):
+    """How a reader is given records: `decode` or `write`."""
+
+    def __call__(
+        self, batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits
+    ) -> tuple[Found_co | None, int]: ...
 
 
 class Sections:
@@ -198,6 +208,42 @@ def write(
     if not count and not ended:
         return None, next_offset
     return (pieces[0] if len(pieces) == 1 else b"".join(pieces), count, ended), next_offset
+
+
+class RowsOf(NamedTuple):
+    """Rows, the slice that they are of, and what is after them."""
+
+    data: bytes
+    number: int
+    ended: Ended
+    offset: int
+    next_offset: int
+    slice: FileSlice
+
+    @property
+    def record_bytes(self) -> int:
+        """What each of them took of the slice, about, and a little more; 0 if there are none."""
+        if not self.number:
+            return 0
+        offsets = self.slice.next_offset - self.slice.offset
+        return self.slice.size * (self.next_offset - self.offset) * 9 // (offsets * self.number * 8) + 1
+
+    def could_be_more(self, upto: int, limits: Limits) -> bool:
+        """Whether they end with their slice, and neither with the log nor where an answer has to."""
+        return self.ended is Ended.ALL and self.number < limits.records_max and self.slice.next_offset < upto
+
+
+def write_slice(
+    log: PartitionLog, offset: int, upto: int, room: int, *, limits: Limits, form: RowForm, committed_only: bool
+) -> RowsOf | None:
+    """The rows of about `room` bytes of a log; None if there is nothing to read, or no record in it."""
+    found = log.slice_at(offset, room, upto=upto)
+    if found is None:
+        return None
+    aborted = log.aborted_in(offset, found.next_offset) if committed_only else ()
+    batches = batches_seen(found, aborted, limits.records_max)
+    written, next_offset = write(batches, offset, found.next_offset, limits=limits, form=form)
+    return None if written is None else RowsOf(*written, offset, next_offset, found)
 
 
 def batches_of(found: FileSlice, records_max: int | None = None) -> Iterator[tuple[bytes, int, BatchHeader]]:

@@ -61,6 +61,17 @@ def peers() -> Peers:
     return made
 
 
+def test_values_are_left_out_for_who_says_so(peers: Peers) -> None:
+    peers[1].append(b"v" * 3000)
+    peers.carry()
+    whole = [b"x", b"v" * 3000]
+    for number in (1, 3):
+        assert read(Door(peers, number).fetch(bare=1))[2] == [b"x", None], "by a follower too"
+    for bare in (0, 3, -1):
+        assert read(Door(peers, 1).fetch(bare=bare))[2] == whole
+    assert read(Door(peers, 1).fetch(11, bare=1))[2] == whole, "it is not told in this version"
+
+
 def test_a_client_in_another_rack_is_told_which_replica_is_there(peers: Peers) -> None:
     leader = Door(peers, 1)
     answer = leader.fetch(rack_id="r3")

@@ -1,5 +1,6 @@
 """What an executor does, without Spark: chunks, windows, columns, against a real node and its folder."""
 
+import contextlib
 import gc
 import json
 import os
@@ -12,8 +13,8 @@ from pyspark.sql.types import StructType, _parse_datatype_json_string
 from tests.spark.source.topics import Row, World
 
 import braidlog
-from braidlog import Log
-from braidlog.client.drivers.kafka.bulk import EARLIEST, LATEST
+from braidlog import Log, NewRecord
+from braidlog.client.drivers.kafka.bulk import EARLIEST, LATEST, Bare
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import ConnectError
 from braidlog.model.errors import StorageFault
@@ -21,12 +22,13 @@ from braidlog.spark.columns import ColumnError
 from braidlog.spark.connections import Connection, borrowed, close_idle
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.bounds import ends, find_places, starts
-from braidlog.spark.source.chunks import WINDOW, Ahead, read_chunks
-from braidlog.spark.source.columns import check_schema, record_batches
+from braidlog.spark.source.chunks import BARE_BYTES_MAX, WINDOW, Ahead, next_bytes, read_chunks
+from braidlog.spark.source.columns import bareness, check_schema, record_batches
 from braidlog.spark.source.logs import open_log
 from braidlog.spark.source.losses import DataLossError, reports
 from braidlog.spark.source.options import Query
 from braidlog.spark.source.planning import Range
+from braidlog.spark.source.readers import TopicReader
 from braidlog.testing.server import ServerProcess
 
 TYPES = {
@@ -156,6 +158,68 @@ def test_columns_come_in_the_order_that_was_asked_for(world: World) -> None:
         found = batches(asked, wanted, *names)
         assert found[0].schema.names == list(names)
         assert sum(batch.num_rows for batch in found) == wanted.end - wanted.start
+
+
+@pytest.mark.parametrize("topic", ["plain", "compacted", "txn"])
+def test_columns_without_values_are_those_of_the_log(world: World, topic: str) -> None:
+    asked = query(world, topic)
+    for names in (("key", "offset"), ("timestamp", "partition")):
+        reader = TopicReader(asked, schema(*names))
+        found = [row for wanted in whole(asked) for batch in reader.rows(wanted) for row in batch.to_pylist()]
+        wanted_rows = [{"key": row.key, "offset": row.offset, "partition": row.partition} for row in world.rows[topic]]
+        for row in found:
+            row.pop("timestamp", None)
+        assert found == [{name: row[name] for name in names if name in row} for row in wanted_rows]
+
+
+def test_values_that_nobody_asked_for_are_not_sent(world: World) -> None:
+    """Nor is it seen by anything else: an aborted transaction between two is left out as ever."""
+    topic = world.name("wide")
+    records = [NewRecord(b"v" * 500, b"k%d" % at, (("h", b"x"),), 1_700_000_000_000 + at) for at in range(50)]
+    with braidlog.connect(world.url) as client:
+        client.admin.create_topic(topic)
+        producer = client.producer(transactional_id=topic)
+        for fate in ("commit", "abort", "commit"):
+            with contextlib.suppress(_Abort), producer.transaction():
+                producer.send_many(topic, records)
+                producer.flush()
+                if fate == "abort":
+                    raise _Abort
+    asked = query(world, topic)
+    (wanted,) = whole(asked)
+    came: dict[Bare, int] = {}
+    for bare, names in ((Bare.NOTHING, ALL), (Bare.VALUES, ("key", "offset")), (Bare.KEYS_AND_VALUES, ("offset",))):
+        assert bareness(asked, schema(*names)) is bare
+        chunks = list(read_chunks(asked, wanted, bare))
+        came[bare] = sum(len(chunk.data) for chunk in chunks)
+        (batch,) = record_batches(asked, schema(*names), wanted, chunks)
+        assert batch.column("offset").to_pylist() == [*range(50), *range(102, 152)]
+        if "key" in names:
+            assert batch.column("key").to_pylist() == [record.key for record in records] * 2
+    assert came[Bare.KEYS_AND_VALUES] < came[Bare.VALUES] < came[Bare.NOTHING] // 20
+    assert bareness(query(world, topic, valueFormat="string"), schema("offset", "_error")) is Bare.NOTHING
+
+
+class _Abort(Exception):  # noqa: N818 - a transaction's own end
+    pass
+
+
+def test_tasks_that_take_no_values_are_larger_unless_it_is_said(world: World) -> None:
+    for asked, names, wanted in (
+        (query(world, "plain"), ALL, 64 << 20),
+        (query(world, "plain"), ("offset",), 256 << 20),
+        (query(world, "plain", targetPartitionBytes="1m"), ("offset",), 1 << 20),
+    ):
+        assert TopicReader(asked, schema(*names)).cuts.target_bytes == wanted
+
+
+def test_more_of_the_log_is_asked_for_while_little_of_it_comes() -> None:
+    """A whole answer brings it back to what the query set: memory follows that."""
+    sizes = [2_000_000]
+    for came in (300_000, 600_000, 1_200_000, 1_300_000, 8_000_000, 2_000_000, 400_000):
+        sizes.append(next_bytes(sizes[-1], came, 2_000_000))
+    assert sizes == [2_000_000, 4_000_000, 8_000_000, BARE_BYTES_MAX, BARE_BYTES_MAX, 2_000_000, 2_000_000, 4_000_000]
+    assert next_bytes(2 * BARE_BYTES_MAX, 1, 2 * BARE_BYTES_MAX) == 2 * BARE_BYTES_MAX
 
 
 def test_a_schema_is_checked(world: World) -> None:

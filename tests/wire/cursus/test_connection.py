@@ -9,12 +9,13 @@ from tests.wire.cursus.strategies import BATCHES
 from braidlog.codec.cursor import Reader
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.cursus import answers as a
+from braidlog.wire.cursus import commands
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling, header_bytes, read_batch, write_batch
 from braidlog.wire.cursus.compressors import COMPRESSORS, Compressor
 from braidlog.wire.cursus.connection import FRAME_BYTES_MAX, ClientConnection, ServerConnection
-from braidlog.wire.cursus.failures import ErrorCode, Failure, failure_line
-from braidlog.wire.cursus.messages import Request
+from braidlog.wire.cursus.failures import CommandError, ErrorCode, Failure, failure_line
+from braidlog.wire.cursus.messages import BY_NAME, OPERATIONS, Operation, Request
 
 CANARY = "canary-7261"
 
@@ -47,6 +48,34 @@ def plain_reading(body: bytes, spelling: Spelling) -> Batch:
 def test_the_tuned_reader_reads_as_the_plain_one(batch: Batch, spelling: Spelling) -> None:
     body = write_batch(batch, spelling)
     assert read_batch(body) == (plain_reading(body, spelling), spelling)
+
+
+BLANKS = st.text(" \t\r\n\v\f\x1c", min_size=1, max_size=2)
+WORDS = st.sampled_from((
+    "topic=t", "topic=u", "isolation=a", "isolation_level=b", "txn=", "a=b=c", "=", "bare", "P0:1", "metadata={", '"}',
+    "message=m", "k" * 127 + "=1", "k" * 128 + "=1", "ü=1", "partition=0" * 500, "",
+))  # fmt: skip
+
+
+@given(st.sampled_from(OPERATIONS[1:]), st.lists(st.tuples(BLANKS, WORDS), max_size=6))
+def test_short_commands_are_split_as_all_others_are(row: Operation, words: list[tuple[str, str]]) -> None:
+    text = (row.name + "".join(blank + word for blank, word in words)).encode()
+    found = commands._split_plain(row, text)
+    try:
+        wanted = commands._split(row, text)
+    except CommandError:
+        assert found is None
+    else:
+        assert found in (None, wanted)
+
+
+def test_what_readers_ask_again_and_again_is_a_short_command() -> None:
+    text = b"CONSUME topic=t partition=0 offset=42 member=m group=g generation=1 batch=1000 isolation=read_committed"
+    found = commands._split_plain(BY_NAME[b"CONSUME"], text)
+    assert found is not None
+    assert found[0][b"isolation_level"] == b"read_committed"
+    assert commands._split_plain(BY_NAME[b"CONSUME"], text + b" w" * 64) is None
+    assert commands._split_plain(BY_NAME[b"PUBLISH"], b"PUBLISH topic=t message=a b") is None
 
 
 def test_the_limit_itself_is_allowed() -> None:

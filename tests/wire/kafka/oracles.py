@@ -19,6 +19,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.serial._introspect import get_schema_field_type, is_optional
+from tests.wire.kafka.values import is_own
 
 from braidlog.wire.kafka.apis import Api
 from braidlog.wire.kafka.rows import Field, Kind, Message, fields_of
@@ -34,7 +35,7 @@ with warnings.catch_warnings():
 
 
 def rows(message: type[Message], version: int) -> list[Field]:
-    return [field for field in fields_of(message) if version in field.versions]
+    return [field for field in fields_of(message) if version in field.versions and not is_own(field)]
 
 
 # -- kafka-python ----------------------------------------------------------------------------------------------

@@ -15,9 +15,18 @@ _INTEGERS = {
 _LETTERS = "abcXYZ019._-éß漢🙂 "
 
 
+def is_own(field: Field) -> bool:
+    """Whether it is a tagged field that Kafka's messages do not have: beside the numbers of our own requests."""
+    return field.tag is not None and field.tag >= 0x6270
+
+
 def make(message: type[Message], version: int, rng: random.Random) -> Message:
-    """One message as `version` can carry it: fields that it has are random, the others have their defaults."""
-    values = {field.name: value_of(field, version, rng) for field in fields_of(message) if version in field.versions}
+    """One message as `version` can carry it: fields that it has are random, the others (and our own) have their defaults."""
+    values = {
+        field.name: value_of(field, version, rng)
+        for field in fields_of(message)
+        if version in field.versions and not is_own(field)
+    }
     return message(**values)
 
 

@@ -1,11 +1,12 @@
 """Records out: Fetch.
 
 Knows: what consumers rely on (docs/dialects/kafka.md). Refuses to know: what is in a batch.
-Invariant: batches leave as the log has them, in slices of its files; every partition of a request has an answer of its own.
+Invariants: batches leave as the log has them, in slices of its files, unless the request says that less will do (`bare`); every
+partition of a request has an answer of its own.
 Sessions are completed before a request comes here, and its answer is narrowed after (`fetch_sessions.py`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
@@ -19,8 +20,10 @@ from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.slices import Pace
+from braidlog.partition.bare import bare_slice
 from braidlog.partition.fetch import Outcome, Wanted
 from braidlog.partition.reading import Fetched
+from braidlog.wire.contract import Slice
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -34,6 +37,8 @@ WANTED_BYTES = 576
 READ_COMMITTED = 1
 FOLLOWERS_SINCE = 11
 """The first version whose clients read from followers, and go back to the leader when they are told to."""
+
+BARE_WITH_KEYS, BARE = 1, 2
 
 _TIMED_OUT = (E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
@@ -73,14 +78,14 @@ async def fetch(request: Request, services: Services, conversation: Conversation
         )
     finally:
         conversation.hold(-held_bytes)
-    outcomes = iter(found)
+    outcomes = zip(found, await _records(found, message.bare, conversation), strict=True)
     committed_only = message.isolation_level == READ_COMMITTED
     responses = []
     for topic, partitions in zip(message.topics, asked, strict=True):
         told = [
             _failed(each.number, each.code)
             if each.wanted is None
-            else _to_message(each, next(outcomes), committed_only=committed_only)
+            else _to_message(each, *next(outcomes), committed_only=committed_only)
             for each in partitions
         ]
         responses.append(d.FetchResponseTopic(topic.topic, topic.topic_id, told))
@@ -117,7 +122,22 @@ def _asked(
     ]
 
 
-def _to_message(asked: _Asked, outcome: Outcome, *, committed_only: bool) -> d.FetchResponsePartition:
+async def _records(found: Sequence[Outcome], bare: int, conversation: Conversation) -> list[bytes | Slice]:
+    """Of each partition: a slice of a file, or what is left of it where the reader wants less."""
+    slices = [outcome.slice if isinstance(outcome, Fetched) else None for outcome in found]
+    if bare not in (BARE_WITH_KEYS, BARE):
+        return [each or b"" for each in slices]
+    held_bytes = sum(each.size for each in slices if each is not None)
+    conversation.hold(held_bytes)
+    try:
+        return [b"" if each is None else await bare_slice(each, keys=bare == BARE_WITH_KEYS) for each in slices]
+    finally:
+        conversation.hold(-held_bytes)
+
+
+def _to_message(
+    asked: _Asked, outcome: Outcome, records: bytes | Slice, *, committed_only: bool
+) -> d.FetchResponsePartition:
     if not isinstance(outcome, Fetched):
         return _failed(asked.number, _code(asked, outcome))
     aborted = [d.FetchResponseAborted(each.producer_id, each.first_offset) for each in outcome.aborted]
@@ -129,7 +149,7 @@ def _to_message(asked: _Asked, outcome: Outcome, *, committed_only: bool) -> d.F
         outcome.start_offset,
         aborted_transactions=aborted if committed_only else None,
         preferred_read_replica=-1 if outcome.preferred_replica is None else outcome.preferred_replica,
-        records=b"" if outcome.slice is None else outcome.slice,
+        records=records,
     )
 
 

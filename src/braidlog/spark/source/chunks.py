@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from braidlog.client.drivers.kafka.bulk import EARLIEST, BulkReader, RawFetched, whole
+from braidlog.client.drivers.kafka.bulk import EARLIEST, Bare, BulkReader, RawFetched, whole
 from braidlog.client.engine.retry import Backoff, retry
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.codec.batch import Buffer
@@ -28,6 +28,8 @@ from braidlog.tasks import Tasks
 
 WINDOW = 4
 """Chunks that wait to be decoded. One more is on its way, and one is in the decoder's hands."""
+BARE_BYTES_MAX = 8 * 1024 * 1024
+"""Of the log, asked for at a time where a small part of it comes."""
 _WAIT_MS = 500
 _LOOKS_MAX = 20
 _UNSEEN = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
@@ -46,15 +48,18 @@ class _Gone(Exception):  # noqa: N818 - a finding: the range begins later than i
         self.offset = offset
 
 
-def read_chunks(query: Query, wanted: Range) -> Iterator[Chunk]:
-    """The batches that hold the range, with what stands before and after it in the first and the last of them."""
+def read_chunks(query: Query, wanted: Range, bare: Bare = Bare.NOTHING) -> Iterator[Chunk]:
+    """The batches that hold the range, with what stands before and after it in the first and the last of them.
+
+    `bare` is what their records may come without.
+    """
     if query.servers is None:
         yield from _from_folder(query, wanted)
         return
     with borrowed(query.servers, committed_only=query.committed_only) as connection:
         at = wanted.start
         while at < wanted.end:
-            ahead = Ahead(connection, wanted.place, query.fetch_bytes, at, wanted.end)
+            ahead = Ahead(connection, wanted.place, query.fetch_bytes, at, wanted.end, bare)
             try:
                 yield from ahead
                 at = wanted.end
@@ -79,10 +84,20 @@ def _after_loss(query: Query, connection: Connection, wanted: Range, at: int) ->
 class Ahead:
     """Fetches in the connection's own thread while the caller decodes."""
 
-    def __init__(self, connection: Connection, place: Place, fetch_bytes: int, start: int, end: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        place: Place,
+        fetch_bytes: int,
+        start: int,
+        end: int,
+        bare: Bare = Bare.NOTHING,
+    ) -> None:
         self._connection = connection
         self._place = place
         self._fetch_bytes = fetch_bytes
+        self._asked_bytes = fetch_bytes
+        self._bare = bare
         self._end = end
         self.read_upto = start
         """Everything below was given."""
@@ -130,7 +145,11 @@ class Ahead:
         backoff = Backoff(self._connection.policy)
 
         async def once() -> RawFetched:
-            return await reader.fetch(self._place, at, bytes_max=self._fetch_bytes, wait_ms=_WAIT_MS)
+            asked = self._asked_bytes
+            found = await reader.fetch(self._place, at, bytes_max=asked, wait_ms=_WAIT_MS, bare=self._bare)
+            if self._bare:
+                self._asked_bytes = next_bytes(asked, len(found.data), self._fetch_bytes)
+            return found
 
         while True:
             try:
@@ -145,6 +164,12 @@ class Ahead:
                 topic, partition = self._place
                 said = f"{topic}/{partition} has nothing at {at}, though it went to {self._end}; now to {found.readable_end}"
                 raise RefusedError(Refusal.FAILED, "kafka", "", said)
+
+
+def next_bytes(asked: int, came: int, fetch_bytes: int) -> int:
+    """More of the log at a time while little of it comes, so that as many bytes come as where all do; after a whole answer, what
+    the query set."""
+    return min(asked * 2, max(BARE_BYTES_MAX, asked)) if came * 4 < asked else fetch_bytes
 
 
 # -- from a folder -----------------------------------------------------------------------------------------------------

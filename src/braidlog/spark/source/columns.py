@@ -11,9 +11,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from braidlog.client.drivers.kafka.bulk import Bare
 from braidlog.codec.arrow import PieceBuilder, Pieces
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
-from braidlog.registry.columns import ColumnTypeError
+from braidlog.registry.errors import ColumnTypeError
 from braidlog.spark.columns import ColumnError, check_columns, simple
 from braidlog.spark.source.chunks import Chunk
 from braidlog.spark.source.options import Query
@@ -90,6 +91,14 @@ def check_schema(query: Query, schema: StructType, reading: Reading | None = Non
 
 def _wanted_value(target: pa.Schema) -> pa.DataType | None:
     return target.field("value").type if "value" in target.names else None
+
+
+def bareness(query: Query, schema: StructType) -> Bare:
+    """What no column of a query is made of."""
+    asked = set(schema.names)
+    if query.value_format != "binary" or asked & {"value", "headers"}:
+        return Bare.NOTHING
+    return Bare.VALUES if "key" in asked else Bare.KEYS_AND_VALUES
 
 
 def record_batches(

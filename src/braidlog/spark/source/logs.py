@@ -26,6 +26,8 @@ from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 
 _SAMPLE_BYTES = 64 * 1024
+_TICK_NS = 20_000_000
+"""A file's time is as exact as the ticks of the kernel that keeps it."""
 _LOOKS_MAX = 100
 _SEGMENTS = (".log", ".swap")
 _QUESTION_OFFSETS_MIN = 500_000
@@ -290,10 +292,13 @@ def _counts(told: Mapping[str, tuple[int, bytes]]) -> dict[str, int]:
 
 
 def _signature(folder: str) -> object:
-    """Files, how large they are and when they were changed: a durable mark is written in place."""
+    """Files, how large they are and when they were changed: records and the durable mark are written in place."""
+    fresh_ns = SystemClock().now_ms() * 1_000_000 - _TICK_NS
     with contextlib.suppress(FileNotFoundError):
-        return sorted((each.name, (stat := each.stat()).st_size, stat.st_mtime_ns) for each in Path(folder).iterdir())
-    return object()  # a file went while we looked
+        found = sorted((each.name, (stat := each.stat()).st_size, stat.st_mtime_ns) for each in Path(folder).iterdir())
+        if all(modified_ns < fresh_ns for _, _, modified_ns in found):
+            return found
+    return object()  # a file went while we looked, or the next change may have the same time
 
 
 def _segments(folder: str) -> list[tuple[str, int]]:

@@ -137,7 +137,10 @@ class Query(Options, format="braidlog", direction="read"):
         o.whole(), None, "Cut what is read into tasks of so many offsets at most."
     )
     target_partition_bytes: int = o.option(
-        o.size, "64m", "Cut what is read into tasks of about so many bytes of the log."
+        o.size,
+        "64m",
+        "Cut what is read into tasks of about so many bytes of the log; unless it is set, of four times as many where no column "
+        "is made of values.",
     )
     on_data_loss: str = o.option(
         o.one_of("fail", "skip", "report"),

@@ -18,9 +18,10 @@ import pyarrow as pa
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.client.schema_registry import RegistryClient
 from braidlog.registry import framing
-from braidlog.registry.columns import ColumnTypeError, Decode, Errors
-from braidlog.registry.errors import RegistryError
+from braidlog.registry.columns import Decode, Errors
+from braidlog.registry.errors import ColumnTypeError, RegistryError
 from braidlog.registry.framed import Framed
+from braidlog.registry.proto import name_at
 from braidlog.registry.schemas import AVRO, JSON, PROTOBUF, AvroSchema, JsonSchema, ProtobufSchema, Schema, referenced
 from braidlog.spark.options import OptionError
 from braidlog.spark.source.options import Query
@@ -122,9 +123,8 @@ class ProtobufReader:
 
     def __init__(self, reading: Reading) -> None:
         columns = _proto_columns()
-        self._name_at = columns.name_at
         schema = ProtobufSchema(reading.schema.text, reading.references)
-        self._message = columns.MessageType(schema, reading.references, reading.message)
+        self._message = columns.MessageColumns(schema, reading.references, reading.message)
 
     def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
         return self._message.column_type(wanted)
@@ -135,7 +135,7 @@ class ProtobufReader:
 
     def of(self, writer: Schema, references: dict[str, Schema], head: bytes, kind: pa.DataType) -> Decode:
         """Whatever wrote them, fields are known by their numbers; of another message they mean something else."""
-        name = self._name_at(ProtobufSchema(writer.text, references).file, framing.read_indexes(head)[0])
+        name = name_at(ProtobufSchema(writer.text, references).file, framing.read_indexes(head)[0])
         if name != self._message.name:
             raise ColumnTypeError(f"message {name or 'that its schema lacks'!r}; {self._message.name!r} is read")
         return self.own(kind)

@@ -36,13 +36,16 @@ KEY_BYTES_MAX = 128
 _BLANKS = b" \t\r\n\v\f"
 _WORD = re.compile(rb"[^ \t\r\n\v\f]+")
 _BLANK = re.compile(rb"[ \t\r\n\v\f]")
-_INTEGER = re.compile(rb"-?[0-9]{1,19}")
+_DIGITS_MAX = 19
+_INTEGER = re.compile(rb"-?[0-9]{1,%d}" % _DIGITS_MAX)
 _OFFSET_ENTRY = re.compile(rb"P?([0-9]{1,10}):([0-9]{1,19})")
 _BOOLEANS = {b"true": True, b"false": False, b"1": True, b"0": False}
 _REST = b"message"  # `message=` takes the rest of the line: the Cursus page, §2
 _JSON_ARGUMENTS = {b"metadata={", b"metadata=["}
 _ALIASES = {b"isolation": b"isolation_level", b"txn": b"transactional_id", b"transaction": b"transactional_id"}
+_ALIASED = {"CONSUME", "STREAM", "FIND_COORDINATOR"}
 _PRINCIPAL, _TOKEN = b"principal", b"auth_token"
+_PLAIN_BYTES_MAX = 4096
 
 
 class _Argument(NamedTuple):
@@ -89,9 +92,11 @@ def _parse_offsets(raw: bytes) -> tuple[PartitionOffset, ...]:
 
 def _integer_parser(low: int, high: int) -> Callable[[bytes], int]:
     def parse(raw: bytes) -> int:
-        if _INTEGER.fullmatch(raw) is None or not low <= int(raw) <= high:
-            raise ValueError(f"a number from {low} to {high} is expected")
-        return int(raw)
+        if (raw.isdigit() and len(raw) < _DIGITS_MAX) or _INTEGER.fullmatch(raw):
+            number = int(raw)
+            if low <= number <= high:
+                return number
+        raise ValueError(f"a number from {low} to {high} is expected")
 
     return parse
 
@@ -128,6 +133,7 @@ def _arguments(request: type) -> tuple[_Argument, ...]:
 
 
 _ARGUMENTS: dict[str, tuple[_Argument, ...]] = {row.name: _arguments(row.request) for row in OPERATIONS[1:]}
+_TAKES_REST = {name for name, arguments in _ARGUMENTS.items() if any(each.wire == _REST for each in arguments)}
 
 
 # --- reading
@@ -153,7 +159,7 @@ def read_command(text: bytes) -> Request:
         unknown = CommandError(Failure.of(ErrorCode.UNKNOWN_COMMAND, command=echo(name)))
         raise unknown.at(len(text) - len(text.lstrip(_BLANKS)))
     try:
-        keyed, bare = _split(operation, text)
+        keyed, bare = _split_plain(operation, text) or _split(operation, text)
         if not keyed and operation.positional is not None:
             return Request(operation, _read_positional(operation, bare), Spelling.DOCUMENT)
         return _read_keyed(operation, keyed, bare)
@@ -173,7 +179,7 @@ def _place(text: bytes, error: CommandError) -> int:
 
 def _split(operation: Operation, text: bytes) -> tuple[dict[bytes, bytes], list[bytes]]:
     """The words after the name: those with `=`, and those without."""
-    takes_rest = any(argument.wire == _REST for argument in _ARGUMENTS[operation.name])
+    takes_rest = operation.name in _TAKES_REST
     keyed: dict[bytes, bytes] = {}
     bare: list[bytes] = []
     first = _WORD.search(text)
@@ -201,7 +207,33 @@ def _split(operation: Operation, text: bytes) -> tuple[dict[bytes, bytes], list[
 
 
 def _canonical(operation: Operation, key: bytes) -> bytes:
-    return _ALIASES.get(key, key) if operation.name in {"CONSUME", "STREAM", "FIND_COORDINATOR"} else key
+    return _ALIASES.get(key, key) if operation.name in _ALIASED else key
+
+
+def _split_plain(operation: Operation, text: bytes) -> tuple[dict[bytes, bytes], list[bytes]] | None:
+    """The same of a short text in which every word ends at a blank, as those do that a reader sends again and again; None where
+    a word has to be looked at, or is refused."""
+    if operation.name in _TAKES_REST or len(text) > _PLAIN_BYTES_MAX or b"metadata=" in text:
+        return None
+    words = text.split()
+    if len(words) > WORDS_MAX:
+        return None
+    is_aliased = operation.name in _ALIASED
+    keyed: dict[bytes, bytes] = {}
+    bare: list[bytes] = []
+    for word in words[1:]:
+        key, equals, value = word.partition(b"=")
+        if len(key) >= KEY_BYTES_MAX:
+            return None
+        if not equals:
+            bare.append(word)
+            continue
+        if is_aliased:
+            key = _ALIASES.get(key, key)
+        if key in keyed:
+            return None
+        keyed[key] = value
+    return keyed, bare
 
 
 def _json_end(text: bytes, start: int, word_end: int) -> int:

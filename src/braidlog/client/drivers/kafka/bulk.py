@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from enum import IntEnum
 from struct import Struct
 from typing import TypeVar
 
@@ -25,7 +26,7 @@ from braidlog.wire.kafka.messages import counting as m
 
 T = TypeVar("T")
 
-__all__ = ["EARLIEST", "LATEST", "BulkReader", "Place", "RawFetched", "whole"]
+__all__ = ["EARLIEST", "LATEST", "Bare", "BulkReader", "Place", "RawFetched", "whole"]
 
 _WAIT_SLOT = 1
 """Waiting for news has a connection of its own: what is fetched meanwhile does not stand behind it."""
@@ -33,6 +34,16 @@ _LENGTH = Struct(">i")
 _LENGTH_AT = 8
 _LAST_DELTA_AT = 23
 _BASE = Struct(">q")
+
+
+class Bare(IntEnum):
+    """What records may come without. A server of another make or an older one sends them whole, and so does ours where that costs
+    less: whoever asks reads both."""
+
+    NOTHING = 0
+    VALUES = 1
+    """Values and headers."""
+    KEYS_AND_VALUES = 2
 
 
 class RawFetched(msgspec.Struct, frozen=True):
@@ -110,9 +121,14 @@ class BulkReader:
 
         return await self._of_each_leader(wanted, ask)
 
-    async def fetch(self, place: Place, offset: int, *, bytes_max: int, wait_ms: int) -> RawFetched:
-        """Batches from the one that holds `offset`; `RefusedError(OFFSET_OUT_OF_RANGE)` if there is no such offset."""
-        found = await self.driver.fetch_partition(FetchRequest(*place, offset, bytes_max, wait_ms))
+    async def fetch(
+        self, place: Place, offset: int, *, bytes_max: int, wait_ms: int, bare: Bare = Bare.NOTHING
+    ) -> RawFetched:
+        """Batches from the one that holds `offset`; `RefusedError(OFFSET_OUT_OF_RANGE)` if there is no such offset.
+
+        `bytes_max` is what the log has of them, also where less of it comes.
+        """
+        found = await self.driver.fetch_partition(FetchRequest(*place, offset, bytes_max, wait_ms), bare)
         committed = self.driver.settings.committed_only
         records = found.records or b""
         assert isinstance(records, bytes | bytearray | memoryview), "slices of files are written, never read"

@@ -255,10 +255,10 @@ class KafkaDriver(
         except ProtocolError as error:
             raise RefusedError(Refusal.FAILED, self.name, "", f"the records are damaged: {error}") from error
 
-    async def fetch_partition(self, wanted: FetchRequest) -> d.FetchResponsePartition:
+    async def fetch_partition(self, wanted: FetchRequest, bare: int = 0) -> d.FetchResponsePartition:
         """What the leader answers for one partition."""
         place = wanted.place
-        message = self.fetch_request({place: wanted.offset}, wanted.bytes_max, wanted.wait_ms)
+        message = self.fetch_request({place: wanted.offset}, wanted.bytes_max, wanted.wait_ms, bare)
         answer: d.FetchResponse = await self.ask_leader(place, message, fetch_channel(wanted.slot), wanted.wait_ms)
         self.check_code(answer.error_code, place=place)
         found = only([part for each in answer.responses for part in each.partitions], "Fetch")
@@ -266,7 +266,7 @@ class KafkaDriver(
         self.check_code(found.error_code, about=about, place=place)
         return found
 
-    def fetch_request(self, wanted: Mapping[Place, int], bytes_max: int, wait_ms: int) -> d.FetchRequest:
+    def fetch_request(self, wanted: Mapping[Place, int], bytes_max: int, wait_ms: int, bare: int = 0) -> d.FetchRequest:
         """From these offsets on."""
         bytes_max = min(bytes_max, INT_MAX)
         topics = by_topic(
@@ -279,6 +279,7 @@ class KafkaDriver(
             max_bytes=bytes_max,
             isolation_level=self.settings.isolation,
             topics=[d.FetchRequestTopic(topic, partitions=parts) for topic, parts in topics.items()],
+            bare=bare,
         )
 
     def aborted_in(self, found: d.FetchResponsePartition) -> tuple[AbortedRange, ...]:
