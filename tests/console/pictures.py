@@ -166,8 +166,8 @@ def main() -> None:
                 if picture.name == "console-table-light":
                     page.locator("#table").scroll_into_view_if_needed()
                 if picture.path == "/topics/orders":
+                    page.locator("#tail-pause").click()  # else what is opened moves on
                     page.locator("#records > li .line").nth(2).click()
-                    page.locator("#tail-pause").click()
                 page.screenshot(path=FOLDER / f"{picture.name}.png")
 
 

@@ -1,5 +1,6 @@
 """What an operator does in the console, in a browser: each is named before it is done, and then it is done."""
 
+import json
 import re
 from collections.abc import Iterator
 
@@ -202,6 +203,7 @@ def test_members_are_shown_with_client_host_and_partitions(browser: Browser, nod
             expect(cells.nth(3)).to_have_text("read 0")
             expect(cells.nth(2)).to_contain_text("127.0.0.1")
             expect(cells.nth(1)).not_to_be_empty()
+            expect(page.locator("[data-key='read/0'] td").last).to_have_text(str(cells.first.text_content()))
             page.locator("#change summary").click()
             page.get_by_role("button", name="Reset offsets").click()
             expect(page.locator("#acted.fault")).to_contain_text("has members")
@@ -288,6 +290,29 @@ def test_a_key_is_added_edited_expires_and_is_deleted(browser: Browser, node: Se
         page.get_by_role("button", name="Delete key").click()
         confirm(page, "Delete key colour, for good.", "is deleted")
         assert store.get("colour") is None
+
+
+# -- schemas -------------------------------------------------------------------------------------------------------
+
+
+def test_a_schema_is_registered_and_one_that_does_not_fit_is_told_so(browser: Browser, node: ServerProcess) -> None:
+    make_topic(node, "typed")
+    record = {"type": "record", "name": "O", "fields": [{"name": "n", "type": "long"}]}
+    with looking(browser, node, "/schemas", OLGA) as page:
+        page.locator("#register summary").click()
+        page.get_by_label("Subject").fill("typed-value")
+        page.get_by_label("Schema", exact=True).fill(json.dumps(record))
+        page.get_by_role("button", name="Register schema").click()
+        confirm(page, "for subject typed-value, which is new.", "A schema of subject typed-value is registered.")
+        close(page)
+        page.wait_for_url("**/schemas/typed-value")
+        expect(page.locator("pre")).to_contain_text('"name": "n"')
+        page.locator("#register summary").click()
+        page.get_by_label("Schema", exact=True).fill(json.dumps(record | {"fields": [{"name": "m", "type": "long"}]}))
+        page.get_by_role("button", name="Register schema").click()
+        expect(page.locator("#acted.fault")).to_contain_text("is incompatible with an earlier schema")
+    assert "Register a schema (AVRO" in node.errors()
+    assert f"Done: by {OLGA!r}" in node.errors()
 
 
 # -- access --------------------------------------------------------------------------------------------------------

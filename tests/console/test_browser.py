@@ -96,7 +96,7 @@ def test_a_node_that_is_alone_says_so_and_how_to_get_three(browser: Browser, fil
     with opened(browser, f"{filled.admin_url}/cluster") as page:
         expect(page.locator("#alone")).to_contain_text("There is one node; braid dev --nodes 3 starts three")
         expect(page.locator("#nodes")).to_have_count(0)
-        expect(page.locator("#events li").filter(has_text="topic orders is made")).to_have_count(1)
+        expect(page.locator("#events li").filter(has_text="topic orders is created")).to_have_count(1)
 
 
 def test_a_records_value_as_json_and_hex_and_the_ways_to_choose_records(
@@ -296,6 +296,10 @@ def test_no_page_is_wider_than_a_small_phone_or_larger_than_120_kb(
         page.on("request", lambda request: hosts.add(request.url.split("/")[2]))
         page.goto(f"{filled.admin_url}{path}", wait_until="load")
         assert page.evaluate("document.documentElement.scrollWidth") <= 380
+        tops = page.locator("nav a:not(.brand)").evaluate_all("all => all.map((each) => each.offsetTop)")
+        assert len(set(tops)) == 1, "navigation is one row"
+        assert page.locator(".top").evaluate("each => each.offsetHeight") < 64
+        assert page.locator(".brand img").evaluate("each => each.offsetWidth") == 22
         # What was loaded is told after the page is: by another session.
         until(lambda: len(sizes) > page.evaluate("performance.getEntriesByType('resource').length"))
         assert 20_000 < sum(sizes) < 120_000

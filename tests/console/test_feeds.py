@@ -6,8 +6,12 @@ import json
 from contextlib import closing
 from itertools import islice
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.console.asking import Feed, Visitor, ask
 from tests.console.waiting import until
 
@@ -84,6 +88,32 @@ def test_bytes_keys_headers_and_what_is_too_long(filled: ServerProcess) -> None:
     assert whole.headers["content-disposition"].startswith("attachment")
     assert ask(f"{filled.admin_url}/api/topics/odd/0/1/value").status == 404
     assert ask(f"{filled.admin_url}/api/topics/odd/0/99/value").status == 404
+
+
+def test_values_are_shown_and_found_by_the_schemas_they_name(node: ServerProcess) -> None:
+    """As Confluent's serializer writes them; the schema comes after the tail has begun."""
+    user = '{"type":"record","name":"Seen","fields":[{"name":"name","type":"string"},{"name":"age","type":"int"}]}'
+    with braidlog.connect(kafka(node)) as client, client.producer() as producer:
+        client.admin.create_topic("seen")
+        with (
+            closing(tail(node, "seen", "from=earliest")) as feed,
+            SchemaRegistryClient({"url": node.registry_url}) as registry,
+        ):
+            producer.send_and_wait("seen", b"\0\0\0\x12\x34no schema has this id")
+            before = next(feed)[1]
+            write, context = AvroSerializer(registry, user), SerializationContext("seen", MessageField.VALUE)
+            for name, age in (("ada", 36), ("bob", 41)):
+                producer.send_and_wait("seen", write({"name": name, "age": age}, context))
+            ada, bob = next(feed)[1], next(feed)[1]
+            number = registry.get_latest_version("seen-value").schema_id
+    assert "j" not in before
+    assert [(each["s"], json.loads(each["j"])) for each in (ada, bob)] == [
+        (number, {"name": "ada", "age": 36}),
+        (number, {"name": "bob", "age": 41}),
+    ]
+    found = past(node, "seen", "from=earliest&filter=" + quote("value.age > 40"))
+    assert found == [(0, 2)]
+    assert past(node, "seen", "from=earliest&contains=ADA") == [(0, 1)]
 
 
 def test_a_download_has_everything(filled: ServerProcess) -> None:

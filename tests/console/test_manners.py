@@ -162,6 +162,26 @@ def test_records_of_a_range(browser: Browser, filled: ServerProcess) -> None:
         expect(page.locator("#tail-scanned")).to_have_text("scanned 5 of about 5")
 
 
+def test_a_value_is_shown_as_its_schema_says(browser: Browser, filled: ServerProcess) -> None:
+    schema = {"schema": '{"type":"record","name":"Sale","fields":[{"name":"total","type":"int"}]}'}
+    answer = ask(
+        f"{filled.registry_url}/subjects/sales-value/versions",
+        "POST",
+        body=json.dumps(schema).encode(),
+        content_type="application/json",
+    )
+    number = json.loads(answer.body)["id"]
+    with braidlog.connect(f"kafka://127.0.0.1:{filled.ports['kafka']}") as client, client.producer() as producer:
+        client.admin.create_topic("sales")
+        producer.send_and_wait("sales", b"\0" + number.to_bytes(4, "big") + b"\x54")  # Avro's zig-zag: 42
+    with opened(browser, f"{filled.admin_url}/topics/sales") as page:
+        line = page.locator("#records .line")
+        expect(line.locator(".text")).to_have_text('{"total":42}')
+        line.click()
+        expect(page.locator("#records .more pre")).to_have_text('{\n  "total": 42\n}')
+        expect(page.locator("#records .more button[data-view]")).to_have_text([f"Schema {number}", "Text", "Hex"])
+
+
 @pytest.mark.parametrize(
     ("asked", "offsets"),
     [
@@ -270,15 +290,25 @@ def test_a_plot_begins_with_what_was_before_the_page(browser: Browser, filled: S
 @pytest.mark.parametrize(
     ("path", "command"),
     [
+        ("/", "braid demo clicks"),
         ("/topics", "braid topic create NAME"),
         ("/groups", "braid tail TOPIC --group NAME"),
         ("/keys", "braid kv set KEY VALUE"),
         ("/access", "braid user create NAME"),
         ("/transactions", "transactional.id"),
+        ("/connections", "braid tail TOPIC"),
+        ("/spark", "braid pipeline init"),
     ],
 )
 def test_an_empty_page_shows_the_next_command(empty: ServerProcess, path: str, command: str) -> None:
     assert f"<code>{command}</code>" in ask(f"{empty.admin_url}{path}").text
+
+
+def test_an_address_that_names_no_key_says_so(filled: ServerProcess) -> None:
+    for query in ("", "?hex=", "?hex=no"):
+        answer = ask(f"{filled.admin_url}/keys/one{query}", accept="text/html")
+        assert answer.status == 404
+        assert "This address names no key" in answer.text
 
 
 def test_a_page_that_is_not_there_says_so_and_leads_on(browser: Browser, filled: ServerProcess) -> None:
@@ -308,6 +338,10 @@ def test_text_stands_out_and_tables_say_what_their_columns_are(
                 "all => all.filter((each) => !each.labels?.length && !each.ariaLabel).map((each) => each.outerHTML)"
             )
             assert lacking == [], path
+            wide = page.locator(".row button").evaluate_all(
+                "all => all.filter((each) => each.offsetWidth > 320).length"
+            )
+            assert wide == 0, f"{path}: a button as wide as the page"
 
 
 def test_the_first_stop_of_the_keyboard_skips_to_the_content(browser: Browser, filled: ServerProcess) -> None:
@@ -357,12 +391,3 @@ def test_a_question_that_is_shown_is_not_changed_any_more(browser: Browser, fill
             assert f"with {partitions} partition" in told[2]
             page.get_by_role("button", name="Cancel").click()
             expect(page.locator("#confirm")).to_be_hidden()
-
-
-@pytest.mark.parametrize("path", ["/", "/topics", "/access"])
-def test_navigation_is_one_row_on_a_phone(browser: Browser, filled: ServerProcess, path: str) -> None:
-    with opened(browser, f"{filled.admin_url}{path}", width=390, height=800) as page:
-        tops = page.locator("nav a:not(.brand)").evaluate_all("all => all.map((each) => each.offsetTop)")
-        assert len(set(tops)) == 1
-        assert page.locator(".top").evaluate("each => each.offsetHeight") < 64
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390

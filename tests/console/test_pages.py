@@ -43,7 +43,7 @@ def test_a_fail_over_is_seen_and_told_as_a_time_line(browser: Browser, cluster: 
         expect(page.locator(".head .pill")).to_have_text("2 of 2 nodes alive")
         row = page.locator("#nodes tr[data-key='node-2']")
         expect(row).to_contain_text(f"127.0.0.1:{cluster[2].ports['kafka']}")
-        expect(page.locator("#events li").filter(has_text="topic orders is made")).to_have_count(1)
+        expect(page.locator("#events li").filter(has_text="topic orders is created")).to_have_count(1)
         expect(page.locator("#weak")).to_contain_text("Every partition has a leader")
         assert figure(cluster, "braidlog_cluster_nodes", state="alive") == 2
         cluster[2].kill()

@@ -19,6 +19,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as F
 from tests.console.asking import Answer, ask
+from tests.console.waiting import until
 
 import braidlog
 from braidlog.broker.schema_log import TOPIC
@@ -329,7 +330,10 @@ def test_a_subjects_page_shows_every_version(node: ServerProcess, client: Schema
     assert [int(each) for each in re.findall(r'<tr><td class="n">(\d+)</td>', page)] == [2, 1]
     assert f'<td class="n">{first}</td>' in page
     assert "&#34;age&#34;" in page
+    assert "  &#34;fields&#34;: [\n" in page  # a line for each member
     assert ask(f"{node.admin_url}/schemas/nobodys").status == 404
+    until(lambda: f'data-key="{TOPIC}"' in ask(f"{node.admin_url}/topics?internal=1").text)
+    assert f'data-key="{TOPIC}"' not in ask(f"{node.admin_url}/topics").text
 
 
 def test_who_changes_the_registry_has_an_audit_line(node: ServerProcess) -> None:

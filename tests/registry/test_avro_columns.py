@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from braidlog.registry.avro import Type, parse
 from braidlog.registry.avro_columns import column_type, decoder
-from braidlog.registry.columns import ColumnTypeError
+from braidlog.registry.errors import ColumnTypeError
 
 UTC = dt.UTC
 

@@ -5,7 +5,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from braidlog.registry.columns import ColumnTypeError
+from braidlog.registry.errors import ColumnTypeError
 from braidlog.registry.json_columns import column_type
 
 

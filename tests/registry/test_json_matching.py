@@ -1,8 +1,15 @@
-"""JSON Schema: Confluent's published rules of evolution, as cases; and what is no schema."""
+"""JSON Schema: the published rules of evolution, as cases; and what is no schema.
 
+Source: Confluent's documentation of Schema Registry, "Formats, Serializers, and Deserializers", JSON Schema (open and closed
+content models, sums, defaults); what each keyword accepts: JSON Schema Validation, draft 7. The second source judges the cases:
+by the validator of others (`jsonschema`), all values of the old schema are values of the new one, or one is not.
+"""
+
+from itertools import product
 from typing import Any
 
 import pytest
+from jsonschema import Draft7Validator
 
 from braidlog.registry.json_matching import misfits
 from braidlog.registry.schemas import JSON, Schema, parse
@@ -88,6 +95,34 @@ def test_it_reads(new: Any, old: Any) -> None:
 @pytest.mark.parametrize(("new", "old"), NOT_READ, ids=repr)
 def test_it_does_not_read(new: Any, old: Any) -> None:
     assert misfits(new, old)
+
+
+SINGLE = [None, True, 0, 1, 2, 3, 4, 6, 12, 1.5, -1, "", "a", "b", "x", "abc", "abcd", "abcde", "abcdef"]
+VALUES = [
+    *SINGLE,
+    *([*each] for each in product(("a", 1, 1.5), repeat=2)),
+    [],
+    *(
+        {name: value for name, value in zip("abc", each, strict=True) if value is not None}
+        for each in product((None, "x", 1), repeat=3)
+    ),
+    {"a": {"b": "x"}},
+    {"a": {"b": 1}},
+]
+FILLED_IN = [(new, old) for new, old in READ if "default" in repr(new)]
+"""By a default: the rule is about readers that fill it in, a validator does not."""
+
+
+@pytest.mark.parametrize(("new", "old"), [each for each in READ if each not in FILLED_IN], ids=repr)
+def test_a_validator_of_others_takes_all_values_of_what_is_read(new: Any, old: Any) -> None:
+    reads, wrote = Draft7Validator(new), Draft7Validator(old)
+    assert [value for value in VALUES if wrote.is_valid(value) and not reads.is_valid(value)] == []
+
+
+@pytest.mark.parametrize(("new", "old"), [*NOT_READ, *FILLED_IN], ids=repr)
+def test_a_validator_of_others_refuses_a_value_of_what_is_not_read(new: Any, old: Any) -> None:
+    reads, wrote = Draft7Validator(new), Draft7Validator(old)
+    assert [value for value in VALUES if wrote.is_valid(value) and not reads.is_valid(value)]
 
 
 def test_a_schema_that_contains_itself_is_compared() -> None:

@@ -1,4 +1,9 @@
-"""Protobuf: text and descriptors are the same schema, Google's own library reads ours, and the published rules as cases."""
+"""Protobuf: text and descriptors are the same schema, Google's own library reads ours, and the published rules as cases.
+
+Source of the rules: protobuf.dev, "Language Guide (proto 3)", "Updating A Message Type"; Confluent's documentation of Schema
+Registry, "Formats, Serializers, and Deserializers", Protobuf. Apicurio's rules judge the cases in
+`tests/interop/test_proto_rules.py`.
+"""
 
 import base64
 

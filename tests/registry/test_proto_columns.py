@@ -19,8 +19,9 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from braidlog.registry.columns import ColumnTypeError
-from braidlog.registry.proto_columns import MessageType, name_at
+from braidlog.registry.errors import ColumnTypeError
+from braidlog.registry.proto import name_at
+from braidlog.registry.proto_columns import MessageColumns
 from braidlog.registry.schemas import ProtobufSchema, Schema
 
 IMPORTS = "".join(
@@ -89,12 +90,12 @@ def googles() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Every"))
 
 
-def message(text: str, name: str = "", **references: str) -> MessageType:
+def message(text: str, name: str = "", **references: str) -> MessageColumns:
     known = {f"{path}.proto": Schema(each, "PROTOBUF") for path, each in references.items()}
-    return MessageType(ProtobufSchema(text, known), known, name)
+    return MessageColumns(ProtobufSchema(text, known), known, name)
 
 
-def read(kind: MessageType, payloads: list[bytes | None]) -> tuple[list[Any], list[str | None]]:
+def read(kind: MessageColumns, payloads: list[bytes | None]) -> tuple[list[Any], list[str | None]]:
     column, errors = kind.decoder(kind.column_type())(payloads)
     assert column.type == kind.column_type()
     column.validate(full=True)

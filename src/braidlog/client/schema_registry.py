@@ -53,7 +53,8 @@ class RegistryClient:
             raise NoAnswerError(f"{self._url} did not answer: {error}") from None
         except OSError as error:
             reason = getattr(error, "reason", error)
-            raise ConnectError(f"{self._url} cannot be reached: {reason}; is a schema registry there?") from None
+            why = getattr(reason, "strerror", None) or reason
+            raise ConnectError(f"{self._url} cannot be reached: {why}; is a schema registry there?") from None
         except ValueError:
             raise RefusedError(Refusal.FAILED, "registry", "", f"{self._url} is no schema registry") from None
 

@@ -14,6 +14,7 @@ Knows: HTTP, and the node as a client does. Refuses to know: the inside of a ser
 | `history.py` `listing.py` | the last hour, for plots; which rows of a table, in which order |
 | `health.py` | `/healthz` and `/readyz`, with reasons |
 | `tailing.py` `record_filter.py` | records of a topic, as they come, for people: never faster than they read; which of them |
+| `record_values.py` | values by the schemas that they name |
 | `wire_messages.py` | messages of one connection, decoded as they come by |
 | `spark_queries.py` `spark_pipelines.py` | the last report of each Spark query; what those of a pipeline add up to |
 | `rendering.py` | templates, and how figures look |

@@ -22,11 +22,12 @@ from braidlog.console.assets import Assets
 from braidlog.console.clients import ClientsOf, TooManyReaders
 from braidlog.console.feeds import Feeds
 from braidlog.console.forms import Forms
-from braidlog.console.guard import Guard, Keys
+from braidlog.console.guard import Guard, Keys, is_page
 from braidlog.console.health import Doctor, Health
 from braidlog.console.history import PlotHistory
 from braidlog.console.node import ANSWER_SECONDS_MAX, Node, NodeError
 from braidlog.console.pages import Pages, topic_rows
+from braidlog.console.record_values import RecordValues
 from braidlog.console.registry import Registry
 from braidlog.console.registry_access import Access, RegistryGate
 from braidlog.console.registry_routes import RegistryRoutes
@@ -62,12 +63,14 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
     guard = Guard(Keys(welcome.token_hash, welcome.secret), node, port, clock)
     assets, doctor, spark_queries = Assets(), Doctor(node), SparkQueries()
     renderer = Renderer(guard, assets, welcome)
-    clients = ClientsOf(welcome)
+    clients = ClientsOf(node, registry)
     pages = Pages(node, clients, registry, doctor, spark_queries, renderer)
     history = PlotHistory(node)
-    feeds, forms = Feeds(node, clients, pages, history, spark_queries.pipelines), Forms(clients, guard, renderer)
+    feeds = Feeds(node, clients, RecordValues(registry), pages, history, spark_queries.pipelines)
+    forms = Forms(clients, guard, renderer)
     actions = Actions(node, clients, guard, renderer)
     machines = _Machines(node, doctor, spark_queries, clock)
+    page = _Page(renderer)
     machine_routes = [
         Route("/healthz", machines.healthz),
         Route("/health", machines.healthz),  # as Cursus's broker calls it
@@ -78,26 +81,26 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
         Route("/api/spark/queries", machines.queries),
     ]
     page_routes = [
-        Route("/", _page(pages.overview)),
-        Route("/topics", _page(pages.topics)),
-        Route("/topics/{topic}", _page(pages.topic)),
+        Route("/", page(pages.overview)),
+        Route("/topics", page(pages.topics)),
+        Route("/topics/{topic}", page(pages.topic)),
         Route("/topics/{topic}/records", forms.produce, methods=["POST"]),
-        Route("/groups", _page(pages.groups)),
-        Route("/groups/{group}", _page(pages.group)),
-        Route("/keys", _page(pages.keys)),
-        Route("/keys/one", _page(pages.key)),
-        Route("/transactions", _page(pages.transactions)),
-        Route("/access", _page(pages.access)),
-        Route("/connections", _page(pages.connections)),
-        Route("/connections/{number:int}", _page(pages.connection)),
-        Route("/cluster", _page(pages.cluster)),
-        Route("/cluster/{topic}/{partition:int}", _page(pages.partition_story)),
-        Route("/schemas", _page(pages.schemas)),
-        Route("/schemas/{subject:path}", _page(pages.subject)),
-        Route("/spark", _page(pages.spark)),
-        Route("/spark/{pipeline}", _page(pages.pipeline)),
-        Route("/settings", _page(pages.settings)),
-        Route("/search", _page(pages.search)),
+        Route("/groups", page(pages.groups)),
+        Route("/groups/{group}", page(pages.group)),
+        Route("/keys", page(pages.keys)),
+        Route("/keys/one", page(pages.key)),
+        Route("/transactions", page(pages.transactions)),
+        Route("/access", page(pages.access)),
+        Route("/connections", page(pages.connections)),
+        Route("/connections/{number:int}", page(pages.connection)),
+        Route("/cluster", page(pages.cluster)),
+        Route("/cluster/{topic}/{partition:int}", page(pages.partition_story)),
+        Route("/schemas", page(pages.schemas)),
+        Route("/schemas/{subject:path}", page(pages.subject)),
+        Route("/spark", page(pages.spark)),
+        Route("/spark/{pipeline}", page(pages.pipeline)),
+        Route("/settings", page(pages.settings)),
+        Route("/search", page(pages.search)),
         Route("/login", forms.login_page),
         Route("/login", forms.login, methods=["POST"]),
         Route("/logout", forms.logout, methods=["POST"]),
@@ -123,11 +126,12 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
 
     async def not_found(request: Request, _: Exception) -> Response:
         """A page for people; for programs one line."""
-        if welcome.has_pages and "text/html" in request.headers.get("accept", "") and "session" in request.scope:
-            return await _page(pages.not_found)(request)
+        if welcome.has_pages and is_page(request) and "session" in request.scope:
+            return await page(pages.not_found)(request)
         return PlainTextResponse("there is nothing at this address\n", 404)
 
     routes = machine_routes + (page_routes if welcome.has_pages else [])
+    guard.refusal = lambda request, why: renderer.explain(request, "Not allowed", f"{why}.", 403)
     guard.app = Starlette(routes=routes, lifespan=life, exception_handlers={404: not_found})
     return guard
 
@@ -174,21 +178,32 @@ class _Machines:
         return _json({"queries": self._spark_queries.queries()})
 
 
-def _page(handler: Handler) -> Handler:
-    """A page that is packed for the way, or says that the node does not answer."""
+class _Page:
+    """Pages that are packed for the way, or say that the node does not answer."""
 
-    async def page(request: Request) -> Response:
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+
+    def __call__(self, handler: Handler) -> Handler:
+        async def page(request: Request) -> Response:
+            return await self._packed(request, handler)
+
+        return page
+
+    async def _packed(self, request: Request, handler: Handler) -> Response:
         try:
             response = await handler(request)
         except (NodeError, ClientError, RegistryError, TooManyReaders) as error:
-            return PlainTextResponse(f"{error}\n", 503)
+            if not is_page(
+                request
+            ):  # the part of a page that is asked for again and again: the page says that it is old
+                return PlainTextResponse(f"{error}\n", 503)
+            return self._renderer.explain(request, "This page cannot be shown now", f"{error}", 503)
         if "gzip" in request.headers.get("accept-encoding", "") and len(response.body) >= PACKED_BYTES_MIN:
             response.body = gzip.compress(bytes(response.body), 5)
             response.headers["content-encoding"] = "gzip"
             response.headers["content-length"] = str(len(response.body))
         return response
-
-    return page
 
 
 def _seconds(request: Request) -> float:

@@ -21,9 +21,11 @@ from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClientError
 from braidlog.client.kv.client import KeyValue
 from braidlog.client.schemes import make_driver, parse_url
+from braidlog.console.node import Node
+from braidlog.console.registering import Registering
+from braidlog.console.registry import Registry
 from braidlog.model.door_tokens import door_token
 from braidlog.model.record import Header
-from braidlog.model.report import Welcome
 
 Fetch = Callable[[str, int, int, int], Awaitable[Fetched]]
 """Records of a topic, a partition, from an offset on, of about so many bytes: those that are there."""
@@ -41,13 +43,14 @@ class TooManyReaders(Exception):  # noqa: N818 - what it says
 class Clients:
     """What one principal asks the node."""
 
-    def __init__(self, topics_url: str, keys_url: str, slots: set[int]) -> None:
+    def __init__(self, topics_url: str, keys_url: str, schemas: Registering, slots: set[int]) -> None:
         seconds: dict[str, Any] = dict.fromkeys(("request_timeout", "connect_timeout", "retry_timeout"), SECONDS_MAX)
         self._policy = Policy(**seconds)
         self._driver = make_driver(parse_url(topics_url), self._policy)
         self._producer = Producer(self._driver, self._policy, ProducerOptions())
         self.admin = Admin(self._driver, self._policy)
         self.store = KeyValue(keys_url, **seconds)
+        self.schemas = schemas
         self._slots = slots
         self._times: dict[tuple[str, int, int], int | None] = {}
 
@@ -110,8 +113,10 @@ class Clients:
 class ClientsOf:
     """The clients of this process by principal, made when somebody first asks. Of many, those that asked last stay."""
 
-    def __init__(self, welcome: Welcome) -> None:
-        self._welcome = welcome
+    def __init__(self, node: Node, registry: Registry) -> None:
+        self._node = node
+        self._welcome = node.welcome
+        self._registry = registry
         self._slots = set(range(1, READERS_MAX + 1))
         self._made: OrderedDict[str, Clients] = OrderedDict()
         self._closing: set[asyncio.Future[None]] = set()
@@ -121,7 +126,8 @@ class ClientsOf:
             topics_url, keys_url = (
                 self._as(principal, url) for url in (self._welcome.topics_url, self._welcome.keys_url)
             )
-            self._made[principal] = Clients(topics_url, keys_url, self._slots)
+            schemas = Registering(self._registry, self._node, principal)
+            self._made[principal] = Clients(topics_url, keys_url, schemas, self._slots)
             if len(self._made) > PRINCIPALS_MAX:
                 closing = asyncio.ensure_future(self._made.popitem(last=False)[1].close())
                 self._closing.add(closing)

@@ -22,6 +22,7 @@ from braidlog.console.history import PlotHistory
 from braidlog.console.node import Node, NodeError
 from braidlog.console.pages import Pages, rates
 from braidlog.console.record_filter import FilterError, parse_filter
+from braidlog.console.record_values import RecordValues
 from braidlog.console.spark_pipelines import SparkPipelines
 from braidlog.console.tailing import End, Progress, Skipped, Start, Wanted
 from braidlog.console.wire_messages import wire_messages
@@ -67,8 +68,15 @@ class Feeds:
     """One for this process."""
 
     def __init__(
-        self, node: Node, clients: ClientsOf, pages: Pages, history: PlotHistory, pipelines: SparkPipelines
+        self,
+        node: Node,
+        clients: ClientsOf,
+        values: RecordValues,
+        pages: Pages,
+        history: PlotHistory,
+        pipelines: SparkPipelines,
     ) -> None:
+        self._values = values
         self._pipelines = pipelines
         self._clock = SystemClock()
         self._history = history
@@ -141,7 +149,7 @@ class Feeds:
         at, until = int(asked.get("at") or 0), int(asked.get("until") or 0)
         expression = asked.get("filter", "").strip()
         matches = parse_filter(expression) if expression else None
-        return Wanted(topic, numbers, start, at, asked.get("contains", "")[:200], matches, end, until)
+        return Wanted(topic, numbers, self._values, start, at, asked.get("contains", "")[:200], matches, end, until)
 
     async def tail(self, request: Request) -> Response:
         """Records as they come; with `follow=0`, or up to an offset or a time, those that are there."""
@@ -153,11 +161,15 @@ class Feeds:
                 elif isinstance(found, Progress):
                     yield "progress", found
                 else:
-                    yield None if found is None else ("record", tailing.shown(found))
+                    yield None if found is None else ("record", tailing.shown(found, self._values))
 
         async def past(wanted: Wanted, limit: int) -> AsyncIterator[Event | None]:
             async for found in tailing.read(self._of(request), wanted, limit):
-                yield ("progress", found) if isinstance(found, Progress) else ("record", tailing.shown(found))
+                yield (
+                    ("progress", found)
+                    if isinstance(found, Progress)
+                    else ("record", tailing.shown(found, self._values))
+                )
 
         return await self._with_wanted(
             request, lambda wanted, limit: self._stream(live(wanted) if limit is None else past(wanted, limit))

@@ -18,6 +18,7 @@ import hmac
 import ipaddress
 import re
 import secrets
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote, urlsplit
 
@@ -125,6 +126,8 @@ class Guard:
 
     app: ASGIApp
     """What it stands before: set when that is made, for its pages need the guard."""
+    refusal: Callable[[Request, str], Response]
+    """A page that says why somebody may not see another; set with `app`."""
 
     def __init__(self, keys: Keys, node: Node, port: int, clock: Clock) -> None:
         welcome = node.welcome
@@ -194,7 +197,7 @@ class Guard:
             return PlainTextResponse(f"{why}\n", 403)
         if is_open:
             return None
-        return self._not_allowed(scope, path) if scope["is_known"] else self._way_in(scope, headers)
+        return self._not_allowed(scope, path) if scope["is_known"] else self._way_in(scope)
 
     async def _roles(self, principal: str) -> Roles:
         if principal in (NOBODY, CONSOLE):
@@ -204,19 +207,23 @@ class Guard:
     def _not_allowed(self, scope: Scope, path: str) -> Response | None:
         """What somebody who is known may not see, or do; None if it may go on."""
         roles: Roles = scope["roles"]
-        if not roles.view:
-            return PlainTextResponse(
-                f"{scope['principal']} may not view this console: a rule has to allow describe of all topics and groups "
-                "(and the user or token has to be there still)\n",
-                403,
+        who, why = scope["principal"], ""
+        if not roles.view and path not in SESSIONS:
+            why = (
+                f"{who} may not view this console: a rule has to allow describe of all topics and groups "
+                "(and the user or token has to be there still)"
             )
-        if path.startswith(ADMINISTRATORS) and not roles.administer:
-            return PlainTextResponse(
-                f"{scope['principal']} may not see this: it is for administrators (a rule that allows cluster)\n", 403
-            )
-        if self.read_only and scope["method"] not in SAFE and path not in (*JSON_POSTS, *SESSIONS):
-            return PlainTextResponse("this console is read only (admin.read_only)\n", 403)
-        return None
+        elif path.startswith(ADMINISTRATORS) and not roles.administer:
+            why = f"{who} may not see this: it is for administrators (a rule that allows cluster)"
+        elif self.read_only and scope["method"] not in SAFE and path not in (*JSON_POSTS, *SESSIONS):
+            why = "this console is read only (admin.read_only)"
+        if not why:
+            return None
+        return self.refusal(Request(scope), why) if self._is_page(scope) else PlainTextResponse(f"{why}\n", 403)
+
+    def _is_page(self, scope: Scope) -> bool:
+        """Whether a person looks at what is answered."""
+        return self._has_pages and is_page(Request(scope))
 
     async def _shows_token(self, headers: Headers) -> bool:
         kind, _, token = headers.get("authorization", "").partition(" ")
@@ -242,9 +249,8 @@ class Guard:
             return "the form is too old, or not ours; load the page again"
         return ""
 
-    def _way_in(self, scope: Scope, headers: Headers) -> Response:
-        is_page = scope["method"] in SAFE and "text/html" in headers.get("accept", "") and "hx-request" not in headers
-        if is_page and self._has_pages:
+    def _way_in(self, scope: Scope) -> Response:
+        if self._is_page(scope):
             return RedirectResponse(f"/login?next={quote(scope['path'])}", 303)
         ways = ["sign in"] * self._has_pages + ["show the admin token: Authorization: Bearer …"] * self.has_token
         said = (
@@ -298,6 +304,12 @@ class Guard:
             samesite="strict",
             secure=self._is_tls,
         )
+
+
+def is_page(request: Request) -> bool:
+    """Whether a browser asks for a whole page, and shows whatever it gets."""
+    headers = request.headers
+    return request.method in SAFE and "text/html" in headers.get("accept", "") and "hx-request" not in headers
 
 
 def is_our_host(host: str, names: frozenset[str]) -> bool:

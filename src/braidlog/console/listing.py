@@ -12,8 +12,14 @@ from starlette.requests import Request
 
 INTERNAL: Final = "__"
 """How the names of a node's own topics begin."""
+SCHEMAS: Final = "_schemas"
+"""Where the schema registry's clients expect its records: a node's own, too."""
 
 T = TypeVar("T", bound=tuple[Any, ...])
+
+
+def is_internal(topic: str) -> bool:
+    return topic.startswith(INTERNAL) or topic == SCHEMAS
 
 
 class Listing(NamedTuple):
@@ -46,7 +52,7 @@ class Listing(NamedTuple):
         """The rows, and how many are hidden because they are the node's own. `name`: the field with the name."""
         wanted = self.contains.lower()
         found = [row for row in rows if wanted in getattr(row, name).lower()]
-        told = [row for row in found if self.internal or not getattr(row, name).startswith(INTERNAL)]
+        told = [row for row in found if self.internal or not is_internal(getattr(row, name))]
         return sorted(told, key=self._key, reverse=self.down), len(found) - len(told)
 
     def _key(self, row: Any) -> tuple[bool, Any]:  # noqa: ANN401 - any column

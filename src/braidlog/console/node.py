@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from braidlog.model.report import (
+    DOOR,
     Connections,
     EventReport,
     Keys,
@@ -213,6 +214,12 @@ class Node:
         )
         return found
 
+    async def may_here(self, principal: str, operation: str, topic: str) -> bool:
+        """The same of somebody who has signed in here."""
+        wishes = [(operation, topic)]
+        found = await self._ask(Permission, ask="may", principal=principal, wishes=wishes, door=DOOR)
+        return found.is_known and all(found.allowed)
+
     async def roles(self, principal: str) -> Roles:
         """What the rules let somebody do, as of `ROLES_SECONDS` ago at most."""
         now = asyncio.get_running_loop().time()
@@ -230,7 +237,7 @@ class Node:
         )
         return proved
 
-    async def audit(self, principal: str, address: str, words: str, door: str = "console") -> None:
+    async def audit(self, principal: str, address: str, words: str, door: str = DOOR) -> None:
         """Put into the node's log who has done what here."""
         await self._ask(bool, ask="audit", principal=principal, address=address, words=words, door=door)
 

@@ -181,7 +181,13 @@ class Pages:
             members = (await self._clients(request.scope["principal"]).admin.describe_group(name)).members
         except ClientError:
             members = ()  # it is gone by now, or another node knows it
-        return self._renderer.page(request, "group.html", group=found[0], rows=rows, members=members)
+        holders = {
+            (topic, number): each.member
+            for each in members
+            for topic, numbers in each.shares.items()
+            for number in numbers
+        }
+        return self._renderer.page(request, "group.html", group=found[0], rows=rows, members=members, holders=holders)
 
     async def _found(self, rows: str, field: str, name: str) -> tuple[Snapshot, list[Any]]:
         """The rows of a snapshot that have this name; of a later one, if it was made a moment ago."""
@@ -224,7 +230,9 @@ class Pages:
         try:
             key = bytes.fromhex(raw)
         except ValueError:
-            return self._missing(request, "This is no key.")
+            key = b""
+        if not key:
+            return self._missing(request, "This address names no key; the list of keys leads to each of them.")
         found = await self._node.keys(key[:KEY_BYTES_MAX], 0)
         kind = next((each.kind for each in found.rows if each.key == key), "")
         store = self._clients(request.scope["principal"]).store
@@ -341,7 +349,7 @@ class Pages:
         return self._missing(request, f"There is no page {request.url.path}.")
 
     def _missing(self, request: Request, sentence: str) -> Response:
-        return self._renderer.page(request, "missing.html", 404, sentence=sentence)
+        return self._renderer.explain(request, "Not found", sentence, 404)
 
 
 # -- figures -------------------------------------------------------------------------------------------------------

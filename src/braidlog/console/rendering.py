@@ -77,6 +77,14 @@ def in_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def in_lines(text: str) -> str:
+    """JSON with a line for each member; anything else as it is."""
+    try:
+        return msgspec.json.format(text, indent=2)
+    except msgspec.DecodeError:
+        return text
+
+
 class Renderer:
     """Pages of one console."""
 
@@ -92,6 +100,7 @@ class Renderer:
             "seconds": in_seconds,
             "utc": in_utc,
             "json": in_json,
+            "lines": in_lines,
         }
         self._templates.globals |= {
             "asset": assets.address,
@@ -121,6 +130,10 @@ class Renderer:
         if cookie is not None:
             self._guard.put_cookie(response, cookie)
         return response
+
+    def explain(self, request: Request, title: str, sentence: str, status: int) -> Response:
+        """A page with nothing on it but why."""
+        return self.page(request, "missing.html", status, title=title, sentence=sentence)
 
     def fragment(self, name: str, status: int = 200, **values: Any) -> Response:  # noqa: ANN401 - any fragment's
         """A piece of a page that is there already."""

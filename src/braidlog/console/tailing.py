@@ -2,7 +2,7 @@
 
 Knows: positions, rounds, what is shown of a record. Refuses to know: HTTP, HTML. Invariants: a tail asks the node for at most
 `ROUND_BYTES` of a partition in `ROUND_SECONDS`, however fast producers are and however slow its reader is; what it leaves out it
-counts and says; of a value at most `SHOWN_BYTES_MAX` are shown.
+counts and says; of a value at most `SHOWN_BYTES_MAX` are shown, and of what its schema reads `DECODED_CHARS_MAX`.
 """
 
 import asyncio
@@ -15,6 +15,8 @@ import msgspec
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.console.clients import Clients, Fetch
 from braidlog.console.record_filter import Test
+from braidlog.console.record_values import RecordValues
+from braidlog.registry import framing
 
 PARTITIONS_MAX: Final = 64
 ROUND_BYTES: Final = 64 * 1024
@@ -26,6 +28,7 @@ BEHIND_MAX: Final = 1_000
 KEPT_BEHIND: Final = 50
 LAST_RECORDS: Final = 50
 SHOWN_BYTES_MAX: Final = 4096
+DECODED_CHARS_MAX: Final = 16_384
 RECORDS_MAX: Final = 10_000
 EMPTY_ROUNDS_MAX: Final = 1_000
 PING_SECONDS: Final = 10.0
@@ -35,10 +38,12 @@ End = Literal["now", "offset", "time"]
 
 
 class Wanted(NamedTuple):
-    """What somebody wants to see. `at` and `until` are an offset or a time in milliseconds; `until` itself is not seen."""
+    """What somebody wants to see. `at` and `until` are an offset or a time in milliseconds; `until` itself is not seen. What is
+    looked for is looked for in what `values` makes of values."""
 
     topic: str
     partitions: Sequence[int]
+    values: RecordValues
     start: Start = "last"
     at: int = 0
     contains: str = ""
@@ -51,6 +56,8 @@ class Wanted(NamedTuple):
         return bool(self.contains) or self.matches is not None
 
     def shows(self, record: ConsumedRecord) -> bool:
+        if self.is_choosy and (decoded := self.values.json_of(record.value)) is not None:
+            record = msgspec.structs.replace(record, value=decoded)
         if self.matches is not None and not self.matches(record):
             return False
         if not self.contains:
@@ -122,6 +129,7 @@ async def read(clients: Clients, wanted: Wanted, limit: int) -> AsyncIterator[Co
                     break
                 fetched = await fetch(wanted.topic, number, at, ROUND_BYTES)
                 at = max(fetched.next_offset, at + 1)
+                await wanted.values.learn(fetched.records)
                 for record in fetched.records:
                     if not left or record.offset >= end:
                         break
@@ -164,6 +172,7 @@ async def _round(
     fetched = await fetch(wanted.topic, number, at[number], ROUND_BYTES)
     records = fetched.records[:ROUND_RECORDS]
     at[number] = fetched.next_offset if len(records) == len(fetched.records) else records[-1].offset + 1
+    await wanted.values.learn(records)
     for record in records:
         if wanted.shows(record):
             yield record
@@ -177,9 +186,9 @@ async def _round(
 # -- how a record looks --------------------------------------------------------------------------------------------
 
 
-def shown(record: ConsumedRecord) -> dict[str, Any]:
+def shown(record: ConsumedRecord, values: RecordValues) -> dict[str, Any]:
     """For a page: bytes as base64, values cut. The page makes letters or hexadecimal digits of them, never HTML."""
-    return {
+    made = {
         "p": record.partition,
         "o": record.offset,
         "t": record.timestamp_ms,
@@ -188,6 +197,11 @@ def shown(record: ConsumedRecord) -> dict[str, Any]:
         "n": 0 if record.value is None else len(record.value),
         "h": [[name, _base64(value)] for name, value in record.headers],
     }
+    decoded = values.json_of(record.value)
+    if decoded is None or record.value is None:
+        return made
+    # Cut as text: the page takes what is no whole JSON for text.
+    return made | {"s": framing.id_of(record.value), "j": decoded.decode()[:DECODED_CHARS_MAX]}
 
 
 def _base64(data: bytes | None) -> str | None:

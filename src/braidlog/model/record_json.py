@@ -6,7 +6,7 @@ The schemas are docs/schemas/record.json and record-input.json.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -27,8 +27,9 @@ class HeaderJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: Bytes = None
 
 
-class RecordJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line of `braid consume --json`. `timestamp_ms` is null where the door's protocol does not show it."""
+class RecordJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A line of `braid consume --json`. `timestamp_ms` is null where the door's protocol does not show it; `decoded` is there
+    with --decode, of a value that its schema could read, `decoded_key` with --decode-key."""
 
     topic: str
     partition: int
@@ -37,10 +38,13 @@ class RecordJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: Bytes
     value: Bytes
     headers: list[HeaderJson]
+    decoded: Any = None
+    decoded_key: Any = None
 
 
 class RecordInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line that `braid produce --json` reads: all that `braid consume --json` prints; topic and offset are not looked at."""
+    """A line that `braid produce --json` reads: all that `braid consume --json` prints; topic, offset and what was
+    decoded are not looked at."""
 
     value: Bytes
     key: Bytes = None
@@ -49,6 +53,8 @@ class RecordInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     partition: int | None = None
     topic: str | None = None
     offset: int | None = None
+    decoded: Any = None
+    decoded_key: Any = None
 
 
 class StoredRecord(Protocol):
@@ -90,8 +96,8 @@ def json_bytes(raw: bytes | None) -> Bytes:
         return Base64(raw)
 
 
-def json_line(record: StoredRecord) -> bytes:
-    """A record as a line."""
+def json_line(record: StoredRecord, decoded: bytes | None = None, decoded_key: bytes | None = None) -> bytes:
+    """A record as a line; with the JSON that value and key were decoded to."""
     line = RecordJson(
         record.topic,
         record.partition,
@@ -100,6 +106,8 @@ def json_line(record: StoredRecord) -> bytes:
         json_bytes(record.key),
         json_bytes(record.value),
         [HeaderJson(name, json_bytes(value)) for name, value in record.headers],
+        None if decoded is None else msgspec.Raw(decoded),
+        None if decoded_key is None else msgspec.Raw(decoded_key),
     )
     return msgspec.json.encode(line) + b"\n"
 

@@ -50,6 +50,10 @@ Ask = Literal[
 ]
 
 
+DOOR: Final = "console"
+"""What a node's console is called where doors are told apart."""
+
+
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     id: int
     ask: Ask
@@ -69,8 +73,9 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the client or the browser, also for `sign_in` and `audit`."""
     wishes: list[tuple[str, str | None]] = []
     words: str = ""
-    """For `audit`: what was done, and by which door."""
+    """For `audit`: what was done."""
     door: str = ""
+    """For `audit`: by which door it was done. For `may`, `DOOR`: the name was proved when it signed in there."""
 
 
 class SchemaPage(msgspec.Struct, frozen=True):

@@ -12,6 +12,8 @@ do what. Pure: no clock, no network, no disk; `client/schema_registry.py` asks o
 | `compatibility.py` | levels |
 | `state.py` | the fold over the topic `_schemas` |
 | `changes.py` | what may be changed, as entries to append |
-| `framing.py` `framed.py` `columns.py` `avro_columns.py` `proto_columns.py` `json_columns.py` | values as columns |
+| `framing.py` `avro_values.py` `proto_messages.py` | values: what stands before them, how they are read |
+| `framed.py` `columns.py` `avro_columns.py` `proto_columns.py` `json_columns.py` | values as columns |
+| `value_json.py` | values as JSON, for people |
 | `errors.py` | codes |
 """

@@ -1,4 +1,4 @@
-"""Avro values as Arrow columns: bytes are decoded by fastavro as they were written, and resolved into what a reader wants.
+"""Avro values as Arrow columns: what was decoded (`avro_values.py`), resolved into what a reader wants.
 
 Knows: which column a type is, schema resolution. Refuses to know: registries, Spark.
 Invariants: a value is what its writer's schema says, up to its last byte, or bad. What reads what is Avro's rule
@@ -17,25 +17,20 @@ values can, fastavro resolves each of them. A schema that contains itself is ref
 | time-*, uuid, duration | as they are written |
 """
 
-import io
 from collections.abc import Callable
-from decimal import Decimal
 from functools import partial
 from operator import itemgetter
 from typing import Any, Final
 
-import fastavro
 import pyarrow as pa
 
-from braidlog.registry.avro import NAMED, Field, Type, fits
+from braidlog.registry.avro import Field, Type
 from braidlog.registry.avro_matching import misfits, written
+from braidlog.registry.avro_values import check_bounded, decimal_of, decoded, default_of, parsed
 from braidlog.registry.columns import (
-    WHY_CHARS_MAX,
     Build,
-    ColumnTypeError,
     Decode,
     Errors,
-    Values,
     built,
     child,
     chosen,
@@ -45,6 +40,7 @@ from braidlog.registry.columns import (
     struct,
     types_of,
 )
+from braidlog.registry.errors import ColumnTypeError
 
 _SCALARS: Final = {
     "boolean": pa.bool_(),
@@ -121,22 +117,12 @@ def _scalar(kind: Type, place: str) -> tuple[pa.DataType, pa.DataType]:
     logical = (kind.logical or {}).get("logicalType")
     if logical in _TIMES and kind.kind in ("int", "long"):
         return _TIMES[logical]
-    if (made := _decimal(kind)) is not None:
+    if (made := decimal_of(kind)) is not None:
         precision, scale = made
         if precision > _DECIMAL_DIGITS_MAX:
             raise ColumnTypeError(f"{place}: a decimal of {precision} digits; there are {_DECIMAL_DIGITS_MAX}")
         return (pa.decimal128(precision, scale),) * 2
     return (_SCALARS[kind.kind],) * 2
-
-
-def _decimal(kind: Type) -> tuple[int, int] | None:
-    """Precision and scale; None of what is none, or says so wrongly: Avro reads it as the bytes that it is."""
-    declared = kind.logical or {}
-    precision, scale = declared.get("precision"), declared.get("scale", 0)
-    is_one = declared.get("logicalType") == "decimal" and kind.kind in ("bytes", "fixed")
-    if is_one and isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0:
-        return precision, scale
-    return None
 
 
 # -- resolution ----------------------------------------------------------------------------------------------------
@@ -182,137 +168,18 @@ def _field(field: Field, writer: Type, wanted: pa.DataType) -> tuple[Callable[[A
     return lambda _: default, _resolved(field.type, field.type, wanted)
 
 
-def default_of(kind: Type, declared: Any) -> Any:  # noqa: ANN401 - JSON in, what fastavro would give out
-    """A default as it stands in a schema → as fastavro decodes such a value."""
-    match kind.kind:
-        case "union":
-            return next(default_of(each, declared) for each in kind.branches if fits(each, declared))
-        case "bytes" | "fixed":
-            data = declared.encode("latin-1")  # the specification's: code points 0-255 are bytes
-            found = _decimal(kind)
-            return data if found is None else Decimal(int.from_bytes(data, "big", signed=True)).scaleb(-found[1])
-        case "record":
-            given = {each.name: declared.get(each.name, each.default) for each in kind.fields}
-            return {each.name: default_of(each.type, given[each.name]) for each in kind.fields}
-        case "array":
-            assert kind.items is not None
-            items = kind.items
-            return [default_of(items, each) for each in declared]
-        case "map":
-            assert kind.items is not None
-            items = kind.items
-            return {name: default_of(items, each) for name, each in declared.items()}
-        case "float" | "double":
-            return float(declared)
-    return declared
-
-
-# -- bytes ---------------------------------------------------------------------------------------------------------
-
-
-def _shape(kind: Type, defined: set[str]) -> Any:  # noqa: ANN401 - JSON
-    """A type as fastavro is told of it: times are numbers, which Arrow takes as they are; a decimal is one."""
-    if kind.name:
-        if kind.name in defined:
-            return kind.name
-        defined.add(kind.name)
-    match kind.kind:
-        case "union":
-            return [_shape(each, defined) for each in kind.branches]
-        case "array" | "map":
-            assert kind.items is not None
-            inner = "items" if kind.kind == "array" else "values"
-            return {"type": kind.kind, inner: _shape(kind.items, defined)}
-    made: dict[str, Any] = {"type": kind.kind}
-    if kind.kind in NAMED:
-        made |= {"name": kind.name, "aliases": list(kind.aliases)}
-    if kind.kind == "record":
-        made["fields"] = [_shape_of_field(each, defined) for each in kind.fields]
-    elif kind.kind == "enum":
-        made |= {"symbols": list(kind.symbols)} | ({} if kind.default is None else {"default": kind.default})
-    elif kind.kind == "fixed":
-        made["size"] = kind.size
-    found = _decimal(kind)
-    return made if found is None else {**made, "logicalType": "decimal", "precision": found[0], "scale": found[1]}
-
-
-def _shape_of_field(field: Field, defined: set[str]) -> dict[str, Any]:
-    made = {"name": field.name, "type": _shape(field.type, defined), "aliases": list(field.aliases)}
-    return {**made, "default": default_of(field.type, field.default)} if field.has_default else made
-
-
-def _parsed(kind: Type) -> Any:  # noqa: ANN401 - a schema of fastavro's
-    # Its defaults are values already, not JSON: fastavro gives them as they are, and shall not compare them.
-    try:
-        return fastavro.parse_schema(_shape(kind, set()), _ignore_default_error=True)
-    except (fastavro.schema.SchemaParseException, fastavro.schema.UnknownType) as error:
-        raise ColumnTypeError(f"fastavro refuses it: {error}") from None
-
-
-def check_bounded(kind: Type, place: str, open_types: tuple[int, ...] = ()) -> bool:
-    """Whether each value takes bytes; raises for what a few bytes could make endless."""
-    if id(kind) in open_types:
-        raise ColumnTypeError(f"{place}: {kind.name} contains itself")
-    inside = (*open_types, id(kind))
-    match kind.kind:
-        case "record":
-            found = [check_bounded(each.type, f"{place}.{each.name}", inside) for each in kind.fields]
-            return any(found)
-        case "union":
-            for each in kind.branches:
-                check_bounded(each, place, inside)
-            return True  # which branch it is
-        case "array" | "map":
-            assert kind.items is not None
-            if not check_bounded(kind.items, f"{place}[]", inside) and kind.kind == "array":
-                raise ColumnTypeError(f"{place}: a list of values that take no bytes")
-            return True
-    return kind.kind != "null" and (kind.kind != "fixed" or kind.size > 0)
-
-
 def decoder(reader: Type, writer: Type, wanted: pa.DataType) -> Decode:
     """What reads values of one schema as another has them. Raises `ColumnTypeError` if none of them can be."""
     check_bounded(writer, writer.short_name)
-    theirs = _parsed(writer)
+    theirs = parsed(writer)
     if misfits(reader, writer):
         # Some values may fit all the same: each is resolved by itself.
-        ours, build = _parsed(reader), _resolved(reader, reader, wanted)
+        ours, build = parsed(reader), _resolved(reader, reader, wanted)
     else:
         ours, build = None, _resolved(reader, writer, wanted)
 
     def decode(payloads: list[bytes | None]) -> tuple[pa.Array, Errors]:
         errors: Errors = [None] * len(payloads)
-        return built(build, _decoded(payloads, theirs, ours, errors), errors), errors
+        return built(build, decoded(payloads, theirs, ours, errors), errors), errors
 
     return decode
-
-
-_FAULTS: Final = (
-    ArithmeticError,
-    AttributeError,
-    EOFError,
-    LookupError,
-    TypeError,
-    ValueError,
-    fastavro.read.SchemaResolutionError,
-)
-"""What fastavro raises for bytes that are no value of a schema."""
-
-
-def _decoded(payloads: list[bytes | None], theirs: Any, ours: Any, errors: Errors) -> Values:  # noqa: ANN401 - fastavro's
-    read = fastavro.schemaless_reader
-    found: list[Any] = []
-    for at, payload in enumerate(payloads):
-        value = None
-        if payload is not None:
-            source = io.BytesIO(payload)
-            try:
-                value = read(source, theirs, ours)
-            except _FAULTS as error:
-                errors[at] = f"not of its schema: {error!r}"[:WHY_CHARS_MAX]
-            else:
-                if source.tell() != len(payload):
-                    errors[at] = f"not of its schema: {len(payload) - source.tell()} bytes are left over"
-                    value = None
-        found.append(value)
-    return found

@@ -6,11 +6,11 @@ format, registries. Invariant: a column has a row for each value, in order; a ba
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
-WHY_CHARS_MAX: Final = 300
+from braidlog.registry.errors import WHY_CHARS_MAX, ColumnTypeError
 
 Values = Sequence[Any]
 Build = Callable[[Values], pa.Array]
@@ -18,10 +18,6 @@ Build = Callable[[Values], pa.Array]
 Errors = list[str | None]
 Decode = Callable[[list[bytes | None]], tuple[pa.Array, Errors]]
 """Payloads, without what stands before them → a column, and why some are null in it."""
-
-
-class ColumnTypeError(ValueError):
-    """A schema, or a part of one, that is no column."""
 
 
 def built(build: Build, values: Values, errors: Errors, first: int = 0) -> pa.Array:

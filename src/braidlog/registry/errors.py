@@ -1,6 +1,11 @@
-"""What a registry says no with: Confluent's published codes, whose first three digits are those of HTTP."""
+"""What a registry says no with: Confluent's published codes, whose first three digits are those of HTTP; and what cannot be done
+with a schema that is there."""
 
 from enum import IntEnum
+from typing import Final
+
+WHY_CHARS_MAX: Final = 300
+"""Of what is said of a value that is not as its schema says."""
 
 
 class Code(IntEnum):
@@ -43,3 +48,7 @@ class RegistryError(Exception):
 
 def invalid(message: str) -> RegistryError:
     return RegistryError(Code.INVALID_SCHEMA, f"Invalid schema: {message}")
+
+
+class ColumnTypeError(ValueError):
+    """A schema, or a part of one, that is no column, or whose values are not read."""

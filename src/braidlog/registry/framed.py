@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from braidlog.registry import framing
-from braidlog.registry.columns import WHY_CHARS_MAX, ColumnTypeError, Decode, Errors
-from braidlog.registry.errors import RegistryError
+from braidlog.registry.columns import Decode, Errors
+from braidlog.registry.errors import WHY_CHARS_MAX, ColumnTypeError, RegistryError
 from braidlog.registry.schemas import AVRO
 
 Find = Callable[[bytes], Decode]

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from braidlog.registry.columns import ColumnTypeError, child, chosen
+from braidlog.registry.columns import child, chosen
+from braidlog.registry.errors import ColumnTypeError
 
 DEPTH_MAX: Final = 50
 _SCALARS: Final = {

@@ -167,3 +167,13 @@ def find(name: str, scope: str, symbols: Mapping[str, bool]) -> tuple[str, bool]
         if each.startswith(KNOWN_PREFIXES):
             return each, each in KNOWN_ENUMS
     raise invalid(f"no type is called {name!r} in {scope or 'this file'}; import its file, and refer to its schema")
+
+
+def name_at(file: File, indexes: Sequence[int]) -> str:
+    """The full name of the message at a place of a file; "" if there is none."""
+    scope, listed = file.package, file.messages
+    for index in indexes:
+        if not 0 <= index < len(listed):
+            return ""
+        scope, listed = joined(scope, listed[index].name), listed[index].messages
+    return scope

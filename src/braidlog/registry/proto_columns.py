@@ -1,6 +1,6 @@
-"""Protobuf values as Arrow columns: parsed by Google's library with the reader's schema, as Protobuf evolves.
+"""Protobuf values as Arrow columns: parsed (`proto_messages.py`) with the reader's schema, as Protobuf evolves.
 
-Knows: which column a field is, where messages stand in a file. Refuses to know: registries, Spark.
+Knows: which column a field is. Refuses to know: registries, Spark.
 Invariants: a field that is not there is null where it can be told (messages, `optional`, members of a oneof, proto2), else its
 default. Numbers without a sign have a column that holds all of them.
 
@@ -15,25 +15,20 @@ default. Numbers without a sign have a column that holds all of them.
 | Struct, Value, ListValue | string: their JSON |
 """
 
-import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
-from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from google.protobuf import json_format
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor
-from google.protobuf.message import DecodeError
 
 from braidlog.registry.columns import (
-    WHY_CHARS_MAX,
     Build,
-    ColumnTypeError,
     Decode,
     Errors,
-    Values,
     built,
     child,
     chosen,
@@ -43,8 +38,8 @@ from braidlog.registry.columns import (
     struct,
     types_of,
 )
-from braidlog.registry.proto import File, Message, joined
-from braidlog.registry.schemas import SERIALIZED, ProtobufSchema, Schema
+from braidlog.registry.errors import ColumnTypeError
+from braidlog.registry.proto_messages import MessageType
 
 _SCALARS: Final = {
     FieldDescriptor.CPPTYPE_BOOL: pa.bool_(),
@@ -66,21 +61,8 @@ _AS_JSON: Final = frozenset({f"{_GOOGLES}Struct", f"{_GOOGLES}Value", f"{_GOOGLE
 _WRAPPERS: Final = "google/protobuf/wrappers.proto"
 
 
-class MessageType:
-    """A message of a schema: what it is called, and how its bytes are parsed."""
-
-    def __init__(self, schema: ProtobufSchema, references: Mapping[str, Schema], name: str = "") -> None:
-        """`name`: with its package or below it; the first message of the file unless given."""
-        self.indexes, self.name = _place(schema.file, name)
-        pool = descriptor_pool.DescriptorPool()
-        for path, each in references.items():
-            _add(pool, path, ProtobufSchema(each.text, references))
-        _add(pool, "braidlog/value.proto", schema)
-        try:
-            self.descriptor: Descriptor = pool.FindMessageTypeByName(self.name)
-        except (KeyError, TypeError) as error:
-            raise ColumnTypeError(f"{self.name}: Google's library refuses its file: {error}") from None
-        self.make: Any = message_factory.GetMessageClass(self.descriptor)
+class MessageColumns(MessageType):
+    """A message of a schema as a column."""
 
     def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
         """What it is as a column. Raises `ColumnTypeError`."""
@@ -97,70 +79,9 @@ class MessageType:
 
         def decode(payloads: list[bytes | None]) -> tuple[pa.Array, Errors]:
             errors: Errors = [None] * len(payloads)
-            return built(build, self._parsed(payloads, errors), errors), errors
+            return built(build, self.parsed(payloads, errors), errors), errors
 
         return decode
-
-    def _parsed(self, payloads: list[bytes | None], errors: Errors) -> Values:
-        parse = self.make.FromString
-        found: list[Any] = []
-        for at, payload in enumerate(payloads):
-            value = None
-            if payload is not None:
-                try:
-                    value = parse(payload)
-                except DecodeError as error:
-                    errors[at] = f"no message {self.name}: {error}"[:WHY_CHARS_MAX]
-            found.append(value)
-        return found
-
-
-def name_at(file: File, indexes: Sequence[int]) -> str:
-    """The full name of the message at a place of a file; "" if there is none."""
-    scope, listed = file.package, file.messages
-    for index in indexes:
-        if not 0 <= index < len(listed):
-            return ""
-        scope, listed = joined(scope, listed[index].name), listed[index].messages
-    return scope
-
-
-def _place(file: File, name: str) -> tuple[tuple[int, ...], str]:
-    def walk(listed: Sequence[Message], scope: str, path: tuple[int, ...]) -> Any:  # noqa: ANN401 - pairs
-        for at, each in enumerate(listed):
-            yield (*path, at), joined(scope, each.name)
-            yield from walk(each.messages, joined(scope, each.name), (*path, at))
-
-    every: list[tuple[tuple[int, ...], str]] = list(walk(file.messages, file.package, ()))
-    for path, full in every:
-        if name in ("", full, full.removeprefix(f"{file.package}.")):
-            return path, full
-    raise ColumnTypeError(f"no message {name!r} in the schema; it has {', '.join(full for _, full in every) or 'none'}")
-
-
-def _add(pool: descriptor_pool.DescriptorPool, path: str, schema: ProtobufSchema) -> None:
-    made = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema.formatted(SERIALIZED)))
-    made.name = path
-    for each in made.dependency:
-        if each.startswith("google/protobuf/"):
-            _add_googles(pool, each)
-    try:
-        pool.Add(made)
-    except TypeError as error:
-        raise ColumnTypeError(f"{path}: {error}") from None
-
-
-def _add_googles(pool: descriptor_pool.DescriptorPool, path: str) -> None:
-    """A file that comes with every compiler."""
-    module = path.removesuffix(".proto").replace("/", ".") + "_pb2"
-    try:
-        found = __import__(module, fromlist=["DESCRIPTOR"]).DESCRIPTOR
-    except ImportError:
-        raise ColumnTypeError(f"import {path!r}: Google's library has no such file") from None
-    made = descriptor_pb2.FileDescriptorProto.FromString(found.serialized_pb)
-    for each in made.dependency:
-        _add_googles(pool, each)
-    pool.Add(made)
 
 
 # -- types ---------------------------------------------------------------------------------------------------------

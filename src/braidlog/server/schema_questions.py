@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from braidlog.broker.access.authorize import ANONYMOUS, Operation
 from braidlog.broker.schema_log import Page, Place
 from braidlog.broker.services import Services
-from braidlog.model.report import Permission, Question, SchemaPage
+from braidlog.model.report import DOOR, Permission, Question, SchemaPage
 from braidlog.server.gatekeeper import Gatekeeper
 
 
@@ -37,8 +37,10 @@ class SchemaQuestions:
     async def _may(self, question: Question) -> Permission:
         # Where there are no tokens and no users nobody can prove a name: a name alone is nobody's.
         who = question.principal if self._authorize.required and question.principal else ANONYMOUS
-        if self._authorize.required and (who == ANONYMOUS or not await self._proves(question)):
-            return Permission(is_known=False, allowed=[])
+        if self._authorize.required:
+            is_proved = who != ANONYMOUS and (question.door == DOOR or await self._proves(question))
+            if not is_proved:
+                return Permission(is_known=False, allowed=[])
         wishes = [(Operation(operation), name) for operation, name in question.wishes]
         allowed = [self._authorize.is_allowed(who, operation, name) for operation, name in wishes]
         return Permission(is_known=True, allowed=allowed, principal=who)

@@ -2,6 +2,7 @@
 
 import re
 import threading
+from base64 import b64encode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -28,6 +29,7 @@ FIELDS: dict[str, dict[str, str]] = {
     "key-put": {"key": "k", "value": "other"},
     "key-expire": {"hex": b"k".hex(), "ttl": "100"},
     "key-delete": {"hex": b"k".hex()},
+    "schema-register": {"subject": "orders-value", "schema": '"long"'},
     "user-set": {"user": "new", "password": "long-enough"},
     "user-delete": {"user": "ulla"},
     "rule-add": {"principal": "new", "resource": "topic", "name": "x", "operation": "read"},
@@ -63,7 +65,9 @@ def state(node: ServerProcess) -> list[object]:
         admin = client.admin
         found: list[object] = [admin.list_topics(), admin.topic_settings("orders"), admin.describe_topic("orders")]
         found += [admin.group_offsets("billing"), admin.list_users(), admin.list_rules(), admin.list_quotas()]
-        return [*found, store.get("k"), store.ttl("k")]
+        schemas = ask(f"{node.registry_url}/subjects", authorization="Basic " + b64encode(b"ada:ada-token").decode())
+        assert schemas.status == 200
+        return [*found, store.get("k"), store.ttl("k"), schemas.text]
 
 
 def test_every_action_has_fields_here() -> None:
@@ -91,6 +95,9 @@ def test_what_is_for_administrators_is_refused_for_who_operates(node: ServerProc
     assert state(node) == before
     for path in ("/access", "/settings", "/connections", "/connections/1", "/api/connections/1/wire"):
         assert ask(f"{node.admin_url}{path}", cookie=olga.cookie).status == 403, path
+        refused = ask(f"{node.admin_url}{path}", cookie=olga.cookie, accept="text/html")
+        assert refused.status == 403, path
+        assert "<h1>Not allowed</h1>" in refused.text, path
         assert ask(f"{node.admin_url}{path}", cookie=visitor(node, ADA).cookie).status in (200, 404), path
 
 
@@ -109,6 +116,11 @@ def test_who_may_not_view_is_shown_nothing(node: ServerProcess) -> None:
         answer = ask(f"{node.admin_url}{path}", cookie=nick.cookie)
         assert answer.status == 403, path
         assert "may not view this console" in answer.text
+    page = ask(f"{node.admin_url}/", cookie=nick.cookie, accept="text/html")
+    assert page.status == 403
+    assert "<h1>Not allowed</h1>" in page.text
+    assert "nick may not view this console" in page.text
+    assert nick.post("/logout", {}).headers["hx-redirect"] == "/login"  # and is not locked in
 
 
 def test_nothing_is_done_without_a_yes_to_the_very_words(node: ServerProcess) -> None:

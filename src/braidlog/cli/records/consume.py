@@ -10,7 +10,7 @@ import select
 import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 import msgspec
@@ -19,12 +19,17 @@ from braidlog.cli.records.text import ENCODINGS, TOKENS, writer
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.names import complete_topics
 from braidlog.cli.terminal.output import hint, line_of, plural, take_form
+from braidlog.cli.terminal.secrets import not_typed
 from braidlog.cli.terminal.times import MOMENT
 from braidlog.client.blocking import Client, Consumer
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.client.engine.member import is_pattern
 from braidlog.client.errors import Refusal, RefusedError
 from braidlog.model.record_json import json_line
+from braidlog.model.report import LOCAL_REGISTRY_URL
+
+if TYPE_CHECKING:
+    from braidlog.cli.records.decoding import Decoding
 
 POLL_RECORDS = 500
 POLL_SECONDS = 0.5
@@ -107,6 +112,18 @@ def _options(default_offset: str) -> Callable[[Any], Any]:
             help="Keys and values as they are, in hex, in base64; or a record a line in JSON, a document in YAML.",
         ),
         click.option("--json", "output", flag_value="json", callback=take_form, help="The same as --output json."),
+        click.option("--decode", is_flag=True, help="Values as JSON, by the schemas whose ids they begin with."),
+        click.option("--decode-key", is_flag=True, help="The same for keys."),
+        click.option(
+            "--registry",
+            envvar="BRAID_REGISTRY_URL",
+            show_envvar=True,
+            default=LOCAL_REGISTRY_URL,
+            show_default=True,
+            metavar="URL",
+            callback=not_typed,
+            help="The schema registry for --decode and --decode-key.",
+        ),
     )
 
     def decorate(command: Any) -> Any:  # noqa: ANN401 - click's own
@@ -122,6 +139,7 @@ Example:
   braid {{command}} clicks -f '%p/%o %k: %s\\n'
   braid {{command}} clicks --json | jq .value
   braid {{command}} orders 'log-*' -f '%t %s\n'         several topics, or all that match
+  braid {{command}} orders --decode | jq .total         values of Avro or Protobuf, by the schema registry
 \b
 In a format:
 {_LETTERS}
@@ -132,28 +150,30 @@ In a format:
 @click.command(epilog=_EPILOG.replace("{command}", "consume"))
 @_options("beginning")
 @with_client
-def consume(client: Client, *, shape: str | None, output: str, **wanted: Any) -> None:  # noqa: ANN401 - the fields of ConsumeOptions
+def consume(client: Client, **wanted: Any) -> None:  # noqa: ANN401 - what `_options` declares
     """Print the records of each TOPIC that are there now, then end. `braid tail` waits for more.
 
     Within a partition records come in order; partitions take turns. A TOPIC may be a pattern of names, as a shell has them.
     """
-    _run(client, ConsumeOptions(follow=False, **wanted), shape, output)
+    _run(client, wanted, follow=False)
 
 
 @click.command(epilog=_EPILOG.replace("{command}", "tail"))
 @_options("end")
 @with_client
-def tail(client: Client, *, shape: str | None, output: str, **wanted: Any) -> None:  # noqa: ANN401 - the fields of ConsumeOptions
+def tail(client: Client, **wanted: Any) -> None:  # noqa: ANN401 - what `_options` declares
     """Print the records of each TOPIC as they come, until interrupted, until -n records, or until nobody reads them any more.
 
     It begins at the end; `-o -5` prints the last five of each partition first. A TOPIC may be a pattern of names, as a shell
     has them: topics that match when it begins, or with --group whenever they are made.
     """
-    _run(client, ConsumeOptions(follow=True, **wanted), shape, output)
+    _run(client, wanted, follow=True)
 
 
-def _run(client: Client, options: ConsumeOptions, shape: str | None, output: str) -> None:
-    write = _writer(shape, output)
+def _run(client: Client, wanted: dict[str, Any], *, follow: bool) -> None:
+    decoding = _decoding(wanted.pop("registry"), values=wanted.pop("decode"), keys=wanted.pop("decode_key"))
+    write = _writer(wanted.pop("shape"), wanted.pop("output"), decoding)
+    options = ConsumeOptions(follow=follow, **wanted)
     if options.until_ms is not None:
         client.require("timestamps")
     try:
@@ -188,20 +208,30 @@ def _ends(client: Client, topic: str) -> list[int]:
     return [span.latest for span in client.admin.describe_topic(topic).partitions]
 
 
-def _json_line(record: ConsumedRecord) -> bytes:
-    return f"{line_of(json_line(record).rstrip())}\n".encode()
+def _decoding(registry: str, *, values: bool, keys: bool) -> "Decoding | None":
+    if not (values or keys):
+        return None
+    from braidlog.cli.records.decoding import Decoding  # noqa: PLC0415 - schemas are read only if it was asked for
+
+    return Decoding(registry, values=values, keys=keys)
 
 
-def _writer(shape: str | None, output: str) -> Callable[[ConsumedRecord], bytes]:
+def _writer(shape: str | None, output: str, decoding: "Decoding | None") -> Callable[[ConsumedRecord], bytes]:
     if output == "json":
         if shape is not None:
             raise click.UsageError("--format and --json are two ways to print: choose one")
-        return _json_line
+        return lambda record: _json_line(record, decoding)
     try:
         write = writer("%s\\n" if shape is None else shape, output)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    return (lambda record: _harmless(write(record))) if sys.stdout.isatty() else write
+    shown = write if decoding is None else lambda record: write(decoding.decoded(record))
+    return (lambda record: _harmless(shown(record))) if sys.stdout.isatty() else shown
+
+
+def _json_line(record: ConsumedRecord, decoding: "Decoding | None") -> bytes:
+    decoded = () if decoding is None else (decoding.value(record), decoding.key(record))
+    return f"{line_of(json_line(record, *decoded).rstrip())}\n".encode()
 
 
 def _harmless(text: bytes) -> bytes:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from braidlog.client.errors import ClientError
-from braidlog.console.actions import access, groups, keys, topics
+from braidlog.console.actions import access, groups, keys, schemas, topics
 from braidlog.console.actions.plan import Plan, Planner
 from braidlog.console.clients import ClientsOf
 from braidlog.console.fields import FormError, fields_of
@@ -22,8 +22,15 @@ from braidlog.console.forms import address_of
 from braidlog.console.guard import Guard
 from braidlog.console.node import Node, NodeError
 from braidlog.console.rendering import Renderer
+from braidlog.registry.errors import RegistryError
 
-ACTIONS: Final[dict[str, Planner]] = {**topics.ACTIONS, **groups.ACTIONS, **keys.ACTIONS, **access.ACTIONS}
+ACTIONS: Final[dict[str, Planner]] = {
+    **topics.ACTIONS,
+    **groups.ACTIONS,
+    **keys.ACTIONS,
+    **schemas.ACTIONS,
+    **access.ACTIONS,
+}
 CONFIRMED: Final = "x-confirmed"
 ROWS_MAX: Final = 100
 
@@ -51,14 +58,14 @@ class Actions:
             if not hmac.compare_digest(request.headers.get(CONFIRMED, "").encode(), seal.encode()):
                 return self._renderer.fragment("confirm.html", plan=plan, seal=seal, rows=plan.rows[:ROWS_MAX])
             return await self._carry_out(request, plan)
-        except (FormError, ClientError, NodeError, TimeoutError) as error:
+        except (FormError, ClientError, NodeError, RegistryError, TimeoutError) as error:
             return self._said(str(error) or "it took too long")
 
     async def _carry_out(self, request: Request, plan: Plan) -> Response:
         who, address = request.scope["principal"], address_of(request)
         try:
             await plan.run()
-        except (FormError, ClientError, TimeoutError) as error:
+        except (FormError, ClientError, RegistryError, TimeoutError) as error:
             await self._node.audit(who, address, f"{plan.words} Not done ({error})")
             raise
         await self._node.audit(who, address, f"{plan.words} Done")

@@ -183,10 +183,11 @@
 
   // -- a topic's records ---------------------------------------------------------------------------------------
 
-  const views = (bytes, cut) => {
+  const views = (bytes, cut, record) => {
     const box = make("div", "more"), tabs = make("div", "tabs"), pre = make("pre");
     const text = textOf(bytes), json = text === null || cut ? null : jsonOf(text);
-    const shown = [["JSON", json], ["Text", text], ["Hex", hexOf(bytes)]].filter(([, view]) => view !== null);
+    const decoded = record.j === undefined ? null : jsonOf(record.j) ?? record.j;
+    const shown = [[`Schema ${record.s}`, decoded], ["JSON", json], ["Text", text], ["Hex", hexOf(bytes)]].filter(([, view]) => view !== null);
     const show = (name) => {
       pre.textContent = shown.find(([each]) => each === name)[1];
       pre.className = name === "Hex" ? "hex" : "";
@@ -205,7 +206,7 @@
 
   const detailsOf = (topic, record) => {
     const bytes = record.v === null ? new Uint8Array() : bytesOf(record.v);
-    const [box, tabs] = views(bytes, bytes.length < record.n);
+    const [box, tabs] = views(bytes, bytes.length < record.n, record);
     if (bytes.length < record.n) {
       box.append(make("p", "notice", `The first ${bytes.length} of ${record.n} bytes.`));
     }
@@ -258,7 +259,7 @@
       const when = record.t === null ? "" : new Date(record.t).toISOString().slice(11, 23);
       line.append(make("span", "where", `${record.p}:${record.o}`), make("span", "when", when));
       if (record.k !== null) line.append(make("span", "key", preview(record.k)));
-      line.append(make("span", "text", preview(record.v)));
+      line.append(make("span", "text", record.j === undefined ? preview(record.v) : record.j.slice(0, 300)));
       let details = null;
       line.addEventListener("click", () => {
         if (details) { details.remove(); details = null; } else { details = detailsOf(topic, record); item.append(details); }

@@ -1,0 +1,46 @@
+"""Schemas: register a version.
+
+Knows: what a schema looks like in a form. Refuses to know: who may, what fits what.
+"""
+
+from functools import partial
+from urllib.parse import quote
+
+from braidlog.console.actions.plan import Plan, Planner, plural
+from braidlog.console.clients import Clients
+from braidlog.console.fields import Fields, FormError, text_of
+from braidlog.registry.changes import Wanted, check_subject
+from braidlog.registry.schemas import AVRO, TYPES, Reference
+
+
+async def register(fields: Fields, clients: Clients) -> Plan:
+    subject, text = check_subject(text_of(fields, "subject")), text_of(fields, "schema").replace("\r\n", "\n")
+    kind = fields.get("type") or AVRO
+    if kind not in TYPES:
+        raise FormError(f"type is one of {', '.join(TYPES)}")
+    wanted = Wanted(text, kind, _references(fields.get("references", "")))
+    change, versions = await clients.schemas.look(subject, wanted)
+    if not change.entries:
+        raise FormError(f"{subject} has this schema already, with id {change.answer['id']}")
+    of = f"which has {plural(versions, 'version')}" if versions else "which is new"
+    return Plan(
+        f"Register a schema ({kind}, {plural(len(text), 'character')}) for subject {subject}, {of}.",
+        partial(clients.schemas.register, subject, wanted),
+        f"A schema of subject {subject} is registered.",
+        f"/schemas/{quote(subject)}",
+    )
+
+
+def _references(text: str) -> list[Reference] | None:
+    """`name subject version` on each line."""
+    found = []
+    for line in filter(str.strip, text.splitlines()):
+        match line.split():
+            case [name, subject, version] if version.isascii() and version.isdecimal() and len(version) < 10:
+                found.append(Reference(name, subject, int(version)))
+            case _:
+                raise FormError(f"a reference is written name subject version, not {line[:60]!r}")
+    return found or None
+
+
+ACTIONS: dict[str, Planner] = {"schema-register": register}

@@ -1,0 +1,129 @@
+"""Values with a schema as JSON, for people who look at records.
+
+Knows: which reader a type of schema has, how what was read looks in JSON. Refuses to know: columns, where schemas come from.
+Invariants: a value is read by the schema whose id it begins with, whole, or not at all, and then it is said why; what reads the
+values of one schema is made once. Fields of Protobuf have the names of their file, and all of them are there; Avro's times are
+the numbers that were written, its bytes text where they are UTF-8, else `{"base64": "..."}`; unions are what they hold.
+"""
+
+import base64
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.registry import framing
+from braidlog.registry.errors import WHY_CHARS_MAX, ColumnTypeError, RegistryError
+from braidlog.registry.proto import name_at
+from braidlog.registry.schemas import AVRO, PROTOBUF, AvroSchema, Find, ProtobufSchema, Schema, referenced
+
+KNOWN_MAX: Final = 1000
+VALUE_BYTES_MAX: Final = 1024 * 1024
+"""Longer values are not read: nobody looks at them whole."""
+
+Read = Callable[[bytes], Any]
+"""A payload → what JSON can hold; `ValueError` if it is none of its schema."""
+
+
+class UndecodedError(ValueError):
+    """A value that is not shown by its schema, and why."""
+
+
+class SchemaValues:
+    """Reads values as JSON. `schema_of`: what an id stands for; `find`: what a schema refers to; both raise `RegistryError`."""
+
+    def __init__(self, schema_of: Callable[[int], Schema], find: Find) -> None:
+        self._schema_of = schema_of
+        self._find = find
+        self._known: dict[bytes, Read] = {}
+
+    def json_of(self, value: bytes) -> bytes:
+        """Raises `UndecodedError`."""
+        try:
+            return self._json_of(value)
+        except framing.FramingError as error:
+            raise UndecodedError(str(error)) from None
+        except (RegistryError, ValueError, TypeError, RecursionError) as error:
+            raise UndecodedError(f"schema {framing.id_of(value)}: {error}"[:WHY_CHARS_MAX]) from None
+        except ModuleNotFoundError as error:
+            missing = (error.name or "").partition(".")[0]
+            raise UndecodedError(f"{missing} is not installed: pip install 'braidlog[schemas]'") from None
+
+    def _json_of(self, value: bytes) -> bytes:
+        number = framing.id_of(value)
+        if len(value) > VALUE_BYTES_MAX:
+            raise UndecodedError(f"longer than {VALUE_BYTES_MAX} bytes")
+        head = value[: framing.BYTES]
+        read = self._known.get(head)
+        if read is None:
+            if len(self._known) >= KNOWN_MAX:
+                self._known.clear()
+            read = self._known[head] = self._reader(self._schema_of(number))
+        return msgspec.json.encode(read(value[framing.BYTES :]))
+
+    def _reader(self, schema: Schema) -> Read:
+        references = referenced(schema, self._find)
+        if schema.type == AVRO:
+            return _avro_reader(AvroSchema(schema.text, references))
+        if schema.type == PROTOBUF:
+            return _proto_reader(ProtobufSchema(schema.text, references), references)
+        return msgspec.json.decode
+
+
+def _avro_reader(schema: AvroSchema) -> Read:
+    from braidlog.registry import avro_values  # noqa: PLC0415 - fastavro is an extra
+
+    avro_values.check_bounded(schema.root, schema.root.short_name)
+    theirs = avro_values.parsed(schema.root)
+
+    def read(payload: bytes) -> Any:  # noqa: ANN401 - JSON
+        errors: list[str | None] = [None]
+        found = avro_values.decoded([payload], theirs, None, errors)
+        if errors[0] is not None:
+            raise ValueError(errors[0])
+        return _shown(found[0])
+
+    return read
+
+
+def _shown(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """What fastavro gives, with bytes as text where they are; msgspec writes decimals as they stand."""
+    if isinstance(value, dict):
+        return {name: _shown(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_shown(each) for each in value]
+    if isinstance(value, bytes):
+        try:
+            return value.decode("utf-8")
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    return value
+
+
+def _proto_reader(schema: ProtobufSchema, references: dict[str, Schema]) -> Read:
+    from google.protobuf import json_format  # noqa: PLC0415 - Google's library is an extra
+
+    from braidlog.registry.proto_messages import MessageType  # noqa: PLC0415 - the same
+
+    known: dict[tuple[int, ...], MessageType] = {}
+
+    def read(payload: bytes) -> Any:  # noqa: ANN401 - JSON
+        indexes, at = framing.read_indexes(payload, 0)
+        if indexes not in known:
+            name = name_at(schema.file, indexes)
+            if not name:
+                raise ColumnTypeError(f"no message at {indexes}")
+            known[indexes] = MessageType(schema, references, name)
+        message = known[indexes]
+        errors: list[str | None] = [None]
+        found = message.parsed([payload[at:]], errors)
+        if errors[0] is not None:
+            raise ValueError(errors[0])
+        return json_format.MessageToDict(
+            found[0],
+            preserving_proto_field_name=True,
+            always_print_fields_with_no_presence=True,
+            descriptor_pool=message.pool,
+        )
+
+    return read
