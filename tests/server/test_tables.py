@@ -30,6 +30,7 @@ SETTINGS = {"braidlog.table": "json", "segment.bytes": "20000", "braidlog.table.
 SECONDS_MAX = 900
 STATUS = "table-status"
 NOW_MS = 1_700_000_000_000
+HUNG = ("hung-one", "hung-two")
 QUICK = ("--set", "tables.check_seconds=0.05")
 
 
@@ -179,24 +180,29 @@ def test_a_table_that_cannot_be_read_is_told_and_keeps_no_other(node: ServerProc
     assert until(lambda: found if len(found := numbers_of(node, "odd")) >= 300 else None) == list(range(300))
 
 
-def test_a_table_whose_store_never_answers_keeps_no_other(tmp_path: Path) -> None:
+def test_tables_whose_store_never_answers_keep_no_other(tmp_path: Path) -> None:
+    """Two of them take all the processes that there are, and one gives way."""
     settings = tmp_path / "node.toml"
     with object_store() as store:
         told_catalog = store.told(tmp_path / "catalog.db")
         catalog = ", ".join(f'"{name}" = "{value}"' for name, value in told_catalog.items())
         settings.write_text(f'[tables]\nwarehouse = "s3://{BUCKET}"\ncatalog = {{ {catalog} }}\n')
-        with ServerProcess(tmp_path / "data", *QUICK, "--config", str(settings)) as node:
+        words = (*QUICK, "--set", "tables.give_way_seconds=1", "--config", str(settings))
+        with ServerProcess(tmp_path / "data", *words) as node:
             with client_of(node) as client:
-                store.fail_from(0, SILENT, about="/topics/hung-")
-                client.admin.create_topic("hung", settings=SETTINGS)
-                until(lambda: store.failed)
+                store.fail_from(0, SILENT, about="/hung-")
+                for topic in HUNG:
+                    client.admin.create_topic(topic, settings=SETTINGS)
+                until(lambda: all(any(f"/{topic}-" in path for path in store.failed_paths) for topic in HUNG))
                 client.admin.create_topic("goes-on", settings=SETTINGS)
-            for topic in ("hung", "goes-on"):
+            for topic in (*HUNG, "goes-on"):
                 produce(node, topic, range(100))
             until(lambda: numbers_of(node, "goes-on", told_catalog) == list(range(100)))
-            assert "braidlog.table.metadata" not in told(node, "hung"), "it hangs all the time"
+            assert not any("braidlog.table.metadata" in told(node, topic) for topic in HUNG), "they hang all the time"
+            errors = [told(node, topic).get("braidlog.table.error") or "" for topic in HUNG]
+            assert any("and others wait" in error for error in errors)
             store.mend()
-            until(lambda: numbers_of(node, "hung", told_catalog) == list(range(100)))
+            until(lambda: all(numbers_of(node, topic, told_catalog) == list(range(100)) for topic in HUNG))
 
 
 def point_to(node: ServerProcess, topic: str, metadata: str) -> None:

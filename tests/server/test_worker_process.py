@@ -19,7 +19,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.budget import Budget
 from braidlog.server.worker_process import ANSWERS_PART, WorkerProcess, WorkerSettings
 from braidlog.storage.log import Log
-from braidlog.worker.jobs import CheckRecords, ClipRecords, ScrubSegment, read_scrubbed
+from braidlog.worker.jobs import IDLE, CheckRecords, ClipRecords, ScrubSegment, read_scrubbed
 
 MANY = 1 << 28
 SECONDS_MAX = 120
@@ -34,9 +34,11 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def play(scene: Scene, settings: WorkerSettings | None = None, budget: Budget | None = None) -> None:
+def play(
+    scene: Scene, settings: WorkerSettings | None = None, budget: Budget | None = None, priority: str = "0"
+) -> None:
     async def run() -> None:
-        worker = WorkerProcess(settings or WorkerSettings(), budget or Budget(1 << 30))
+        worker = WorkerProcess(settings or WorkerSettings(), budget or Budget(1 << 30), priority=priority)
         running = asyncio.ensure_future(worker.run())
         try:
             async with asyncio.timeout(SECONDS_MAX):
@@ -181,6 +183,30 @@ def test_a_job_that_takes_too_long_is_given_up_with_its_process() -> None:
         assert not is_there(pid)
 
     play(scene)
+
+
+def test_a_job_that_is_interrupted_says_why_and_costs_no_other() -> None:
+    async def scene(worker: WorkerProcess) -> None:
+        worker.interrupt("nothing is under way")
+        pid = await paused(worker)
+        under_way, next_one = worker.do(CHECK, BATCH), worker.do(CHECK, BATCH)
+        await until(lambda: worker.report().waiting == 1)
+        worker.interrupt("others wait")
+        assert "others wait; try again" in await refused(under_way)
+        assert not is_there(pid)
+        with await next_one as answer:
+            assert answer.number
+
+    play(scene)
+
+
+def test_a_worker_of_idle_priority_only_takes_what_nobody_else_wants() -> None:
+    async def scene(worker: WorkerProcess) -> None:
+        await worker.do(CHECK, BATCH)
+        assert worker.pid is not None
+        assert os.sched_getscheduler(worker.pid) == os.SCHED_IDLE
+
+    play(scene, priority=IDLE)
 
 
 def test_who_waits_too_long_is_refused() -> None:

@@ -21,7 +21,7 @@ Answer = Callable[[str, list[tuple[str, str]]], object]
 
 
 SILENT = "silent"
-"""No answer, until `mend`."""
+"""No answer, until `mend`; then the request is refused as a busy store does."""
 
 
 class ObjectStore:
@@ -34,14 +34,18 @@ class ObjectStore:
         self._how = self._about = ""
         self._mended = threading.Event()
         self.requests = 0
-        self.failed = 0
+        self.failed_paths: list[str] = []
         self.url = ""
+
+    @property
+    def failed(self) -> int:
+        return len(self.failed_paths)
 
     def fail_from(self, number: int, how: str, about: str = "") -> None:
         with self._lock:
             self._left, self._how, self._about = number, how, about
             self._mended.clear()
-            self.failed = 0
+            self.failed_paths = []
 
     def mend(self) -> None:
         with self._lock:
@@ -56,10 +60,10 @@ class ObjectStore:
                 self._left -= 1
                 if self._left < 0:
                     how = self._how
-                    self.failed += 1
+                    self.failed_paths.append(environ["PATH_INFO"])
         if how == SILENT:
             self._mended.wait()
-            return []  # nobody listens any more
+            how = "throttled"  # who still listens asks again
         if how:
             whole = int(environ.get("CONTENT_LENGTH") or 0)
             environ["wsgi.input"].read(whole // 2 if how == "half" else whole)

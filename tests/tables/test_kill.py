@@ -1,48 +1,20 @@
 """A worker that is killed at every point of a turn: each record is a row once, and nothing else is left."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.tables.filled import fill
+from tests.tables.killed import turn_and_die
 from tests.tables.turned import NOW, expected_of, plan_of, rows_of, table_of, turn
 
 from braidlog.model.record import NewRecord
 from braidlog.storage.log import Log, Topic
-from braidlog.tables import catalog, turning
+from braidlog.tables import catalog
 from braidlog.tables.plan import Plan
 
-KILLED = 9
-POINTS = {
-    "file": "turning._Writer._close = die",
-    "before": "catalog.commit = die",
-    "after": "catalog.commit = then_die(catalog.commit)",
-    "before retention": "catalog.let_go = die",
-    "after retention": "catalog.let_go = then_die(catalog.let_go)",
-    "after snapshots": "catalog.forget_snapshots = then_die(catalog.forget_snapshots)",
-    "sweep": "TableIO.delete = then_die(TableIO.delete)",
-}
 COMMITS = ("file", "before", "after")
 """Points of a turn that adds rows: within a file, between the files and the commit, between the commit and the answer."""
-
-
-def turn_and_die(plan: Plan, point: str, folder: Path) -> None:
-    (folder / "plan").write_bytes(msgspec.msgpack.encode(plan))
-    code = f"""
-import os, signal, msgspec
-from braidlog.storage.files import OsDisk
-from braidlog.tables import catalog, turning
-from braidlog.tables.files import TableIO
-from braidlog.tables.plan import Plan
-def die(*_, **__): os.kill(os.getpid(), signal.SIGKILL)
-def then_die(act): return lambda *given, **named: (act(*given, **named), die())
-{POINTS[point]}
-turning.turn(msgspec.msgpack.decode(open({str(folder / "plan")!r}, "rb").read(), type=Plan), OsDisk())
-"""
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -KILLED
-    turning._swept.clear()  # the next is another process
 
 
 def folder_of(plan: Plan) -> Path:
@@ -69,7 +41,7 @@ def topic(tmp_path: Path) -> Topic:
 @pytest.mark.parametrize("point", COMMITS)
 def test_while_rows_are_added(topic: Topic, tmp_path: Path, point: str) -> None:
     plan = plan_of(topic, tmp_path / "w")
-    turn_and_die(plan, point, tmp_path)
+    turn_and_die(plan, point)
     left = written(plan)
     assert left
     done = turn(plan)
@@ -85,7 +57,7 @@ def test_before_the_log_is_compacted_and_trimmed(tmp_path: Path, point: str) -> 
     topic = Log(str(tmp_path / "data")).create_topic("t", segment_bytes=4096, index_interval_bytes=256, compact=True)
     topic.append_many([NewRecord(b"a%d" % n * 50, b"%d" % (n % 7)) for n in range(60)])
     plan, before = plan_of(topic, tmp_path / "w"), expected_of(topic)
-    turn_and_die(plan, point, tmp_path)
+    turn_and_die(plan, point)
     topic.append_many([NewRecord(b"b%d" % n * 50, b"%d" % (n % 5)) for n in range(60)])
     plan_of(topic, tmp_path / "w")  # closes segments: only those are compacted
     topic.compact()
@@ -107,7 +79,7 @@ def test_while_old_rows_go(tmp_path: Path, point: str) -> None:
     topic.append(b"new", timestamp_ms=NOW + 2000)
     much_later = 2 * NOW  # snapshots are a day old by then, and what no snapshot names is removed
     plan = plan_of(topic, tmp_path / "w", retention_ms=much_later - NOW - 500, now_ms=much_later)
-    turn_and_die(plan, point, tmp_path)
+    turn_and_die(plan, point)
     assert {row[1] for row in rows_of(table_of(plan))} == ({0, 1, 2, 3} if point == "before retention" else {2, 3})
     done = turn(plan)
     assert rows_of(table_of(plan)) == [row for row in expected_of(topic) if row[1] >= 2]
@@ -123,11 +95,11 @@ def test_while_old_rows_go(tmp_path: Path, point: str) -> None:
 @pytest.mark.parametrize("point", COMMITS)
 def test_before_the_topic_is_deleted_and_made_again(topic: Topic, tmp_path: Path, point: str) -> None:
     old, records = plan_of(topic, tmp_path / "w"), expected_of(topic)
-    turn_and_die(old, point, tmp_path)
+    turn_and_die(old, point)
     again = Log(str(tmp_path / "other")).create_topic("orders", partitions=2)
     again.append(b"new", partition=1)
     new = plan_of(again, tmp_path / "w")
-    turn_and_die(new, point, tmp_path)
+    turn_and_die(new, point)
     turn(new)
     assert rows_of(table_of(new)) == [(1, 0, None, b"new")]
     assert written(new) == named(new)

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as F
-from tests.tables.test_kill import COMMITS, named, turn_and_die, written
+from tests.tables.killed import turn_and_die
+from tests.tables.test_kill import COMMITS, named, written
 from tests.tables.turned import expected_of, plan_of, rows_of, table_of, turn
 
 from braidlog.model.errors import BrokerError, Reason
@@ -294,7 +295,7 @@ def test_a_worker_that_is_killed_while_rows_are_added(world: World, tmp_path: Pa
     for n in range(50):
         world.topic.append(avro(schema, 1, {"n": n}) if n % 10 else b"odd")
     plan = world.plan()
-    turn_and_die(plan, point, tmp_path)
+    turn_and_die(plan, point)
     done = turn(plan)
     assert rows_of(table_of(plan)) == expected_of(world.topic)
     assert world.columns()["n"] == [n if n % 10 else None for n in range(50)]
@@ -339,8 +340,9 @@ def test_two_who_know_different_schemas(
 def test_what_is_not_installed_is_told(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.register(record(("n", "int")))
     world.topic.append(b"x")
-    monkeypatch.delattr("braidlog.registry.avro_columns", raising=False)
-    monkeypatch.delitem(__import__("sys").modules, "braidlog.registry.avro_columns", raising=False)
+    for module in ("braidlog.registry.avro_columns", "braidlog.registry.avro_values"):
+        monkeypatch.delattr(module, raising=False)
+        monkeypatch.delitem(__import__("sys").modules, module, raising=False)
     monkeypatch.setitem(__import__("sys").modules, "fastavro", None)
     with pytest.raises(BrokerError, match=r"fastavro is not installed .* pip install 'braidlog\[schemas\]'") as refused:
         turn(world.plan())

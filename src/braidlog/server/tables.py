@@ -3,13 +3,14 @@
 Knows: when it is looked, which partitions are this node's to turn, what to do when it fails. Refuses to know: Parquet, Iceberg
 (`tables/`), which segments are ready (`partition/turning.py`).
 Invariants: nothing here is kept: what is turned is what the table says. A table that cannot be written keeps its topic's records
-from going by age, says why, and disturbs no other: there are two processes, and of the topics that have used up their time before
-one at most is in them. A node without such topics looks at their settings, and no more.
+from going by age, says why, and disturbs no other: there are two processes; of the topics that have used up their time before one
+at most is in them, and when both have been with their topics for long, one gives way. A topic with much to turn takes turns with
+the others. A node without such topics looks at their settings, and no more.
 """
 
 import logging
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -26,8 +27,9 @@ from braidlog.partition.hosting import Hosting, is_hidden
 from braidlog.partition.turning import may_turn, plan_part
 from braidlog.registry.framing import subject_of
 from braidlog.registry.state import State
+from braidlog.server.worker_process import WorkerProcess
 from braidlog.tables.plan import Part, Plan, TablePlace, Turned
-from braidlog.worker.jobs import TurnSegments, Worker
+from braidlog.worker.jobs import IDLE, LOW, TurnSegments, Worker
 
 log = logging.getLogger("braidlog.tables")
 
@@ -42,7 +44,9 @@ REFRESH_MS: Final = 60_000
 AGAIN_MS: Final = 10_000
 """After a failure; after one that took longer, so long as it took."""
 LATE_MS: Final = 5_000
-"""When the topic of the first process has taken so long, the second looks after others."""
+"""When the topic of the first process has taken so long, the second looks after others; and after so long a topic that has more
+to turn waits until the others have had their turn."""
+PRIORITIES: Final = {"low": LOW, "idle": IDLE}
 _decode = msgspec.msgpack.Decoder(Turned).decode
 
 
@@ -57,8 +61,15 @@ class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     check_seconds: float = 5.0
     turn_seconds_max: float = 600.0
     """A commit that takes longer, because a catalog or a store does not answer, fails and is tried again, beside others."""
+    give_way_seconds: float = 60.0
+    """A commit that takes longer is ended if others keep all processes as long and topics wait; it is tried again beside them."""
+
+    priority: Literal["low", "idle"] = "low"
+    """Of the processes: low, behind the node; idle, only when nobody else wants the processor: a busy machine falls behind."""
 
     def __post_init__(self) -> None:
+        if not 1 <= self.give_way_seconds <= 86400:
+            raise ValueError(f"give_way_seconds must be 1 to 86400, not {self.give_way_seconds}")
         if not 1 <= self.turn_seconds_max <= 86400:
             raise ValueError(f"turn_seconds_max must be 1 to 86400, not {self.turn_seconds_max}")
         if not 0.01 <= self.check_seconds <= 3600:
@@ -71,16 +82,24 @@ class TablesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return TablePlace(self.warehouse or f"{data_dir}/tables", self.catalog, self.namespace)
 
 
+class _UnderWay(NamedTuple):
+    """What a worker is at."""
+
+    topic_id: str
+    since_ms: int
+
+
 class Tables:
-    """One for a node: `step` in a task for each worker."""
+    """One for a node: `step` in a task for each worker, `watch` beside them."""
 
     def __init__(
         self,
         hosting: Hosting,
         world: World,
-        workers: Sequence[Worker],
+        workers: Sequence[WorkerProcess],
         place: TablePlace | None,
         schemas: SchemaLog,
+        settings: TablesSettings,
     ) -> None:
         self._hosting = hosting
         self._world = world
@@ -89,29 +108,56 @@ class Tables:
         self._schemas = SchemaFold(schemas, world, State)
         self._due_ms: dict[str, int] = {}
         """By topic id: when the table is looked at though nothing is to be turned, or after a failure."""
-        self._began_ms: dict[int, int] = {}
-        """By worker: since when it has been with its topic."""
-        self._under_way: set[str] = set()
+        self._give_way_ms = int(settings.give_way_seconds * 1000)
+        self._under_way: dict[int, _UnderWay] = {}
+        """By worker."""
         self._hung: set[str] = set()
-        """Topics whose last turn was ended because it took too long."""
+        """Topics whose last turn took too long."""
 
     async def step(self, number: int) -> None:
-        """Look at every topic once, with one of the workers. All but the first only help when those before are late."""
-        pace = Pace()
+        """Look at every topic, with one of the workers, until none has more. All but the first only help when those before are
+        late."""
+        has_more = True
+        while has_more:
+            has_more = await self._round(number)
+
+    async def _round(self, number: int) -> bool:
+        """Look at every topic once; whether one has more to turn."""
+        pace, has_more = Pace(), False
         for topic in list(self._hosting.topics.values()):
             await pace.step()
             if topic.settings.table is TableForm.OFF or is_hidden(topic.name):
                 continue
             if not self._is_needed(number):
-                return
+                return False
             if self._may_begin(topic.topic_id):
-                self._under_way.add(topic.topic_id)
-                self._began_ms[number] = self._world.now_ms()
+                self._under_way[number] = _UnderWay(topic.topic_id, self._world.now_ms())
                 try:
-                    await self._keep(topic, self._workers[number])
+                    has_more |= await self._keep(topic, self._workers[number])
                 finally:
-                    self._under_way.discard(topic.topic_id)
-                    del self._began_ms[number]
+                    del self._under_way[number]
+        self._forget_others()
+        return has_more
+
+    async def watch(self) -> None:
+        """If every worker has been with its topic for too long while another topic waits, the first of them gives way."""
+        before_ms = self._world.now_ms() - self._give_way_ms
+        late = {number: each for number, each in self._under_way.items() if each.since_ms <= before_ms}
+        self._hung |= {each.topic_id for each in late.values()}
+        if len(late) < len(self._workers):
+            return
+        under_way = {each.topic_id for each in late.values()}
+        if any(
+            topic.settings.table is not TableForm.OFF
+            and not is_hidden(topic.name)
+            and topic.topic_id not in under_way | self._hung
+            for topic in self._hosting.topics.values()
+        ):
+            number = min(late, key=lambda each: late[each].since_ms)
+            why = f"not done within {self._give_way_ms / 1000:g} s, and others wait (tables.give_way_seconds)"
+            self._workers[number].interrupt(why)
+
+    def _forget_others(self) -> None:
         there = {each.topic_id for each in self._hosting.topics.values() if each.settings.table is not TableForm.OFF}
         for gone in self._hosting.tables.keys() - there:
             del self._hosting.tables[gone]
@@ -119,22 +165,26 @@ class Tables:
             self._hung.discard(gone)
 
     def _is_needed(self, number: int) -> bool:
-        now_ms = self._world.now_ms()
-        return all(now_ms - self._began_ms.get(each, now_ms) > LATE_MS for each in range(number))
+        before_ms = self._world.now_ms() - LATE_MS
+        busy = [self._under_way.get(each) for each in range(number)]
+        return all(each is not None and each.since_ms < before_ms for each in busy)
 
     def _may_begin(self, topic_id: str) -> bool:
-        if topic_id in self._under_way:
+        under_way = {each.topic_id for each in self._under_way.values()}
+        if topic_id in under_way:
             return False
-        return topic_id not in self._hung or not self._hung & self._under_way
+        return topic_id not in self._hung or not self._hung & under_way
 
-    async def _keep(self, topic: Topic, worker: Worker) -> None:
-        """Turn all that is ready, a commit at a time."""
+    async def _keep(self, topic: Topic, worker: Worker) -> bool:
+        """Turn what is ready, a commit at a time, for a while; whether there is more."""
         state = self._hosting.tables.get(topic.topic_id) or TableState(topic.name, topic.settings.table)
         if state.error and self._world.now_ms() < self._due_ms.get(topic.topic_id, 0):
-            return
+            return False
         self._hosting.tables[topic.topic_id] = state
-        has_more = True
+        has_more, until_ms = True, self._world.now_ms() + LATE_MS
         while has_more and self._hosting.find(topic.name) is topic:
+            if self._world.now_ms() > until_ms:
+                return True
             began_ms = self._world.now_ms()
             try:
                 state, has_more = await self._turn(topic, state, worker)
@@ -149,6 +199,7 @@ class Tables:
                 self._due_ms[topic.topic_id] = now_ms + max(AGAIN_MS, now_ms - began_ms)
             lag, lag_bytes = self._lag(topic, state)
             self._hosting.tables[topic.topic_id] = msgspec.structs.replace(state, lag=lag, lag_bytes=lag_bytes)
+        return False
 
     async def _turn(self, topic: Topic, state: TableState, worker: Worker) -> tuple[TableState, bool]:
         if self._place is None:

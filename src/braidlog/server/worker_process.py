@@ -107,22 +107,29 @@ class _Child:
     async def end(self) -> int:
         """It holds nothing that is not here as well, so it needs no goodbye."""
         self._writer.close()
+        self.kill()
+        return await self.process.wait()
+
+    def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
-        return await self.process.wait()
 
 
 class WorkerProcess:
     """One for a node: `do` from anywhere on the loop, `run` in a task."""
 
-    def __init__(self, settings: WorkerSettings, budget: Budget, *, niceness: int = 0) -> None:
+    def __init__(self, settings: WorkerSettings, budget: Budget, *, priority: str = "0") -> None:
+        """`priority`: a niceness, or `IDLE`."""
         self._settings = settings
-        self._niceness = niceness
+        self._priority = priority
         self._budget = budget
         self._loop = asyncio.get_running_loop()
         self._queue: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
         self._child: _Child | None = None
+        self._is_doing = False
+        self._interrupted = ""
+        """Why the job under way is being ended."""
         self._pause = 0.0
         self._may_start_at = 0.0
         self.is_over = False
@@ -181,6 +188,12 @@ class WorkerProcess:
         self._queue.remove(waiting)
         self._hold(-len(waiting.payload))
         self._fail(waiting, f"not begun by the worker process within {self._settings.wait_seconds_max:g} s")
+
+    def interrupt(self, why: str) -> None:
+        """End the job under way, as one that took too long, and the process with it; one that is about to begin goes on."""
+        if self._is_doing and self._child is not None:
+            self._interrupted = why
+            self._child.kill()
 
     # -- what is held, as the budget sees it -------------------------------------------------------------------
 
@@ -269,8 +282,8 @@ class WorkerProcess:
         for end in (ours, theirs):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, STREAM_BYTES)
         try:
-            numbers = (theirs.fileno(), self._settings.memory_bytes_max, self._niceness)
-            command = (sys.executable, "-m", MODULE, *map(str, numbers))
+            numbers = (theirs.fileno(), self._settings.memory_bytes_max)
+            command = (sys.executable, "-m", MODULE, *map(str, numbers), self._priority)
             process = await asyncio.create_subprocess_exec(
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
@@ -295,6 +308,7 @@ class WorkerProcess:
         assert waiting.timer is not None
         waiting.timer.cancel()
         began = self._loop.time()
+        self._is_doing = True
         try:
             async with asyncio.timeout(self._settings.job_seconds_max):
                 await child.send(waiting.job, waiting.payload)
@@ -306,8 +320,9 @@ class WorkerProcess:
             await self._bury(f"after {self._settings.job_seconds_max:g} s with one job (worker.job_seconds_max)")
             self._fail(waiting, f"not done by the worker process within {self._settings.job_seconds_max:g} s")
         except (OSError, EOFError):
-            await self._bury("in the middle of a job")
-            self._fail(waiting, "the worker process has ended")
+            why, self._interrupted = self._interrupted, ""
+            await self._bury("in the middle of a job" + (f": {why}" if why else ""))
+            self._fail(waiting, why or "the worker process has ended")
         except asyncio.CancelledError:
             self._fail(waiting, "the node stops")
             raise
@@ -316,6 +331,7 @@ class WorkerProcess:
             if not waiting.answer.done():  # who asked may have gone
                 waiting.answer.set_result(answer)
         finally:
+            self._is_doing = False
             self._hold(-len(waiting.payload))
 
     def _answered(self, began: float) -> None:

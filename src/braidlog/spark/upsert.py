@@ -75,12 +75,18 @@ def kv(
 
 
 def delta(
-    path: str, *, key: Key, order: str | None = None, sink: str | None = None, add_columns: bool = False
+    path: str,
+    *,
+    key: Key,
+    order: str | None = None,
+    sink: str | None = None,
+    store: dict[str, str] | None = None,
+    add_columns: bool = False,
 ) -> Write:
     """Rows of a Delta table: those whose key is there are replaced, the others added, in one commit."""
     from braidlog.spark.lake.tables import open_table  # noqa: PLC0415 - the tables' libraries are an extra
 
-    return _table(lambda: open_table("delta", path), key, order, sink, add_columns=add_columns)
+    return _table(lambda: open_table("delta", path, store=store), key, order, sink, add_columns=add_columns)
 
 
 def iceberg(

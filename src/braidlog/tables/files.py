@@ -47,20 +47,20 @@ class TableIO(PyArrowFileIO):
 def file_system(location: str, properties: Mapping[str, str]) -> tuple[FileSystem, str]:
     """Arrow's file system for a URI, and the path in it. Credentials that the properties leave out, Arrow looks for where the
     store's own tools do."""
-    known = {**PATIENCE, **_region(properties), **properties}
+    known = {**PATIENCE, **store_properties(properties)}
     files = TableIO(known)
     scheme, netloc, path = files.parse_location(location, known)
     return files.fs_by_scheme(scheme, netloc), path
 
 
-def _region(properties: Mapping[str, str]) -> dict[str, str]:
-    """Told, so that nobody asks Amazon in which of its regions a bucket of another store is."""
+def store_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """With a region of S3: told, so that nobody asks Amazon in which of its regions a bucket of another store is."""
     said = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     is_elsewhere = (
         "s3.endpoint" in properties or "AWS_ENDPOINT_URL" in os.environ or "AWS_ENDPOINT_URL_S3" in os.environ
     )
     region = said or ("us-east-1" if is_elsewhere else None)
-    return {} if region is None else {"s3.region": region}
+    return {**({} if region is None else {"s3.region": region}), **properties}
 
 
 class _LocalFile(PyArrowFile):

@@ -14,9 +14,10 @@ import pyarrow as pa
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TableForm
 from braidlog.registry import framing
-from braidlog.registry.columns import ColumnTypeError, Decode, Errors
-from braidlog.registry.errors import RegistryError
+from braidlog.registry.columns import Decode, Errors
+from braidlog.registry.errors import ColumnTypeError, RegistryError
 from braidlog.registry.framed import Framed
+from braidlog.registry.proto import name_at
 from braidlog.registry.schemas import AVRO, PROTOBUF, AvroSchema, ProtobufSchema, Schema, referenced
 from braidlog.registry.state import Entry, State
 from braidlog.tables import fields
@@ -140,10 +141,10 @@ def _protobuf(schema: Schema, references: dict[str, Schema], head: bytes) -> _So
     columns = _module("proto_columns")
     parsed = ProtobufSchema(schema.text, references)
     indexes = framing.read_indexes(head)[0] if head else (0,)
-    name = columns.name_at(parsed.file, indexes)
+    name = name_at(parsed.file, indexes)
     if not name:
         raise ColumnTypeError(f"no message at {indexes}")
-    message = columns.MessageType(parsed, references, name)
+    message = columns.MessageColumns(parsed, references, name)
     return _Source(name, message.field_types(), message.decoder)
 
 

@@ -1,4 +1,4 @@
-"""`python -m braidlog.worker CHANNEL BYTES NICE`: the process, with a socket that its node has made. Not for people to start.
+"""`python -m braidlog.worker CHANNEL BYTES PRIORITY`: the process, with a socket that its node has made. Not for people to start.
 
 Knows: one socket, one job at a time, when to end. Refuses to know: the network, the state of the node, files that no job names.
 Invariants: it takes no more than BYTES of memory (a job that needs more fails, and the next one is done); it ends when its node
@@ -14,7 +14,7 @@ import sys
 
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.storage.files import OsDisk
-from braidlog.worker.jobs import FRAME, MESSAGE_BYTES_MAX, Done, Failed, Job, frame, read_job
+from braidlog.worker.jobs import FRAME, IDLE, MESSAGE_BYTES_MAX, Done, Failed, Job, frame, read_job
 from braidlog.worker.perform import perform
 
 _PR_SET_PDEATHSIG = 1  # prctl.h
@@ -28,10 +28,18 @@ def main() -> None:
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl-C is for the node, which ends this process when it has ended itself
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    os.nice(int(sys.argv[3]))
+    take_priority(sys.argv[3])
     resource.setrlimit(resource.RLIMIT_DATA, (bytes_max, bytes_max))
     channel.sendall(frame(Done(), b""))  # ready
     serve(channel, bytes_max)
+
+
+def take_priority(wanted: str) -> None:
+    """Niceness; or `idle`: processor and disk when nobody else wants them, and whoever wakes up has the processor at once."""
+    if wanted == IDLE:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))  # the kernel takes the class of its I/O from that
+    else:
+        os.nice(int(wanted))
 
 
 def serve(channel: socket.socket, bytes_max: int) -> None:

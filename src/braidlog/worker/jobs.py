@@ -19,6 +19,8 @@ Buffer = bytes | bytearray | memoryview
 
 FRAME = Struct(">II")
 MESSAGE_BYTES_MAX = 64 * 1024
+LOW, IDLE = "10", "idle"
+"""Priorities of a worker: a niceness, or only what nobody else wants."""
 
 
 class CheckRecords(msgspec.Struct, frozen=True, tag=True):

@@ -107,7 +107,8 @@ def upsert_of(kind: str, table: Path, servers: str) -> upsert.Write:
     """The name is the key: every batch has the same ones, and the greater id counts."""
     if kind == "topic":
         return upsert.topic("upserted", key="name", order="id", servers=servers, createTopic="2")
-    return {"delta": upsert.delta, "iceberg": upsert.iceberg}[kind](str(table), key="name", order="id")
+    write = upsert.delta if kind == "delta" else upsert.iceberg
+    return write(str(table), key="name", order="id")
 
 
 def fatal_upsert(write: upsert.Write, moment: str, marker: Path) -> upsert.Write:

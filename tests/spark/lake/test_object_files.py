@@ -1,15 +1,18 @@
-"""An Iceberg table in an object store, written and read by Spark's tasks: rows once, whatever the store refuses."""
+"""Tables in an object store, written and read by Spark's tasks: rows once, whatever the store refuses."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.tables.object_store import BUCKET, ObjectStore, object_store
 
 from braidlog.spark import lake
+from braidlog.spark.lake.delta import _storage_options
 from braidlog.spark.lake.object_files import ObjectFiles
 
 NAME = "lake.events"
@@ -21,40 +24,81 @@ def store() -> Iterator[ObjectStore]:
         yield store
 
 
-class Lake:
+class Iceberg:
     """A catalog in a file, of tables in the store."""
 
     def __init__(self, store: ObjectStore, folder: Path) -> None:
-        self.catalog = {**store.told(folder / "catalog.db"), "warehouse": f"s3://{BUCKET}/{folder.name}"}
-        self.options = {
-            "table": "iceberg",
-            "name": NAME,
-            **{f"catalog.{name}": value for name, value in self.catalog.items()},
+        warehouse = {
+            "type": "sql",
+            "uri": f"sqlite:///{folder}/catalog.db",
+            "warehouse": f"s3://{BUCKET}/{folder.name}",
         }
+        self.place: dict[str, Any] = {"path": None, "table": "iceberg", "name": NAME}
+        self.place |= {"catalog": warehouse, "store": store.properties}
+        self.catalog = load_catalog("default", **warehouse, **store.properties)
+        told = {"table": "iceberg", "name": NAME} | options("catalog", warehouse) | options("store", store.properties)
+        self.options, self.copy = told, told | {"name": "lake.copied"}
 
-    def ids(self) -> list[int]:
+    def ids(self, name: str = NAME) -> list[int]:
         """As pyiceberg reads them."""
-        found = load_catalog("default", **self.catalog).load_table(NAME).scan().to_arrow()
+        return sorted(self.catalog.load_table(name).scan().to_arrow().column("id").to_pylist())
+
+    def copied(self) -> list[int]:
+        return self.ids("lake.copied")
+
+    def folder(self) -> str:
+        return f"{self.catalog.load_table(NAME).location()}/data"
+
+
+class Delta:
+    """Two tables below URIs of the store."""
+
+    def __init__(self, store: ObjectStore, folder: Path) -> None:
+        path = f"s3://{BUCKET}/{folder.name}/events"
+        self.place: dict[str, Any] = {"path": path, "table": "delta", "store": store.properties}
+        told = {"table": "delta", **options("store", store.properties)}
+        self.options, self.copy = told | {"path": path}, told | {"path": f"{path}-copied"}
+        self._options = _storage_options(store.properties)
+
+    def ids(self, more: str = "") -> list[int]:
+        """As deltalake reads them."""
+        found = DeltaTable(self.place["path"] + more, storage_options=self._options).to_pyarrow_table()
         return sorted(found.column("id").to_pylist())
 
-    def objects(self) -> set[str]:
-        location = load_catalog("default", **self.catalog).load_table(NAME).location()
-        return set(ObjectFiles(f"{location}/data", self.catalog).walk())
+    def copied(self) -> list[int]:
+        return self.ids("-copied")
 
-    def files(self) -> set[str]:
-        return set(lake.files(None, "iceberg", name=NAME, catalog=self.catalog))
+    def folder(self) -> str:
+        return str(self.place["path"])
 
 
-def test_rows_are_in_the_store_once(spark: SparkSession, store: ObjectStore, tmp_path: Path) -> None:
-    own = Lake(store, tmp_path)
-    rows = spark.range(0, 100, 1, 2).selectExpr("id", "id % 3 as kind")
+def options(prefix: str, properties: dict[str, str]) -> dict[str, str]:
+    return {f"{prefix}.{name}": value for name, value in properties.items()}
+
+
+def objects(own: Iceberg | Delta, store: ObjectStore) -> set[str]:
+    """The files with rows that are there."""
+    return {path for path in ObjectFiles(own.folder(), store.properties).walk() if "_delta_log" not in path}
+
+
+def files(own: Iceberg | Delta) -> set[str]:
+    """Those that are the table."""
+    return set(lake.files(**own.place))
+
+
+@pytest.mark.parametrize("kind", [Iceberg, Delta])
+def test_rows_are_in_the_store_once(
+    spark: SparkSession, store: ObjectStore, tmp_path: Path, kind: type[Iceberg | Delta]
+) -> None:
+    own = kind(store, tmp_path)
+    rows = spark.range(0, 100, 1, 2).selectExpr("id", "concat('a/b ', id % 3) as kind")
     for number in (0, 1, 0):
         writer = rows.write.format("braidlog-lake").options(**own.options, partitionBy="kind")
         writer.options(sinkId="nightly", batchId=str(number)).mode("append").save()
     assert own.ids() == sorted([*range(100), *range(100)])
-    assert own.objects() == own.files(), "what the replay wrote is removed"
+    assert objects(own, store) == files(own), "what the replay wrote is removed"
     read = spark.read.format("braidlog-lake").options(**own.options).load()
-    assert read.where("kind = 1").count() == 66
+    assert read.where("kind = 'a/b 1'").count() == 66
 
     store.fail_from(0, "throttled", about=".parquet")
     with pytest.raises(PySparkException, match="the store refused"):
@@ -68,22 +112,24 @@ def test_rows_are_in_the_store_once(spark: SparkSession, store: ObjectStore, tmp
         .options(**own.options)
         .load()
         .writeStream.format("braidlog-lake")
-        .options(**(own.options | {"name": "lake.copied"}), checkpointLocation=str(tmp_path / "checkpoint"))
+        .options(**own.copy, checkpointLocation=str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()
     )
     query.awaitTermination()
-    copied = load_catalog("default", **own.catalog).load_table("lake.copied").scan().to_arrow()
-    assert copied.num_rows == 200
+    assert own.copied() == own.ids()
 
-    report = lake.compact(None, "iceberg", name=NAME, catalog=own.catalog, vacuum_age_seconds=0)
-    assert (report.files_removed > report.files_added, len(own.files())) == (True, 3)
+    report = lake.compact(**own.place, vacuum_age_seconds=0)
+    assert (report.files_removed > report.files_added, len(files(own))) == (True, 3)
     assert own.ids() == sorted([*range(100), *range(100)])
-    assert own.objects() == own.files()
+    assert objects(own, store) == files(own)
 
 
 def test_a_path_in_a_store_is_refused_by_name(spark: SparkSession) -> None:
     rows = spark.range(1)
-    for table in lake.KINDS:
-        with pytest.raises(PySparkException, match=r"object stores hold Iceberg tables, by name and catalog\.\*"):
-            rows.write.format("braidlog-lake").options(table=table).mode("append").save(f"s3://{BUCKET}/x")
+    for table, path, said in (
+        ("iceberg", f"s3://{BUCKET}/x", r"is found by name and catalog\.\*, not by a path"),
+        ("delta", "gs://bucket/x", "in a store of S3's protocol"),
+    ):
+        with pytest.raises(PySparkException, match=said):
+            rows.write.format("braidlog-lake").options(table=table).mode("append").save(path)

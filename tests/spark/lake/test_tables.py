@@ -306,7 +306,8 @@ def test_what_a_table_needs_is_said() -> None:
         ("delta", None, None, "found by its path"),
         ("delta", "/x", "a.b", "no name and no catalog"),
         ("iceberg", None, None, "found by a catalog"),
-        ("delta", "s3://bucket/x", None, "disk that all machines share"),
+        ("delta", "gs://bucket/x", None, "disk that all machines share, or in a store of S3"),
+        ("iceberg", "s3://bucket/x", "a.b", "not by a path"),
     ):
         with pytest.raises(LakeError, match=said):
             open_table(kind, path, name=name)

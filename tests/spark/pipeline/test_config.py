@@ -38,6 +38,7 @@ def test_the_least_that_is_enough() -> None:
         ('name = "clicks"\nkind = "other"', "[kind] Invalid enum value 'other'"),
         ('kind = "events"', "Object missing required field `name`"),
         (LEAST.replace('"clicks"\n', '"My Clicks"\n', 1), "name = 'My Clicks': a name is small letters"),
+        (LEAST.replace("[source]", 'storage = "s3://b/x"\n[source]', 1), "storage = 's3://b/x': a folder on a disk"),
         (LEAST + "schemas = 1", "[silver] there is no setting 'schemas'; did you mean 'schema'?"),
         (LEAST + "xyzzy = 1", "[silver] there is no setting 'xyzzy'; there are schema, required"),
         (LEAST + 'required = "user"', "[silver.required] Expected `array`, got `str`"),

@@ -1,15 +1,16 @@
 """A Delta table: Spark's tasks write the files, one entry of Delta's log makes them part of the table.
 
 Knows: `deltalake`, Delta's application transactions. Refuses to know: Spark.
-Invariant: files and the batch's number enter Delta's log in one entry; the entry is durable before `commit` returns.
+Invariant: files and the batch's number enter Delta's log in one entry; the entry is durable before `commit` returns. In an object
+store an entry is put only where there is none yet (If-None-Match), so that of two writers one is refused.
 """
 
 import hashlib
 import json
 import math
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -19,33 +20,47 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from braidlog.model.clock import Clock
 from braidlog.spark.lake.contract import LakeError, NoTableError, Rewritten, State, StoredFile, Table
-from braidlog.spark.lake.places import make_folders
+from braidlog.spark.lake.object_files import ObjectFiles, is_uri
+from braidlog.spark.lake.places import make_folders, whole
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
 from braidlog.spark.lake.written import Change
 from braidlog.storage.files import Disk, join, read_whole
 
 _LOG = "_delta_log"
 _HOUR_SECONDS = 3600
+_STORE_OPTIONS: Final = {
+    "s3.endpoint": "aws_endpoint",
+    "s3.region": "aws_region",
+    "s3.access-key-id": "aws_access_key_id",
+    "s3.secret-access-key": "aws_secret_access_key",
+    "s3.session-token": "aws_session_token",
+    "s3.connect-timeout": "connect_timeout",
+    "s3.request-timeout": "timeout",
+}
 _FEATURES_READ = frozenset({"timestampNtz"})
 """What a table may ask of its readers; others (deletion vectors, columns by number) would be read wrong."""
 
 
 class DeltaLakeTable(Table):
-    """The Delta table in a folder. What Delta's log does not name, no reader of Delta sees."""
+    """The Delta table in a folder, or below a URI. What Delta's log does not name, no reader of Delta sees."""
 
     keeps_partition_columns = False
     conflict = CommitFailedError
 
-    def __init__(self, path: str, *, disk: Disk | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, path: str, store: Mapping[str, str] | None = None, *, disk: Disk | None = None, clock: Clock | None = None
+    ) -> None:
         super().__init__(path, disk, clock)
         self.path = path
+        self.properties = dict(store or {})
+        self._options = _storage_options(self.properties) if is_uri(path) else None
 
     @property
     def location(self) -> str:
         return self.path
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
-        if not DeltaTable.is_deltatable(self.path):
+        if not DeltaTable.is_deltatable(self.path, self._options):
             check_partitions(schema, partition_by, None)
             self._create(schema, partition_by)
         self._next_schema(self._load(), schema, partition_by, merge_schema=merge_schema)
@@ -82,7 +97,11 @@ class DeltaLakeTable(Table):
         merger.when_matched_update(columns).when_not_matched_insert(columns).execute()
 
     def _paths(self, table: DeltaTable) -> list[str]:
-        return [os.path.abspath(uri) for uri in table.file_uris()]
+        if not is_uri(self.path):
+            return [os.path.abspath(uri) for uri in table.file_uris()]
+        # Not by `file_uris`: a URL of theirs has some characters escaped and others not, so that no name is told from it.
+        named = pa.table(table.get_add_actions(flatten=True)).column("path").to_pylist()
+        return [join(self.path, unquote(path)) for path in named]
 
     def _compact(self, table: DeltaTable, target_file_bytes: int) -> Rewritten:
         """Appends do not stand in its way; another compaction or an overwrite does."""
@@ -100,7 +119,11 @@ class DeltaLakeTable(Table):
         table = self._load()
         named = table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True)
         # It also names files that an earlier one has removed, as long as Delta's log has them.
-        there = [path for path in named if self._disk.exists(join(self.path, path))]
+        if is_uri(self.path):
+            found = {path.removeprefix(f"{self.path}/") for path in self._objects().walk()}
+            there = [path for path in named if path in found]
+        else:
+            there = [path for path in named if self._disk.exists(join(self.path, path))]
         table.vacuum(retention_hours=hours, dry_run=False, enforce_retention_duration=False, full=True)
         return there
 
@@ -128,35 +151,52 @@ class DeltaLakeTable(Table):
                         "read it as a batch, or begin again with a new checkpoint"
                     )
                 if (add := action.get("add")) and add.get("dataChange", True):
-                    path = os.path.abspath(join(self.path, unquote(add["path"])))
+                    path = whole(join(self.path, unquote(add["path"])))
                     found.append(StoredFile(path, add.get("partitionValues") or {}))
         return found
 
     def _entry(self, version: int) -> list[dict[str, Any]]:
         path = join(join(self.path, _LOG), f"{version:020d}.json")
-        if not self._disk.exists(path):
+        text = self._objects().read(path) if is_uri(path) else self._read(path)
+        if text is None:
             raise LakeError(
                 f"{self.path}: its log has no version {version} any more; begin again with a new checkpoint"
             )
-        return [json.loads(line) for line in read_whole(self._disk, path).splitlines() if line.strip()]
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+
+    def _read(self, path: str) -> bytes | None:
+        return read_whole(self._disk, path) if self._disk.exists(path) else None
 
     def _load(self, version: int | None = None) -> DeltaTable:
         try:
-            return DeltaTable(self.path, version=version)
+            return DeltaTable(self.path, version=version, storage_options=self._options)
         except TableNotFoundError as error:
             raise NoTableError(f"{self.path} is no Delta table") from error
 
     def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
-        make_folders(self._disk, self.path, _LOG)
-        strange = [name for name in self._disk.names(self.path) if name != _LOG]
+        if is_uri(self.path):
+            found = (path.removeprefix(f"{self.path}/") for path in self._objects().walk())
+            strange = [name for name in found if not name.startswith(f"{_LOG}/")]
+        else:
+            make_folders(self._disk, self.path, _LOG)
+            strange = [name for name in self._disk.names(self.path) if name != _LOG]
         if strange:
             # `vacuum` removes what Delta's log does not name: it must never find somebody else's files.
             raise LakeError(
                 f"{self.path} is no Delta table and holds {strange[0]!r}: a table begins in an empty folder"
             )
         self._sync(
-            DeltaTable.create(self.path, Schema.from_arrow(schema), mode="ignore", partition_by=list(partition_by))
+            DeltaTable.create(
+                self.path,
+                Schema.from_arrow(schema),
+                mode="ignore",
+                partition_by=list(partition_by),
+                storage_options=self._options,
+            )
         )
+
+    def _objects(self) -> ObjectFiles:
+        return ObjectFiles(self.path, self.properties)
 
     def _next_schema(
         self, table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool
@@ -175,10 +215,26 @@ class DeltaLakeTable(Table):
 
     def _sync(self, table: DeltaTable) -> None:
         """The library does not sync; without this a power cut could take an entry that Spark believes is there."""
+        if is_uri(self.path):
+            return
         folder = join(self.path, _LOG)
         self._sync_file(join(folder, f"{table.version():020d}.json"))
         self._disk.sync_folder(folder)
         self._disk.sync_folder(self.path)
+
+
+def _storage_options(store: Mapping[str, str]) -> dict[str, str]:
+    """As deltalake calls what pyiceberg calls otherwise. What is left out, it looks for where the store's own tools do."""
+    from braidlog.tables.files import PATIENCE, store_properties  # noqa: PLC0415 - tables on a disk do without pyiceberg
+
+    found = {"timeout": f"{PATIENCE['s3.request-timeout']}s", "connect_timeout": f"{PATIENCE['s3.connect-timeout']}s"}
+    for name, value in store_properties(store).items():
+        if name not in _STORE_OPTIONS:
+            raise LakeError(f"store.{name}: a Delta table's store is told {', '.join(_STORE_OPTIONS)}")
+        found[_STORE_OPTIONS[name]] = f"{value}s" if name.endswith("-timeout") else value
+    if found.get("aws_endpoint", "").startswith("http://"):
+        found["aws_allow_http"] = "true"
+    return found
 
 
 def _commit_properties(change: Change) -> CommitProperties:

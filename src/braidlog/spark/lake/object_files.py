@@ -42,6 +42,15 @@ class ObjectFiles:
         with _faults(path), contextlib.suppress(FileNotFoundError):
             self._files.delete_file(self._inside(path))
 
+    def read(self, path: str) -> bytes | None:
+        """All of it; None if there is none."""
+        with _faults(path):
+            try:
+                with self._files.open_input_file(self._inside(path)) as file:
+                    return bytes(file.read())
+            except FileNotFoundError:
+                return None
+
     def walk(self) -> Iterator[str]:
         with _faults(self._location):
             found = self._files.get_file_info(FileSelector(self._root, allow_not_found=True, recursive=True))

@@ -24,25 +24,27 @@ from braidlog.spark.options import Options
 from braidlog.spark.short_errors import short_errors, short_errors_of_rows
 
 FORMAT = "braidlog-lake"
+PATH = "The table's folder; all machines must reach it by this path. Delta: or s3://BUCKET/…, with options `store.*`."
 CATALOG = "catalog."
+STORE = "store."
 ROWS = 64 * 1024
 BEFORE_ALL = -1
 """The version before a table's first."""
 
 
-def catalog_of(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The properties of a catalog, without the `catalog.` before their names; and the other options."""
-    of_catalog = {name: value for name, value in options.items() if name.lower().startswith(CATALOG)}
-    return (
-        {name[len(CATALOG) :]: value for name, value in of_catalog.items()},
-        {name: value for name, value in options.items() if name not in of_catalog},
-    )
+def places_of(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+    """The properties of a catalog and of a store, without `catalog.` and `store.` before their names; and the other options."""
+    others, found = dict(options), []
+    for prefix in (CATALOG, STORE):
+        mine = [name for name in options if name.lower().startswith(prefix)]
+        found.append({name[len(prefix) :]: others.pop(name) for name in mine})
+    return found[0], found[1], others
 
 
 class LakeQuery(Options, format=FORMAT, direction="read"):
     """Which table, and as of when. It travels to executors as it is."""
 
-    path: str | None = o.option(o.text, None, "The table's folder; all machines must reach it by this path.")
+    path: str | None = o.option(o.text, None, PATH)
     table: str = o.option(o.one_of(*KINDS), o.REQUIRED, "What kind of table it is.")
     name: str | None = o.option(o.text, None, "Iceberg: namespace.table in the catalog that options `catalog.*` tell.")
     version_as_of: int | None = o.option(
@@ -51,11 +53,11 @@ class LakeQuery(Options, format=FORMAT, direction="read"):
     files_per_task: int = o.option(o.whole(1), "8", "How many files a task reads at most.")
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.catalog, others = catalog_of(options)
+        self.catalog, self.store, others = places_of(options)
         super().__init__(others)
 
     def open(self) -> Table:
-        return open_table(self.table, self.path, name=self.name, catalog=self.catalog)
+        return open_table(self.table, self.path, name=self.name, catalog=self.catalog, store=self.store)
 
     def schema(self) -> StructType:
         return from_arrow_schema(self.open().state(self.version_as_of).schema)
@@ -76,7 +78,7 @@ class LakeRows:
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         target = to_arrow_schema(self._schema, timezone="UTC")
         for file in partition.value or ():  # a table without a file is given an empty task
-            with pq.ParquetFile(opened(file.path, self._query.catalog)) as parquet:
+            with pq.ParquetFile(opened(file.path, {**self._query.catalog, **self._query.store})) as parquet:
                 stored = [name for name in target.names if name in parquet.schema_arrow.names]
                 for batch in parquet.iter_batches(ROWS, columns=stored):
                     yield _shaped(batch, target, file.partition)

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructType
 from braidlog.spark import options as o
 from braidlog.spark.lake import KINDS, NO_PARQUET
 from braidlog.spark.lake.contract import LakeError, Table
-from braidlog.spark.lake.reading import FORMAT, LakeQuery, LakeReader, LakeStreamReader, catalog_of
+from braidlog.spark.lake.reading import FORMAT, PATH, LakeQuery, LakeReader, LakeStreamReader, places_of
 from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import open_table
 from braidlog.spark.lake.writing import Form, write_files
@@ -40,9 +40,10 @@ _UNHELD = re.compile(r"\b(variant|interval|void|time|geometry|geography)\b(?!:)"
 
 
 class LakeOptions(Options, format=FORMAT, direction="write"):
-    """Beside these, `catalog.*`: properties of an Iceberg catalog, as pyiceberg has them, and catalog.name."""
+    """Beside these, `catalog.*`: properties of an Iceberg catalog, as pyiceberg has them, and catalog.name; `store.*`: those of
+    the object store that the table is in, also as pyiceberg has them."""
 
-    path: str | None = o.option(o.text, None, "The table's folder; all machines must reach it by this path.")
+    path: str | None = o.option(o.text, None, PATH)
     table: str = o.option(o.one_of(*KINDS, gone={"parquet": NO_PARQUET}), o.REQUIRED, "What kind of table it is.")
     name: str | None = o.option(
         o.text,
@@ -71,11 +72,11 @@ class LakeOptions(Options, format=FORMAT, direction="write"):
     )
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.catalog, others = catalog_of(options)
+        self.catalog, self.store, others = places_of(options)
         super().__init__(others)
 
     def open(self) -> Table:
-        return open_table(self.table, self.path, name=self.name, catalog=self.catalog)
+        return open_table(self.table, self.path, name=self.name, catalog=self.catalog, store=self.store)
 
 
 @dataclass(frozen=True)

@@ -8,34 +8,49 @@ from collections.abc import Callable, Mapping
 
 from braidlog.spark.lake import NO_PARQUET
 from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake.object_files import is_uri
+
+_S3 = "s3://"
 
 
 def open_table(
-    kind: str, path: str | None, *, name: str | None = None, catalog: Mapping[str, str] | None = None
+    kind: str,
+    path: str | None,
+    *,
+    name: str | None = None,
+    catalog: Mapping[str, str] | None = None,
+    store: Mapping[str, str] | None = None,
 ) -> Table:
-    """The table, which need not be there yet. The libraries of the other kinds need not be installed."""
+    """The table, which need not be there yet. The libraries of the other kinds need not be installed. `store`: properties of the
+    object store that it is in, as pyiceberg calls them."""
     if kind not in _OPENERS:
         raise LakeError(f"table = {kind}: {NO_PARQUET}" if kind == "parquet" else f"table = {kind}: delta or iceberg")
-    return _OPENERS[kind](None if path is None else _local(path), name, dict(catalog or {}))
+    return _OPENERS[kind](None if path is None else _whole(path), name, dict(catalog or {}), dict(store or {}))
 
 
-def _delta(path: str | None, name: str | None, catalog: dict[str, str]) -> Table:
+def _delta(path: str | None, name: str | None, catalog: dict[str, str], store: dict[str, str]) -> Table:
     if path is None:
         raise LakeError("table = delta: a Delta table is found by its path; set path")
     if name is not None or catalog:
         raise LakeError("table = delta: a Delta table has a path, no name and no catalog; leave out name and catalog.*")
+    if is_uri(path) and not path.startswith(_S3):
+        raise LakeError(
+            f"{path}: a Delta table is on a disk that all machines share, or in a store of S3's protocol, s3://"
+        )
     try:
         from braidlog.spark.lake.delta import DeltaLakeTable  # noqa: PLC0415
     except ImportError as error:
         raise LakeError(f"Delta tables need `pip install 'braidlog[lake]'`: {error}") from error
-    return DeltaLakeTable(path)
+    return DeltaLakeTable(path, store)
 
 
-def _iceberg(path: str | None, name: str | None, catalog: dict[str, str]) -> Table:
+def _iceberg(path: str | None, name: str | None, catalog: dict[str, str], store: dict[str, str]) -> Table:
     try:
         from braidlog.spark.lake.iceberg import IcebergTable, local_catalog  # noqa: PLC0415
     except ImportError as error:
         raise LakeError(f"Iceberg tables need `pip install 'braidlog[lake]'`: {error}") from error
+    if path is not None and is_uri(path):
+        raise LakeError(f"{path}: an Iceberg table in an object store is found by name and catalog.*, not by a path")
     home = None
     if not catalog:
         if path is None:
@@ -49,19 +64,15 @@ def _iceberg(path: str | None, name: str | None, catalog: dict[str, str]) -> Tab
         name = f"default.{os.path.basename(path)}"
     if "." not in name:
         raise LakeError(f"name = {name}: a table's name is namespace.table")
-    return IcebergTable(name, catalog, home=home)
+    return IcebergTable(name, {**catalog, **store}, home=home)
 
 
-_OPENERS: dict[str, Callable[[str | None, str | None, dict[str, str]], Table]] = {
+_OPENERS: dict[str, Callable[[str | None, str | None, dict[str, str], dict[str, str]], Table]] = {
     "delta": _delta,
     "iceberg": _iceberg,
 }
 
 
-def _local(path: str) -> str:
+def _whole(path: str) -> str:
     path = path.removeprefix("file://") if path.startswith("file:///") else path.removeprefix("file:")
-    if "://" in path:
-        raise LakeError(
-            f"{path}: a path is on a disk that all machines share; object stores hold Iceberg tables, by name and catalog.*"
-        )
-    return os.path.abspath(path)
+    return path.rstrip("/") if is_uri(path) else os.path.abspath(path)

@@ -37,13 +37,14 @@ def compact(
     *,
     name: str | None = None,
     catalog: Mapping[str, str] | None = None,
+    store: Mapping[str, str] | None = None,
     vacuum_age_seconds: float | None = VACUUM_AGE_SECONDS,
 ) -> Report:
     """Put small files together, then vacuum (unless the age is None). Needs no Spark; `table` is delta or iceberg.
 
     Every reader sees the table as it was before or as it is after.
     """
-    found = open_table(table, path, name=name, catalog=catalog)
+    found = open_table(table, path, name=name, catalog=catalog, store=store)
     done = found.compact(target_file_bytes)
     gone = () if vacuum_age_seconds is None else tuple(found.vacuum(vacuum_age_seconds))
     return _report(path, table, name, done, gone)
@@ -56,19 +57,25 @@ def vacuum(
     *,
     name: str | None = None,
     catalog: Mapping[str, str] | None = None,
+    store: Mapping[str, str] | None = None,
 ) -> Report:
     """Remove files that are no part of the table and older than this: more than a batch takes, or a running batch fails."""
-    found = open_table(table, path, name=name, catalog=catalog)
+    found = open_table(table, path, name=name, catalog=catalog, store=store)
     return _report(path, table, name, Rewritten(), tuple(found.vacuum(age_seconds)))
 
 
 def files(
-    path: str | None, table: str, *, name: str | None = None, catalog: Mapping[str, str] | None = None
+    path: str | None,
+    table: str,
+    *,
+    name: str | None = None,
+    catalog: Mapping[str, str] | None = None,
+    store: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The files that are the table now: `spark.read.option("basePath", path).parquet(*files(path, "delta"))` reads it without a
     jar, and never a part of a change. None where there is no table."""
     try:
-        return open_table(table, path, name=name, catalog=catalog).paths()
+        return open_table(table, path, name=name, catalog=catalog, store=store).paths()
     except NoTableError:
         return []
 

@@ -272,6 +272,8 @@ def _complaints(pipeline: Pipeline) -> list[str]:
     found = []
     if not _NAME.fullmatch(pipeline.name):
         found.append(f"name = {pipeline.name!r}: a name is small letters, digits and dashes, and begins with a letter")
+    if "://" in pipeline.storage:
+        found.append(f"storage = {pipeline.storage!r}: a folder on a disk that all machines share, not a URI")
     if not _SPAN.fullmatch(pipeline.alerts.silent):
         found.append(f"[alerts] silent = {pipeline.alerts.silent!r}: {_A_SPAN}")
     found += _OF_KIND[pipeline.kind](pipeline)

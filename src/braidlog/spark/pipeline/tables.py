@@ -35,7 +35,7 @@ def upserting(project: Project, table: str) -> upsert.Write:
     """What `foreachBatch` calls for a table with one row for each key: MERGE in one commit, each batch of a query once."""
     settings = project.pipeline.tables
     wanted = settings.upsert[table]
-    write = {"delta": upsert.delta, "iceberg": upsert.iceberg}[settings.format]
+    write = upsert.delta if settings.format == "delta" else upsert.iceberg
     evolves = settings.evolution == "add"
     return write(str(project.table(table)), key=wanted.key, order=wanted.order, add_columns=evolves)
 
