@@ -53,7 +53,7 @@ def test_a_topic_that_is_made_has_a_line_with_its_maker(node: ServerProcess, doo
     topic = f"made-by-{door}"
     with braidlog.connect(url(node, door)) as client:
         client.admin.create_topic(topic)
-    made = f"topic {topic} is made (partitions: 1, replicas: 1): by 'ann' from ADDRESS over {door}"
+    made = f"topic {topic} is created (partitions: 1, replicas: 1): by 'ann' from ADDRESS over {door}"
     assert lines(node, topic)[0] == made
 
 
@@ -124,4 +124,4 @@ def test_what_reads_or_writes_records_has_none(node: ServerProcess) -> None:
         client.producer().send_and_wait("plain", b"x")
         client.admin.list_topics()
         client.admin.lag("plain-readers", "plain")
-    assert all("topic plain is made" in line or "CreateTopics" in line for line in lines(node, "plain"))
+    assert all("topic plain is created" in line or "CreateTopics" in line for line in lines(node, "plain"))

@@ -39,7 +39,7 @@ def told(*events: e.Event, image: Image | None = None) -> list[str]:
         (e.DrainNode(node=3, incarnation=1, is_draining=False), "node 3 may lead again"),
         (e.RemoveNode(node_id="3"), "node 3 is removed for good"),
         (registered(3, 9, stopped_cleanly=True), "node 3 has registered, after a clean stop"),
-        (create("u", "02"), "topic u is made (partitions: 2, replicas: 1)"),
+        (create("u", "02"), "topic u is created (partitions: 2, replicas: 1)"),
         (e.DeleteTopic(topic="t", topic_id="01", deleted_ms=1), "topic t is deleted"),
         (assign(LED), "t/0: node 2 leads, epoch 2 (was node 1); in sync: 1, 2 (was 1, 2, 3)"),
         (assign(LED.led_by(None)), "t/0: nobody leads, epoch 3 (was node 1); in sync: 1, 2 (was 1, 2, 3)"),
@@ -156,6 +156,6 @@ def test_a_node_that_is_started_again_knows_what_happened() -> None:
     node: Any = MetadataNode()
     node.run(node.topics.create("orders", 1))
     before = [(each.at, each.time_ms, each.words) for each in node.metadata.history.after()]
-    assert [words for *_, words in before][-1] == "topic orders is made (partitions: 1, replicas: 1)"
+    assert [words for *_, words in before][-1] == "topic orders is created (partitions: 1, replicas: 1)"
     after = node.restarted().metadata.history
     assert [(each.at, each.time_ms, each.words) for each in after.after()] == before

@@ -61,14 +61,18 @@ def test_the_size_counts_what_is_in_files() -> None:
 def test_order_and_few_writes() -> None:
     small, large = Piece(b"small"), Piece(LARGE)
     assert list(writes([b"a", [b"b", small, b"c"], b"d"])) == [b"absmallcd"]
-    assert list(writes([b"a", [b"b", large, b"c"], b"d"])) == [b"ab", LARGE, b"cd"]
-    assert list(writes([[large], b"", [Piece(LARGE)]])) == [LARGE, b"", LARGE]
+    assert list(writes([b"a", [b"b", large, b"c"], b"d"])) == [[b"ab", LARGE, b"cd"]]
+    assert list(writes([[large], b"", [Piece(LARGE)]])) == [[LARGE, b"", LARGE]]
+    assert list(writes([[b"1", LARGE], [b"2", LARGE], [b"3", LARGE], [b"4", LARGE], b"5"])) == [
+        [b"1", LARGE, b"2", LARGE, b"3", LARGE],
+        [b"4", LARGE, b"5"],
+    ]
     assert list(writes([b"alone"])) == [b"alone"]
     assert list(writes([])) == []
 
 
 def test_nothing_is_read_before_it_leaves() -> None:
-    first, second = Piece(LARGE), Piece(LARGE)
+    first, second = Piece(LARGE * 3), Piece(LARGE * 3)
     leaving = writes([[first, second]])
     assert (first.reads, second.reads) == (0, 0)
     next(leaving)
@@ -106,11 +110,11 @@ RANDOM = os.urandom(3_000_000)
 def test_a_large_slice_of_a_file_is_left_where_it_is(tmp_path: Path) -> None:
     piece, little = FilePiece(tmp_path / "a", LARGE), FilePiece(tmp_path / "b", b"little")
     outbox = Outbox()
-    outputs: list[Output] = [b"a", [b"b", piece, b"c", little], b"d"]
+    outputs: list[Output] = [b"a", [b"b", piece, b"c", little], b"d", [b"e", LARGE], [b"f", piece]]
     for output in outputs:
         outbox.hold(output)
         outbox.add(output)
-    assert list(outbox.take()) == [Led(b"ab", piece), b"clittled"]
+    assert list(outbox.take()) == [Led(b"ab", piece), [b"clittlede", LARGE], Led(b"f", piece)]
     assert (piece.reads, little.reads, outbox.held_bytes) == (0, 1, 0)
 
 
@@ -144,8 +148,9 @@ def test_a_client_gets_the_same_bytes_however_slowly_it_takes_them(
 ) -> None:
     """Small answers before and behind, several large ones in a row, and a client that does not read at first."""
     pieces = [FilePiece(tmp_path / f"{number}", RANDOM[number:]) for number in range(4)]
-    answers: list[Any] = [b"first", *([b"<", piece, b">"] for piece in pieces), b"last"]
-    whole = b"".join(each if isinstance(each, bytes) else b"<" + each[1].read() + b">" for each in answers)
+    rows = [[b"[", Piece(RANDOM[-90_000 - number :]), b"]"] for number in range(9)]
+    answers: list[Any] = [b"first", *([b"<", piece, b">"] for piece in pieces), *rows, b"last"]
+    whole = b"".join(each if isinstance(each, bytes) else each[0] + each[1].read() + each[2] for each in answers)
     for piece in pieces:
         piece.reads = 0
 

@@ -75,7 +75,7 @@ class Bench:
 
 def play(path: Path, scene: Callable[[Bench], Awaitable[None]], settings: WorkerSettings | None = None) -> None:
     async def run() -> None:
-        worker = WorkerProcess(settings or WorkerSettings(), Budget(1 << 30), niceness=1)
+        worker = WorkerProcess(settings or WorkerSettings(), Budget(1 << 30), priority="1")
         running = asyncio.ensure_future(worker.run())
         try:
             async with asyncio.timeout(SECONDS_MAX):

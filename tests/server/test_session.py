@@ -39,6 +39,12 @@ async def turns(count: int = 3) -> None:
         await asyncio.sleep(0)
 
 
+@play
+async def test_a_session_has_what_it_declares_and_nothing_else() -> None:
+    """Objects share the keys of thirty attributes at most; with more of them every request would pay for each that it reads."""
+    assert not hasattr(Scene().session, "__dict__")
+
+
 # -- order ---------------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from braidlog.testing.simulated_replica import SimulatedReplica
 from braidlog.testing.universe import Universe
 from braidlog.testing.virtual_time import US_PER_SECOND
 
-BATCHES, BATCH = 10, 100
+BATCHES, BATCH = 6, 100
 SOMETIMES = (
     "truncation",
     "shrink",

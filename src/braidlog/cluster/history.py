@@ -183,7 +183,7 @@ def said(event: e.Event) -> str:
 @said.register
 def _(event: e.CreateTopic) -> str:
     count = len(event.placement[0]) if event.placement else 1
-    return f"topic {event.topic} is made (partitions: {event.partitions}, replicas: {count})"
+    return f"topic {event.topic} is created (partitions: {event.partitions}, replicas: {count})"
 
 
 @said.register

@@ -45,7 +45,7 @@ from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
 from braidlog.server.schema_questions import SchemaQuestions
 from braidlog.server.session import Session
-from braidlog.server.tables import Tables
+from braidlog.server.tables import PRIORITIES, Tables
 from braidlog.server.upkeep import IdlePartitions, keep_up, keep_up_partitions
 from braidlog.server.wirelog import WatchedSession, open_wire_log
 from braidlog.server.worker_process import WorkerProcess
@@ -57,6 +57,7 @@ from braidlog.tasks import Tasks
 from braidlog.tools.wire.recorder import Recorder
 from braidlog.wire.dialect import dialects
 from braidlog.wire.kafka.consumer import ConsumerMetadata
+from braidlog.worker.jobs import LOW
 
 log = logging.getLogger("braidlog.server")
 
@@ -65,7 +66,6 @@ VERSION: Final = metadata.version("braidlog")
 EXPIRE_SECONDS = 1.0
 TELL_SECONDS = 10.0
 RETAIN_SECONDS = 30.0
-UPKEEP_NICENESS: Final = 10
 TABLE_WORKERS: Final = 2
 RETRY_SECONDS = 5.0
 """Between two attempts to open what could not be opened."""
@@ -135,7 +135,7 @@ class Server:
         self._worker = WorkerProcess(config.worker, self._budget)
         self._tasks.spawn(self._worker.run(), "worker")
         # A process of its own: no client waits behind a compaction.
-        upkeep = self._upkeep = WorkerProcess(config.worker.for_upkeep(), self._budget, niceness=UPKEEP_NICENESS)
+        upkeep = self._upkeep = WorkerProcess(config.worker.for_upkeep(), self._budget, priority=LOW)
         self._tasks.spawn(upkeep.run(), "upkeep worker")
         self._folder.rewriter = partial(WorkerRewriting, upkeep, asyncio.get_running_loop())
         around = Around(
@@ -217,9 +217,11 @@ class Server:
         """Other processes: no compaction waits behind a catalog or an object store somewhere else, nor any table but one."""
         settings = self.config.tables
         limits = self.config.worker.for_upkeep(settings.turn_seconds_max)
-        self._tables = [WorkerProcess(limits, self._budget, niceness=UPKEEP_NICENESS) for _ in range(TABLE_WORKERS)]
+        priority = PRIORITIES[settings.priority]
+        self._tables = [WorkerProcess(limits, self._budget, priority=priority) for _ in range(TABLE_WORKERS)]
         place = settings.place(self.config.data_dir, is_alone=self._cluster is None)
-        turning = Tables(services.hosting, services.world, self._tables, place, services.schema_log)
+        turning = Tables(services.hosting, services.world, self._tables, place, services.schema_log, settings)
+        self._tasks.every(min(settings.check_seconds, 1.0), turning.watch, "tables watch")
         for number, worker in enumerate(self._tables):
             self._tasks.spawn(worker.run(), "tables worker")
             self._tasks.every(settings.check_seconds, partial(turning.step, number), "tables")

@@ -92,5 +92,9 @@ class TappedTransport:
         self._wrote(bytes(data))
         self._transport.write(data)
 
+    def writelines(self, pieces: list[bytes]) -> None:
+        self._wrote(b"".join(pieces))
+        self._transport.writelines(pieces)
+
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the transport has
         return getattr(self._transport, name)

@@ -15,7 +15,9 @@ from braidlog.model.errors import StorageFault
 from braidlog.wire.contract import Output, Slice
 
 _COPIED_BYTES_MAX = 32 * 1024
-"""A piece up to this is copied next to its neighbours, into one write; a larger one is written by itself."""
+"""A piece up to this is copied next to its neighbours; a larger one leaves from where it is."""
+_TOGETHER_BYTES = 256 * 1024
+"""Pieces leave in one call of the kernel until they have so much together."""
 _SENT_FROM_FILE_BYTES_MIN = 64 * 1024
 """A slice of so much is sent by the kernel, out of its own pages, where the socket takes it."""
 
@@ -25,6 +27,10 @@ class Led(NamedTuple):
 
     head: bytes
     slice: Slice
+
+
+Sent = bytes | list[bytes]
+"""What is written at once: bytes, or several pieces of them."""
 
 
 class Outbox:
@@ -61,7 +67,7 @@ class Outbox:
     def clear(self) -> None:
         self.ready.clear()
 
-    def take(self) -> Iterable[bytes | Led]:
+    def take(self) -> Iterable[Sent | Led]:
         """Everything that is ready, in few pieces; what was taken is held no more."""
         ready, self.ready = self.ready, []
         if self._has_slices:
@@ -71,20 +77,25 @@ class Outbox:
         self.held_bytes -= len(data)
         return (data,)
 
-    def _written(self, ready: list[Output]) -> Iterator[bytes | Led]:
+    def _written(self, ready: list[Output]) -> Iterator[Sent | Led]:
         for data in writes(ready):
-            self.held_bytes -= len(data) if isinstance(data, bytes) else len(data.head) + data.slice.size
+            self.held_bytes -= len(data.head) + data.slice.size if isinstance(data, Led) else _bytes_of(data)
             yield data
 
-    def send(self, transport: asyncio.Transport, data: bytes) -> None:
-        size = len(data)
+    def send(self, transport: asyncio.Transport, data: Sent) -> int:
+        """Write it; how many bytes that is. Of several pieces all are kept in memory until the last one has left."""
+        size = _bytes_of(data)
         if self.has_unsent and transport.get_write_buffer_size():
             self._unsent_bytes_most += size
             self._largest_write_bytes = max(size, self._largest_write_bytes)
         else:
             self._unsent_bytes_most = self._largest_write_bytes = size
-        transport.write(data)
+        if isinstance(data, bytes):
+            transport.write(data)
+        else:
+            transport.writelines(data)
         self.has_unsent = transport.get_write_buffer_size() > 0
+        return size
 
     def note_unsent(self, size: int) -> None:
         """So many bytes were written while nothing waited, and did not leave."""
@@ -106,31 +117,49 @@ def size_of(output: Output) -> int:
     return sum(len(piece) if isinstance(piece, bytes) else piece.size for piece in output)
 
 
-def writes(outputs: Sequence[Output]) -> Iterator[bytes | Led]:
-    """The bytes of all outputs in their order, in few pieces; of large slices, where they are."""
+def _bytes_of(data: Sent) -> int:
+    return len(data) if isinstance(data, bytes) else sum(map(len, data))
+
+
+def writes(outputs: Sequence[Output]) -> Iterator[Sent | Led]:
+    """The bytes of all outputs in their order, in few writes; of large slices, where they are."""
     run: list[bytes] = []
+    """Small pieces, which follow those of `together`."""
+    together: list[bytes] = []
+    size = 0
+    for piece in _pieces(outputs):
+        if not isinstance(piece, bytes):
+            if together:
+                yield together
+                together, size = [], 0
+            yield Led(b"".join(run), piece)
+            run = []
+        elif len(piece) <= _COPIED_BYTES_MAX:
+            run.append(piece)
+        else:
+            together += (b"".join(run), piece) if run else (piece,)
+            run = []
+            size += len(piece)
+            if size >= _TOGETHER_BYTES:
+                yield together
+                together, size = [], 0
+    if together:
+        yield [*together, b"".join(run)] if run else together
+    elif run:
+        yield run[0] if len(run) == 1 else b"".join(run)
+
+
+def _pieces(outputs: Sequence[Output]) -> Iterator[bytes | Slice]:
+    """Of all outputs, small slices read; none before it is asked for."""
     for output in outputs:
         if isinstance(output, bytes):
-            run.append(output)
+            yield output
             continue
         for piece in output:
-            if isinstance(piece, bytes):
-                data = piece
-            elif piece.size >= _SENT_FROM_FILE_BYTES_MIN and piece.source is not None:
-                yield Led(b"".join(run), piece)
-                run = []
-                continue
+            if isinstance(piece, bytes) or (piece.size >= _SENT_FROM_FILE_BYTES_MIN and piece.source is not None):
+                yield piece
             else:
-                data = read_slice(piece)
-            if len(data) <= _COPIED_BYTES_MAX:
-                run.append(data)
-                continue
-            if run:
-                yield b"".join(run)
-                run = []
-            yield data
-    if run:
-        yield run[0] if len(run) == 1 else b"".join(run)
+                yield read_slice(piece)
 
 
 def read_slice(piece: Slice, start: int = 0) -> bytes:

@@ -44,6 +44,10 @@ _NOT_SIMPLE = (CoroutineType, NoneType, Relayed, Stream)
 class Session(SessionTurns):
     """The server's side of one connection, driven by the loop."""
 
+    __slots__ = ("_admission", "_gatekeeper", "_has_more", "_is_settled", "_is_tls", "_last_heard", "_lone_request", "_met",
+        "_owner", "_partial_since", "_read_before", "_reading", "_served_until", "_small_bytes", "bytes_in", "number",
+        "opened_at")  # fmt: skip
+
     def __init__(
         self,
         adapter: Adapter,
@@ -60,12 +64,11 @@ class Session(SessionTurns):
         """The same while the first bytes are still to come."""
         self._owner = owner
         self._lone_request = getattr(self.connection, "lone_request", lambda _: None)
-        self._has_more = False
+        self._has_more = self._is_tls = False
         self._is_settled = False
         """Whether the last read brought only requests that left room and limits as they were."""
         self._read_before: Any = None
         self._small_bytes = min(SMALL_BYTES, limits.output_bytes_max)
-        self._is_tls = False
         self._served_until = 0
         """So many requests are served although it is over its quota: the one that went over is read to its end, and told."""
         self._reading = True
@@ -98,9 +101,8 @@ class Session(SessionTurns):
         self._transport = self._socket = self._socket_number = None
         if self._admission is not None:
             self._admission.leave()
-            self._admission = self._met = (
-                None  # it knows this session: together they would keep what was received until garbage is collected
-            )
+            # It knows this session: together they would keep what was received until garbage is collected.
+            self._admission = self._met = None
         for timer in (self._throttle, self._farewell):
             if timer is not None:
                 timer.cancel()

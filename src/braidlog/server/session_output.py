@@ -17,7 +17,7 @@ from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.coroutines import Abandonable
-from braidlog.server.output import Led, Outbox, read_slice, send_from_file
+from braidlog.server.output import Led, Outbox, Sent, read_slice, send_from_file
 from braidlog.server.request_counters import RequestCounters
 from braidlog.server.session_limits import SessionLimits
 
@@ -28,7 +28,16 @@ _OUTPUT_FACTOR = 4
 
 
 class SessionOutput(asyncio.Protocol):
-    """What a session sends through. Who inherits says what is ready (`_flush`) and when to read on (`_regulate`, `_go_on`)."""
+    """What a session sends through. Who inherits says what is ready (`_flush`) and when to read on (`_regulate`, `_go_on`).
+
+    In slots, as those who inherit have theirs: objects share the keys of thirty attributes at most, and a request reads dozens.
+    """
+
+    __slots__ = (
+        "__weakref__", "_adapter", "_blocked_since", "_budget", "_closing", "_counters", "_is_calm", "_is_noted", "_limits",
+        "_loop", "_outbox", "_quotas", "_socket", "_socket_number", "_throttle", "_transport", "_unsent_bytes_max",
+        "_waiting_bytes", "_writable", "bytes_out", "client_id", "connection", "is_forwarded", "last_words", "peer", "principal",
+    )  # fmt: skip
 
     def __init__(
         self, adapter: Adapter, limits: SessionLimits, budget: Budget, quotas: Quotas | None, counters: RequestCounters
@@ -130,18 +139,17 @@ class SessionOutput(asyncio.Protocol):
                     log.info(text, self._adapter.dialect, self.peer, self._unsent_bytes_max)
                     self.abort()
                     return
-                if isinstance(data, bytes):
-                    self._send(transport, data)
-                else:
+                if isinstance(data, Led):
                     self._send_led(transport, data)
+                else:
+                    self._send(transport, data)
         except StorageFault as fault:
             # Its size is announced already: nothing else could be said in its place.
             log.error("%s %s: %s", self._adapter.dialect, self.peer, fault)  # noqa: TRY400 - the fault says where
             self.abort()
 
-    def _send(self, transport: asyncio.Transport, data: bytes) -> None:
-        self.bytes_out += len(data)
-        self._outbox.send(transport, data)
+    def _send(self, transport: asyncio.Transport, data: Sent) -> None:
+        self.bytes_out += self._outbox.send(transport, data)
         if self._outbox.has_unsent or self._is_noted:
             self._is_calm = False
             self._note_held()

@@ -58,6 +58,11 @@ class Turn:
 class SessionTurns(SessionOutput):
     """Requests in, answers out. Whoever inherits reads the requests, and serves what is there (`_serve`)."""
 
+    __slots__ = (
+        "_alone", "_beside", "_busy", "_counts", "_fair_turns", "_farewell", "_handle", "_is_drained", "_is_ordered",
+        "_operation", "_others_wait", "_pump_due", "_some_held_back", "_turns", "_under_way", "requests",
+    )  # fmt: skip
+
     def __init__(
         self,
         adapter: Adapter,

@@ -292,7 +292,8 @@ def test_health_of_one_who_does_not_answer() -> None:
 
 
 def test_health_of_nobody() -> None:
-    assert "cannot be reached" in Braid().fails(5, "health", "--url", "http://127.0.0.1:1")
+    said = Braid().fails(5, "health", "--url", "http://127.0.0.1:1")
+    assert "cannot be reached: Connection refused; is a node running?" in said
     assert "Usage:" in Braid().fails(2, "health", "--url", "127.0.0.1:9644")
 
 

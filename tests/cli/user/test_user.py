@@ -1,5 +1,7 @@
 """`braid user` against a real node: who was made can sign in, by every mechanism, and who was deleted cannot."""
 
+import stat
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +20,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(folder / "data", *guarded(folder)) as server:
+    """Its settings have a token that the command has made."""
+    arguments, settings = guarded(folder), folder / "braid.toml"
+    made = Braid().ok("user", "token", "dora", "--file", str(folder / "dora.token"))
+    settings.write_text(settings.read_text().replace("[auth.tokens]\n", made, 1))
+    with ServerProcess(folder / "data", *arguments) as server:
         yield server
 
 
@@ -91,6 +97,21 @@ def test_what_is_refused(braid: Braid, server: ServerProcess, folder: Path) -> N
 def test_a_password_is_no_argument(braid: Braid) -> None:
     assert "No such option" in braid.fails(2, "user", "create", "dave", "--password", "word")
     assert _rows(braid, "dave") == []
+
+
+def test_a_token_is_in_a_file_and_its_hash_in_the_settings(braid: Braid, folder: Path) -> None:
+    file = folder / "dora.token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    secret = file.read_text().strip()
+    assert len(secret) == 48
+    assert secret not in (folder / "braid.toml").read_text()
+    braid.ok("topic", "list", *as_(folder, "dora"))
+    assert "not allowed" in braid.fails(3, "topic", "list", *as_(folder, "dora", "wrong"))
+    assert "is there already" in Braid().fails(3, "user", "token", "dora", "--file", str(file))
+    assert file.read_text().strip() == secret
+    assert "cannot write" in Braid().fails(3, "user", "token", "dora", "--file", str(folder / "no" / "where"))
+    quoted = Braid().ok("user", "token", 'a "b', "--file", str(folder / "odd.token"))
+    assert list(tomllib.loads(quoted)["auth"]["tokens"]) == ['a "b']
 
 
 def test_what_a_user_may_do_is_said_by_rules(braid: Braid, folder: Path) -> None:

@@ -114,7 +114,7 @@ def _stopped(disk: Disk, data: str) -> Iterator[tuple[str, list[CutFile]]]:
             words = f"{data} follows cluster {folder.identity.cluster}: what nodes agree on is not in it, but in etcd"
             raise BrokerError(Reason.INVALID_SETTING, words)
         make_room(disk, data)
-        cutting = Cutting(disk, data)
+        cutting = Cutting(disk, data, folder.pool)
         cutting.take_topics()
         cutting.take_keys("kv")
         yield write_listing(disk, data, cutting.files), cutting.files

@@ -4,6 +4,8 @@ Knows: how it looks, and which answer is a no. Refuses to know: how a node is as
 Invariant: a node that says nothing of itself, or is no braidlog, is told of as far as the others know it.
 """
 
+from typing import Any
+
 import click
 import msgspec
 
@@ -19,6 +21,16 @@ from braidlog.model.address import show_address
 from braidlog.model.report import Check, NodeDescription
 
 TOPICS_SHOWN = 10
+
+
+class NodeNumber(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # generic in newer clicks only
+    name = "node"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401 - click's
+        try:
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is no node: nodes have numbers; `braid node` alone tells of all of them", param, ctx)
 
 
 class ListenerRow(msgspec.Struct, frozen=True):
@@ -118,7 +130,7 @@ Example:
   braid node -o json | jq '.[].process.resident_bytes'
 """
 )
-@click.argument("nodes", nargs=-1, type=int, metavar="[NODE]...")
+@click.argument("nodes", nargs=-1, type=NodeNumber(), metavar="[NODE]...")
 @click.option("--topics", "every_topic", is_flag=True, help=f"All topics of a folder, not the {TOPICS_SHOWN} largest.")
 @OUTPUT
 @with_client

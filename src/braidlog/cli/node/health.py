@@ -88,7 +88,8 @@ def _ask(url: str, token: str | None, timeout: float) -> Readiness:
         reason = getattr(error, "reason", error)
         if isinstance(reason, TimeoutError):
             end(SLOW, f"{url} did not answer within {timeout:g} s")
-        end(UNREACHED, f"{url} cannot be reached: {reason}; is a node running?")
+        why = getattr(reason, "strerror", None) or reason
+        end(UNREACHED, f"{url} cannot be reached: {why}; is a node running? --url names the admin port of another")
     return _read(url, body)
 
 

@@ -16,6 +16,7 @@ _MODULE = "braidlog.cli.user.change"
         "list": (f"{_MODULE}:list_", "Which users there are."),
         "create": (f"{_MODULE}:create", "Make a user, or give one a new password."),
         "delete": (f"{_MODULE}:delete", "Delete a user."),
+        "token": ("braidlog.cli.user.token:token", "Make a token, and the line for it in a node's settings."),
     },
     epilog="""\b
 Example:
@@ -27,4 +28,4 @@ Example:
 )
 def user() -> None:
     """Users with passwords, for Kafka's clients: SASL PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512. Rules say what each may do
-    (`braid rule`). Tokens, and users of the node's settings, are changed there."""
+    (`braid rule`). Tokens, and users of the node's settings, are changed there: `braid user token` makes the line."""
