@@ -44,7 +44,6 @@ def commits() -> bytes:
 def flood(address: tuple[str, int], flows: Event, enough: Event, told: Connection) -> None:
     """As fast as the node takes them. What it answers is counted: commits a second."""
     answered: list[int] = []
-    began = time.perf_counter()
 
     def one() -> None:
         with socket.create_connection(address) as peer:
@@ -55,8 +54,10 @@ def flood(address: tuple[str, int], flows: Event, enough: Event, told: Connectio
 
     for _ in range(FLOODERS):
         threading.Thread(target=one, daemon=True).start()
+    flows.wait()
+    began, before = time.perf_counter(), len(answered)
     enough.wait()
-    told.send(len(answered) / (time.perf_counter() - began))
+    told.send((len(answered) - before) / (time.perf_counter() - began))
 
 
 def read(peer: socket.socket, answered: list[int], flows: Event) -> None:
@@ -67,18 +68,25 @@ def read(peer: socket.socket, answered: list[int], flows: Event) -> None:
                 flows.set()
 
 
+class Flood:
+    """`commits_per_second` is known when it has ended."""
+
+    commits_per_second = 0.0
+
+
 @contextmanager
-def flooded(server: ServerProcess) -> Iterator[None]:
+def flooded(server: ServerProcess) -> Iterator[Flood]:
     flows, enough = multiprocessing.Event(), multiprocessing.Event()
     rate, told = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.Process(target=flood, args=(server.address("kafka"), flows, enough, told), daemon=True)
     child.start()
     try:
         assert flows.wait(SECONDS_MAX), "the flood is not answered"
-        yield
+        found = Flood()
+        yield found
         enough.set()
         assert rate.poll(SECONDS_MAX), "the flood does not end"
-        print(f"the flood: {rate.recv():.0f} commits a second")
+        found.commits_per_second = rate.recv()
     finally:
         child.kill()
         child.join()
@@ -122,9 +130,13 @@ def main() -> None:
         for number in range(1, wishes.rounds + 1):
             settle(server)
             print(said(f"round {number}, {OTHERS} connections alone", asyncio.run(ask_all(address, wishes.seconds))))
-            with flooded(server):
+            with flooded(server) as alone:
+                asyncio.run(asyncio.sleep(wishes.seconds))
+            with flooded(server) as beside:
                 taken = asyncio.run(ask_all(address, wishes.seconds))
             print(said(f"round {number}, beside {FLOODERS} that flood", taken))
+            rates = beside.commits_per_second, alone.commits_per_second
+            print("round {}, the flood: {:.0f} commits a second, {:.0f} without the others".format(number, *rates))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 
 from braidlog.registry import avro, avro_columns
-from braidlog.registry.proto_columns import MessageType
+from braidlog.registry.proto_columns import MessageColumns
 from braidlog.registry.schemas import ProtobufSchema
 
 ROWS = 50_000
@@ -65,7 +65,7 @@ def avro_values() -> None:
 
 
 def protobuf_values() -> None:
-    kind = MessageType(ProtobufSchema(PROTO, {}), {})
+    kind = MessageColumns(ProtobufSchema(PROTO, {}), {})
     values: list[bytes | None] = []
     for at in range(ROWS):
         made = kind.make(id=at, name=f"name {at}", price=at / 2, tags=["a", "b"])

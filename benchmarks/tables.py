@@ -34,6 +34,7 @@ CALM_SAMPLES: Final = 5_000
 AT_ONCE: Final = 100
 WAIT_SECONDS_MAX: Final = 600.0
 FORMS: Final = ("raw", "json")
+PRIORITIES: Final = ("low", "idle")
 
 
 def batch_of(form: str, chance: random.Random, first: int) -> bytes:
@@ -76,10 +77,17 @@ def _plan(topic: Topic, warehouse: str, form: str) -> Plan:
     return Plan(place, topic.name, "0" * 32, TableForm(form), [Part(0, log.start_offset, sources, [])], NOW_MS, -1)
 
 
-def beside(form: str, rows: int) -> tuple[float, float]:
+def beside(form: str, rows: int, priority: str) -> tuple[float, float]:
     """The producer's p99 in seconds while another topic becomes a table, and before that."""
     with tempfile.TemporaryDirectory(prefix="braid-bench-") as folder:
-        words = ("--set", "topics.flush=os", "--set", "tables.check_seconds=0.1")
+        words = (
+            "--set",
+            "topics.flush=os",
+            "--set",
+            "tables.check_seconds=0.1",
+            "--set",
+            f"tables.priority={priority}",
+        )
         with ServerProcess(Path(folder) / "data", *words) as server:
             node, door = doors.Node(server), doors.DOORS[0]
             line = node.line(door)
@@ -127,11 +135,13 @@ def main() -> None:
             )
         if "beside" in options.parts:
             for _ in range(options.rounds):
-                late, calm = beside(form, options.rows)
-                print(
-                    f"{form}: a lone producer's p99 {calm * 1e6:.0f} µs, while {options.rows:,} records become rows "
-                    f"{late * 1e6:.0f} µs: {late / calm:.2f} times (at most {SLOWDOWN_MAX:g})"
-                )
+                for priority in PRIORITIES:
+                    late, calm = beside(form, options.rows, priority)
+                    print(
+                        f"{form}, tables.priority={priority}: a lone producer's p99 {calm * 1e6:.0f} µs, while "
+                        f"{options.rows:,} records become rows {late * 1e6:.0f} µs: {late / calm:.2f} times "
+                        f"(at most {SLOWDOWN_MAX:g})"
+                    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ a record, and `braid health` says that it is ready.
 import argparse
 import shutil
 import sys
-from importlib import metadata
+import tomllib
 from typing import Final
 
 import click
@@ -97,7 +97,8 @@ def main() -> None:
     asked.add_argument("--base", help="an image with Python; default: a small Debian made here")
     asked.add_argument("--etcd", action="store_true", help="etcd-server in the Debian made here")
     asked.add_argument("--python", default="3.11", help="of the base; default: 3.11")
-    asked.add_argument("--tag", default=f"braidlog:{metadata.version('braidlog')}")
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    asked.add_argument("--tag", default=f"braidlog:{version}")
     chosen = asked.parse_args()
     programs()
     gather(chosen.python)

@@ -17,6 +17,7 @@ from braidlog import Log
 from braidlog.testing.server import ServerProcess
 
 COMPILED = (
+    "codec.bare",
     "codec.clip",
     "codec.columns",
     "codec.json_objects",
