@@ -303,28 +303,18 @@ async def test_there_are_so_many_connections(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @play
-async def test_a_connection_that_answers_nothing_is_made_anew() -> None:
+async def test_a_connection_that_answers_nothing_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """As to a machine that went away without a word, and came back."""
-    async with party(1, 2) as nodes:
+    asleep = False
+    async with party(1) as nodes:
+        await nodes.start(2, is_awake=lambda: not asleep)
         await nodes.gather(swim.Members(MEMBERS.nodes[:2]))
         link = nodes.nodes[1]._links[2]
         before = link._conversation
         assert before is not None
-        link._answered_at = -gossip_connections.SILENCE_SECONDS_MAX
-        link._loop = Later(link._loop)  # type: ignore[assignment]
+        asleep = True
+        monkeypatch.setattr(gossip_connections, "SILENCE_SECONDS_MAX", 0.01)
         await until(lambda: link._conversation not in (None, before))
-
-
-class Later:
-    """A loop whose clock is ahead, once."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._ahead = 1000.0
-
-    def time(self) -> float:
-        ahead, self._ahead = self._ahead, 0.0
-        return self._loop.time() + ahead
 
 
 def test_a_hash_is_of_the_members_in_any_order() -> None:

@@ -68,6 +68,8 @@ class Gossip:
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
         self._ports: FirstBytes | None = None
+        self._accepted: set[socket.socket] = set()
+        """Connections whose task has not begun: nobody else would close them."""
         self._incoming: set[Incoming] = set()
         self._links: dict[int, PeerLink] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -93,11 +95,15 @@ class Gossip:
             connection.abort()
         self._links.clear()
         await self._tasks.stop()
+        for connected in self._accepted:
+            connected.close()
 
     def _take(self, connected: socket.socket) -> None:
+        self._accepted.add(connected)
         self._tasks.spawn(self._open(connected), "gossip of a node")
 
     async def _open(self, connected: socket.socket) -> None:
+        self._accepted.discard(connected)
         try:
             await self._loop.connect_accepted_socket(
                 lambda: Incoming(self),

@@ -7,6 +7,7 @@ down is what was received, before it is cut; when one side ends, the other is to
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from typing import Final
 
 import msgspec
@@ -60,7 +61,7 @@ class Tap:
         assert task is not None
         self._relays.add(task)
         try:
-            with contextlib.closing(writer):
+            async with _closing(writer):
                 await self._relay(reader, writer)
         except asyncio.CancelledError:
             pass  # the tap stops: nobody waits for this connection
@@ -79,10 +80,9 @@ class Tap:
             self._recorder.closed(number)
             return
         try:
-            with contextlib.closing(beyond):
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._pump(number, Side.CLIENT, reader, beyond))
-                    group.create_task(self._pump(number, Side.SERVER, beyond_reader, writer))
+            async with _closing(beyond), asyncio.TaskGroup() as group:
+                group.create_task(self._pump(number, Side.CLIENT, reader, beyond))
+                group.create_task(self._pump(number, Side.SERVER, beyond_reader, writer))
         finally:
             self._recorder.closed(number)
 
@@ -99,3 +99,16 @@ class Tap:
         # Half a goodbye is passed on as such: the other side may still have something to say.
         with contextlib.suppress(OSError):
             writer.write_eof()
+
+
+@contextlib.asynccontextmanager
+async def _closing(writer: asyncio.StreamWriter) -> AsyncIterator[None]:
+    """Close it and hear how it ended: an error that nobody asks for is printed when the stream is collected."""
+    try:
+        yield
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+    except BaseException:
+        writer.transport.abort()
+        raise
