@@ -180,11 +180,13 @@ class Recorder:
             self._told_bytes = self.dropped_bytes
         for number in lost:
             followed = self._followed.get(number)
-            if followed is not None and followed.watcher is not None:
-                followed.watcher = None
-                self._guarded(
-                    self._event, followed, self._now_ns(), "gap", "bytes were dropped; no more of it is taken apart"
-                )
+            if followed is not None:
+                self._guarded(self._tell_gap, followed, self._now_ns())
+
+    def _tell_gap(self, followed: _Followed, time_ns: int) -> None:
+        if followed.watcher is not None:
+            followed.watcher = None
+            self._event(followed, time_ns, "gap", "bytes were dropped; no more of it is taken apart")
 
     def _write(self, entry: _Entry) -> None:
         if entry.detail is not None:
@@ -200,6 +202,10 @@ class Recorder:
                 for seen in followed.watcher.feed(entry.side, entry.data):
                     self._message(followed, entry.time_ns, seen)
             return
+        with self._wake:
+            is_lost = self._lost.pop(entry.connection, 0) > 0
+        if is_lost:
+            self._tell_gap(followed, entry.time_ns)
         if followed.watcher is not None:
             for side in Side:
                 for seen in followed.watcher.end(side):
@@ -208,8 +214,6 @@ class Recorder:
             self._capture.close(followed.name, entry.time_ns)
         self._event(followed, entry.time_ns, "closed", "")
         del self._followed[entry.connection]
-        with self._wake:
-            self._lost.pop(entry.connection, None)
 
     def _moment(self, followed: _Followed, time_ns: int) -> Moment:
         return Moment(time_ns, followed.dialect, followed.name, f"{followed.client.host}:{followed.client.port}")
