@@ -297,6 +297,13 @@ def is_said(node: ServerProcess, words: str) -> bool:
     return words in node.errors()
 
 
+def is_ready_and_tells(node: ServerProcess, words: str) -> bool:
+    with urlopen(f"{node.admin_url}/readyz", timeout=60) as answer:
+        checks = {check["name"]: check for check in json.load(answer)["checks"]}
+    assert checks["etcd member"]["ok"]
+    return words in checks["etcd member"]["reason"]
+
+
 def test_a_member_beside_the_node_outlives_it_is_started_again_and_ends_with_a_clean_stop(tmp_path: Path) -> None:
     have("etcd", "etcd-server")
     running = tmp_path / "data" / "etcd" / "process.json"
@@ -319,10 +326,7 @@ def test_a_member_beside_the_node_outlives_it_is_started_again_and_ends_with_a_c
                 until(partial(is_said, node, f"{ended}, and was started again"), "the member is back")
                 killed, pid = pid, json.loads(running.read_text())["pid"]
                 assert pid != killed
-            with urlopen(f"{node.admin_url}/readyz", timeout=60) as answer:
-                checks = {check["name"]: check for check in json.load(answer)["checks"]}
-            assert checks["etcd member"]["ok"]
-            assert "was killed by signal 9, and was started again" in checks["etcd member"]["reason"]
+            until(partial(is_ready_and_tells, node, "was killed by signal 9, and was started again"), "health tells so")
             with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client_:
                 client_.admin.create_topic("after")
             assert node.stop() == 0
