@@ -62,7 +62,7 @@ demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py
 
 CAMPAIGNS := storage/test_crashes.py storage/test_damage.py storage/test_faults.py broker/test_crashes.py broker/test_keyvalue.py \
-  coordinator/test_staging.py coordinator/test_transactions.py broker/test_journal_to_shards.py
+  coordinator/test_staging.py coordinator/test_transactions.py broker/test_journal_to_shards.py cluster/test_crashes.py
 crash: setup ## the campaigns that CI samples, in full; new seeds for CRASH_SECONDS (default 600); the log against its model at length
 	CRASH=full $(BIN)/pytest -n 2 --dist worksteal $(addprefix tests/,$(CAMPAIGNS))
 	CRASH_SECONDS=$${CRASH_SECONDS:-600} $(BIN)/pytest tests/storage/test_crashes.py tests/cluster/test_crashes.py -k campaign -s
