@@ -76,6 +76,14 @@ class SessionOutput(asyncio.Protocol):
     def host(self) -> str:
         return self.peer.rpartition(":")[0] or self.peer
 
+    @property
+    def dialect(self) -> str:
+        return self._adapter.dialect
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing
+
     def _flush(self) -> bool:
         raise NotImplementedError
 

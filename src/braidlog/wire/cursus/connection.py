@@ -113,7 +113,7 @@ class ServerConnection(Receiver):
         return read_command(_unwrap(body))
 
     def respond(self, request: Request | Refused, answer: Any) -> Any:  # noqa: ANN401 - any answer of the table
-        """The bytes of an answer, in a list for a `PackedBatch`.
+        """The bytes of an answer, in a tuple for a `PackedBatch`.
 
         ValueError if it is larger than a frame may be, or holds what a line cannot carry.
         """
@@ -153,12 +153,12 @@ class ServerConnection(Receiver):
             room = (room - 1024) * 6 // 7  # what cannot be compressed grows; snappy, the worst, by a sixth
         return room - header_bytes(topic, request.spelling, partition)
 
-    def _batch_frame(self, batch: Batch | PackedBatch, spelling: Spelling) -> bytes | list[bytes]:
+    def _batch_frame(self, batch: Batch | PackedBatch, spelling: Spelling) -> bytes | tuple[bytes, ...]:
         if isinstance(batch, PackedBatch):
             head, rows = packed_head(batch, spelling), batch.rows.data
             size = len(head) + len(rows)
             if self._compressor is None and size <= self.frame_bytes_max:
-                return [_LENGTH.pack(size) + head, rows]
+                return _LENGTH.pack(size) + head, rows
             body = head + rows
         else:
             body = write_batch(batch, spelling)
