@@ -33,7 +33,7 @@ from braidlog.wire.cursus.batch import (
     record_bytes,
     write_batch,
 )
-from braidlog.wire.cursus.commands import command_name, read_command, write_command
+from braidlog.wire.cursus.commands import CommandReader, command_name, write_command
 from braidlog.wire.cursus.compressors import COMPRESSORS, Compressor, choose, expand
 from braidlog.wire.cursus.failures import (
     CommandError,
@@ -76,6 +76,7 @@ class ServerConnection(Receiver):
         super().__init__()
         self.frame_bytes_max = frame_bytes_max
         self._compressor = choose(compression, compressors)
+        self._read_command = CommandReader().read
 
     def next_event(self) -> Request | Refused | NeedData:
         if self._closed:
@@ -110,7 +111,7 @@ class ServerConnection(Receiver):
             if batch.acks not in _ACKS:
                 raise CommandError(Failure.of(ErrorCode.INVALID_ACKS, value=echo(batch.acks)))
             return Request(_PRODUCE, batch, spelling)
-        return read_command(_unwrap(body))
+        return self._read_command(_unwrap(body))
 
     def respond(self, request: Request | Refused, answer: Any) -> Any:  # noqa: ANN401 - any answer of the table
         """The bytes of an answer, in a tuple for a `PackedBatch`.
@@ -121,12 +122,13 @@ class ServerConnection(Receiver):
             if isinstance(request, Request) and isinstance(request.message, ReadStream):
                 return self._frame(replies.write_stream_failure(answer))
             return self._frame(write_failure(answer))
-        kind = Batch if isinstance(answer, PackedBatch) else type(answer)
+        is_packed = isinstance(answer, PackedBatch)
+        kind = Batch if is_packed else type(answer)
         if isinstance(request, Refused) or kind not in request.operation.answers:
             raise TypeError(f"{type(answer).__name__} does not answer this")
         if isinstance(request.message, Stream):
             raise TypeError("a stream is pushed to, not answered")
-        if isinstance(answer, Batch | PackedBatch):
+        if is_packed or kind is Batch:
             return self._batch_frame(answer, request.spelling)
         return b"".join(map(self._frame, replies.write_answer(answer, request.spelling)))
 
