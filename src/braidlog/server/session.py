@@ -185,12 +185,11 @@ class Session(SessionTurns):
             self._counters.took(name, monotonic() - began)
         data = self.connection.respond(request, served)
         transport = self._transport
-        if type(data) is tuple and transport is not None:
-            self._send(transport, data)
-            return True
-        if type(data) is not bytes or transport is None:
-            self._make_ready(data)
+        if transport is None:
             return False
+        if type(data) is not bytes:
+            self._send_lone(transport, data)
+            return True
         transport.write(data)
         self.bytes_out += len(data)
         if transport.get_write_buffer_size():
