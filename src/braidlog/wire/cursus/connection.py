@@ -18,6 +18,7 @@ from struct import Struct
 from typing import Any
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import replies
@@ -34,7 +35,7 @@ from braidlog.wire.cursus.batch import (
     write_batch,
 )
 from braidlog.wire.cursus.commands import CommandReader, command_name, write_command
-from braidlog.wire.cursus.compressors import COMPRESSORS, Compressor, choose, expand
+from braidlog.wire.cursus.compressors import COMPRESSORS, GZIP, Compressor, choose, expand
 from braidlog.wire.cursus.failures import (
     CommandError,
     ErrorCode,
@@ -77,6 +78,16 @@ class ServerConnection(Receiver):
         self.frame_bytes_max = frame_bytes_max
         self._compressor = choose(compression, compressors)
         self._read_command = CommandReader().read
+
+    def lone_request(self, data: bytes) -> Request | None:
+        """Commands alone, and without compression."""
+        body = lone_payload(data, self.frame_bytes_max)
+        if body is None or self._compressor is not None or body.startswith((MAGIC, GZIP.magic)):
+            return None
+        try:
+            return self._read_command(_unwrap(body))
+        except CommandError:
+            return None
 
     def next_event(self) -> Request | Refused | NeedData:
         if self._closed:
