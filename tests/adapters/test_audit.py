@@ -3,6 +3,7 @@
 import hashlib
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,19 @@ def test_a_topic_that_is_made_has_a_line_with_its_maker(node: ServerProcess, doo
         client.admin.create_topic(topic)
     made = f"topic {topic} is created (partitions: 1, replicas: 1): by 'ann' from ADDRESS over {door}"
     assert lines(node, topic)[0] == made
+
+
+def test_where_everybody_may_do_everything_lines_are_written_too(tmp_path: Path) -> None:
+    """There a request that only reads is handed to its handler at once; one that changes something is not."""
+    with ServerProcess(tmp_path) as node:
+        for door in DOORS:
+            with braidlog.connect(f"{door}://127.0.0.1:{node.ports[door]}") as client:
+                client.admin.create_topic(f"made-by-{door}")
+        for door in DOORS:
+            made = (
+                f"topic made-by-{door} is created (partitions: 1, replicas: 1): by 'anonymous' from ADDRESS over {door}"
+            )
+            assert lines(node, f"made-by-{door}")[0] == made
 
 
 @pytest.mark.parametrize("door", DOORS)

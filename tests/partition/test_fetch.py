@@ -519,6 +519,26 @@ def test_what_was_read_before_changes_no_answer(node: Node) -> None:
     assert max(sizes) > 100_000, "until they take more"
 
 
+def test_rows_of_a_lone_batch_are_given_at_once(node: Node) -> None:
+    """However few of them are wanted: also where a first look at the log brings less than the batch."""
+    node.append("a", *[bytes(100)] * 500)
+    for offset, records_max in ((0, 1), (499, 1), (100, 300), (0, 500), (7, 10**6)):
+        found = node.services.fetch.rows("a", 0, offset, OFFSETS, bytes_max=MANY, records_max=records_max)
+        assert isinstance(found, Rows), (offset, records_max)
+        end = min(offset + records_max, 500)
+        assert found.data == b",".join(b"%d" % each for each in range(offset, end))
+        assert (found.count, found.next_offset) == (end - offset, end)
+
+
+def test_rows_of_a_batch_that_became_damaged_since_it_was_checked_are_not_given(node: Node) -> None:
+    node.append("a", *[bytes(100)] * 500)
+    assert rows_of(node, 0, OFFSETS, bytes_max=MANY).count == 500
+    (segment,) = node.services.hosting.partition("a", 0).log.segments
+    node.disk.flip_bit(segment.path, (segment.size - 20) * 8)
+    with pytest.raises(StorageFault, match="CRC"):
+        rows_of(node, 0, OFFSETS, bytes_max=MANY)
+
+
 def test_rows_wait_where_there_are_none(node: Node) -> None:
     node.append("a", b"x")
     waiting = node.services.fetch.rows("a", 0, 1, OFFSETS, bytes_max=MANY, wait_ms=1000)

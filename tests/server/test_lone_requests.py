@@ -15,7 +15,8 @@ from braidlog.server.session_limits import SessionLimits
 SEEDS = 40
 STEPS = 50
 BUDGET_BYTES = 10_000_000
-LINES = ("one", "two", "soon 3", "silent", "soon silent", "fail x", "soon fail x", "large 100", "large 40000", "!bad")
+LINES = ("one", "two", "soon 3", "silent", "soon silent", "fail x", "soon fail x", "large 100", "large 40000", "!bad",
+    "pieces 100", "pieces 40000", "pieces 70000")  # fmt: skip
 WAITS = ("wait", "poll", "long", "owe")
 AROUND = ("many", "cut", "release", "release", "stick", "drain", "full", "room", "quota", "free")
 KINDS = ("lone",) * 8 + AROUND

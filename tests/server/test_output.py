@@ -71,6 +71,20 @@ def test_order_and_few_writes() -> None:
     assert list(writes([])) == []
 
 
+def test_pieces_of_bytes_leave_as_they_are_unless_they_are_small() -> None:
+    outbox = Outbox()
+    outbox.add_pieces([b"head", LARGE, b"tail"], 100_008)
+    assert list(outbox.take()) == [[b"head", LARGE, b"tail"]]
+    outbox.add_pieces([b"a", b"b"], 2)
+    outbox.add(b"c")
+    assert outbox.hold(b"c") == 1
+    assert list(outbox.take()) == [b"abc"]
+    outbox.add((b"head", LARGE))
+    assert outbox.hold((b"head", LARGE)) == 100_004
+    assert b"".join(b"".join(data) for data in outbox.take() if isinstance(data, list)) == b"head" + LARGE
+    assert outbox.held_bytes == 0
+
+
 def test_nothing_is_read_before_it_leaves() -> None:
     first, second = Piece(LARGE * 3), Piece(LARGE * 3)
     leaving = writes([[first, second]])

@@ -54,9 +54,11 @@ class ToyConnection:
             return Refused(ProtocolError("not a request"), f"refused {text.lstrip('!')}", close=text.startswith("!!"))
         return text
 
-    def respond(self, request: Any, answer: str) -> bytes:
+    def respond(self, request: Any, answer: str) -> bytes | tuple[bytes, ...]:
         if answer == "unspeakable":
             raise AssertionError("respond is broken")
+        if answer.startswith("pieces "):
+            return answer[:7].encode(), answer[7:].encode(), b"\n"
         return answer.encode() + b"\n"
 
     def turn_away(self, reason: str) -> Refused:
@@ -135,6 +137,8 @@ class ToyAdapter:
             return None
         if verb == "large":
             return "x" * int(rest)
+        if verb == "pieces":
+            return f"pieces {'x' * int(rest)}"
         return "unspeakable" if verb == "unspeakable" else f"ok {request}"
 
     def failure(self, request: Any, error: Exception) -> str:

@@ -80,12 +80,16 @@ class Route(msgspec.Struct, frozen=True):
     """Whether the log says who has changed something by it."""
     is_told: bool = False
     """Whether it has a line even if nothing was changed. Both follow from what it needs."""
+    is_plain: bool = False
+    """Whether nothing is to be done around the handler once a client is allowed what the row needs; follows from the rest."""
 
     def __post_init__(self) -> None:
         needed = {self.operation, *(need.operation for need in (*self.needs, *self.each))}
         is_told = not ADMINISTERS.isdisjoint(needed)
         msgspec.structs.force_setattr(self, "is_told", is_told)
         msgspec.structs.force_setattr(self, "is_audited", is_told or Operation.CLUSTER in needed)
+        around = self.is_audited or self.each or self.coordinated is not None or self.state_of is not None
+        msgspec.structs.force_setattr(self, "is_plain", not around)
 
 
 class Authorized(Protocol):
@@ -128,6 +132,9 @@ class RoutedAdapter:
         if route.operation is None and not route.needs and not route.each:
             return route.handler(request.message if route.of_message else request, services, conversation)
         services.authorize.require_known(conversation.principal)
+        if route.is_plain and services.authorize.is_free:
+            route.topic(request)  # as in `_allow`
+            return route.handler(request.message if route.of_message else request, services, conversation)
         serve = self._serve_audited if route.is_audited else self._allow
         return serve(route, conversation, request)
 

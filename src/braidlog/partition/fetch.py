@@ -341,29 +341,32 @@ class Fetch:
         At once where nothing has to be waited for, else an awaitable.
         """
         limits = Limits(bytes_max, max(records_max, 1))
-        view = _View(committed_only=committed_only, replica=None, leader_only=leader_only)
-        wanted = Wanted(topic, partition, offset, bytes_max + (bytes_max >> 3))  # batches are more than keys and values
-        return self._rows_now(wanted, form, limits, view) or self._rows(
-            wanted, form, limits, view, wait_ms=wait_ms, beyond_end=beyond_end
-        )
-
-    def _rows_now(self, wanted: Wanted, form: RowForm, limits: Limits, view: _View) -> Rows | None:
-        """None where something has to be waited for, or to be refused: `_rows` knows which, and says so."""
+        bytes_max += bytes_max >> 3  # batches are more than keys and values
         try:
-            offset, hosted = wanted.offset, self._hosting.partition(wanted.topic, wanted.partition)
-            if view.leader_only:
+            hosted = self._hosting.partition(topic, partition)
+            if leader_only:
                 hosted.require_leader()
-            upto, log = view.limit(hosted), hosted.open_log
-            if log is None or not hosted.is_open or not hosted.start_offset <= offset < upto:
-                return None
-            few = min(hosted.record_bytes * limits.records_max or wanted.bytes_max, wanted.bytes_max)
-            read = partial(write_slice, log, offset, upto, limits=limits, form=form, committed_only=view.committed_only)
-            got = read(few)
-            if few < wanted.bytes_max and (got is None or got.could_be_more(upto, limits)):
-                got = read(wanted.bytes_max)
-            if got is None:
-                return None
+            now = self._rows_now(hosted, offset, form, bytes_max, limits, committed_only=committed_only)
         except (BrokerError, StorageFault, ProtocolError, LargeBatch):
+            now = None  # `_rows` meets it again, and says so
+        if now is not None:
+            return now
+        view = _View(committed_only=committed_only, replica=None, leader_only=leader_only)
+        wanted = Wanted(topic, partition, offset, bytes_max)
+        return self._rows(wanted, form, limits, view, wait_ms=wait_ms, beyond_end=beyond_end)
+
+    def _rows_now(
+        self, hosted: HostedPartition, offset: int, form: RowForm, room: int, limits: Limits, *, committed_only: bool
+    ) -> Rows | None:
+        """None where something has to be waited for."""
+        upto, log = hosted.last_stable_offset if committed_only else hosted.high_watermark, hosted.open_log
+        if log is None or not hosted.is_open or not hosted.start_offset <= offset < upto:
+            return None
+        few = min(hosted.record_bytes * limits.records_max or room, room)
+        got = write_slice(log, offset, upto, few, limits=limits, form=form, committed_only=committed_only)
+        if few < room and (got is None or got.could_be_more(upto, limits)):
+            got = write_slice(log, offset, upto, room, limits=limits, form=form, committed_only=committed_only)
+        if got is None:
             return None
         hosted.is_used = True
         hosted.record_bytes = got.record_bytes

@@ -10,7 +10,15 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from braidlog.codec.batch import HEADER_BYTES, BatchHeader, Buffer, check_crc, read_header
+from braidlog.codec.batch import (
+    COMPRESSION_MASK,
+    CONTROL,
+    HEADER_BYTES,
+    BatchHeader,
+    Buffer,
+    check_crc,
+    read_header,
+)
 from braidlog.codec.compression import Compression, DecompressedTooLarge
 from braidlog.codec.layout import RowForm
 from braidlog.codec.records import decode_section, read_section, write_section
@@ -153,9 +161,9 @@ def slice_of(
     return found if found is None or is_first or found.size <= room else None
 
 
-def batches_seen(found: FileSlice, aborted: Iterable[Aborted], records_max: int | None = None) -> Iterator[Batch]:
+def batches_seen(found: FileSlice, aborted: Iterable[Aborted]) -> Iterator[Batch]:
     """Those of a slice that its reader sees."""
-    return visible(batches_of(found, records_max), ranges(aborted))
+    return visible(batches_of(found), ranges(aborted))
 
 
 def decode(batches: Iterable[Batch], offset: int, next_offset: int, *, limits: Limits) -> tuple[list[Record], int]:
@@ -241,21 +249,53 @@ def write_slice(
     if found is None:
         return None
     aborted = log.aborted_in(offset, found.next_offset) if committed_only else ()
-    batches = batches_seen(found, aborted, limits.records_max)
+    data = _first_piece(found, limits.records_max)
+    if not aborted and (alone := _write_lone(found, data, offset, limits, form)) is not None:
+        return alone
+    batches = visible(batches_of(found, data), ranges(aborted))
     written, next_offset = write(batches, offset, found.next_offset, limits=limits, form=form)
     return None if written is None else RowsOf(*written, offset, next_offset, found)
 
 
-def batches_of(found: FileSlice, records_max: int | None = None) -> Iterator[tuple[bytes, int, BatchHeader]]:
-    """Each batch of a slice. Read in pieces: who has enough after the first has not paid for the rest. `records_max` is how many
-    records are wanted: the first piece is what so many have on average, and a little more."""
+def _write_lone(found: FileSlice, data: bytes, offset: int, limits: Limits, form: RowForm) -> RowsOf | None:
+    """The same of a slice that is one batch and neither compressed nor a marker, as it mostly is for who reads on as it was
+    written: nothing is to be gone through. None if it is otherwise, or has no record from `offset` on."""
+    if len(data) != found.size:
+        return None
+    header = read_header(data)
+    is_plain = not header.attributes & (COMPRESSION_MASK | CONTROL)
+    if header.size_bytes != found.size or not is_plain or header.record_count > HERE_ROWS_MAX:
+        return None
+    check_crc(data, 0, header)
+    rows, count, _, ended, next_offset = write_section(
+        memoryview(data)[HEADER_BYTES:],
+        header,
+        form,
+        start_offset=offset,
+        records_max=limits.records_max,
+        content_bytes_max=limits.bytes_max,
+        follows=False,
+    )
+    if not ended:
+        if not count:
+            return None
+        next_offset = found.next_offset
+    return tuple.__new__(RowsOf, (rows, count, ended, offset, next_offset, found))
+
+
+def _first_piece(found: FileSlice, records_max: int) -> bytes:
+    """What so many records take on average, and a little more: who has enough with them has not paid for the rest."""
+    average = found.size * records_max // (found.next_offset - found.offset)
+    return found.file.read_at(min(PIECE_BYTES, average + (average >> 4) + HEADER_BYTES, found.size), found.position)
+
+
+def batches_of(found: FileSlice, first: bytes = b"") -> Iterator[tuple[bytes, int, BatchHeader]]:
+    """Each batch of a slice. Read in pieces: who has enough after the first, which may be there already, has not paid for the
+    rest."""
     start, end = found.position, found.position + found.size
     size = PIECE_BYTES
-    if records_max is not None:
-        average = found.size * records_max // (found.next_offset - found.offset)
-        size = min(size, average + (average >> 4) + HEADER_BYTES)
     while start < end:
-        data = found.file.read_at(min(size, end - start), start)
+        data, first = first or found.file.read_at(min(size, end - start), start), b""
         position = 0
         header = read_header(data)
         while position + header.size_bytes <= len(data):

@@ -16,10 +16,14 @@ from braidlog.wire.contract import Output, Slice
 
 _COPIED_BYTES_MAX = 32 * 1024
 """A piece up to this is copied next to its neighbours; a larger one leaves from where it is."""
-_TOGETHER_BYTES = 256 * 1024
+TOGETHER_BYTES = 256 * 1024
 """Pieces leave in one call of the kernel until they have so much together."""
 _SENT_FROM_FILE_BYTES_MIN = 64 * 1024
 """A slice of so much is sent by the kernel, out of its own pages, where the socket takes it."""
+
+
+_PIECE_BYTES_MIN = 4 * 1024
+"""Pieces that have less than this on average are copied into one."""
 
 
 class Led(NamedTuple):
@@ -29,7 +33,7 @@ class Led(NamedTuple):
     slice: Slice
 
 
-Sent = bytes | list[bytes]
+Sent = bytes | Sequence[bytes]
 """What is written at once: bytes, or several pieces of them."""
 
 
@@ -59,7 +63,7 @@ class Outbox:
         if type(output) is not bytes:
             self._has_slices = True
 
-    def add_small(self, answers: list[bytes], size: int) -> None:
+    def add_pieces(self, answers: list[bytes], size: int) -> None:
         """They leave next, and have `size` bytes together."""
         self.ready += answers
         self.held_bytes += size
@@ -73,9 +77,12 @@ class Outbox:
         if self._has_slices:
             self._has_slices = False
             return self._written(ready)
-        data: bytes = ready[0] if len(ready) == 1 else b"".join(ready)  # type: ignore[assignment, arg-type]  # no slices
-        self.held_bytes -= len(data)
-        return (data,)
+        pieces: list[bytes] = ready  # type: ignore[assignment]  # no slices
+        size = sum(map(len, pieces))
+        self.held_bytes -= size
+        if len(pieces) == 1:
+            return (pieces[0],)
+        return (pieces if size > len(pieces) * _PIECE_BYTES_MIN else b"".join(pieces),)
 
     def _written(self, ready: list[Output]) -> Iterator[Sent | Led]:
         for data in writes(ready):
@@ -140,7 +147,7 @@ def writes(outputs: Sequence[Output]) -> Iterator[Sent | Led]:
             together += (b"".join(run), piece) if run else (piece,)
             run = []
             size += len(piece)
-            if size >= _TOGETHER_BYTES:
+            if size >= TOGETHER_BYTES:
                 yield together
                 together, size = [], 0
     if together:

@@ -17,11 +17,11 @@ from braidlog.broker.access.authenticate import Proof
 from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.server.admission import Admission, certified_name
-from braidlog.server.budget import SMALL_BYTES, Budget
+from braidlog.server.budget import Budget
 from braidlog.server.coroutines import start, step
 from braidlog.server.fair_turns import SLICE_SECONDS
 from braidlog.server.gatekeeper import Gatekeeper
-from braidlog.server.output import Outbox
+from braidlog.server.output import TOGETHER_BYTES, Outbox
 from braidlog.server.request_counters import SAMPLED
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.session_turns import FEW_WAITING, SessionTurns, Turn
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("braidlog.session")
 
 _WRITE_BUFFER_BYTES = 1024 * 1024
-_FLUSH_BYTES = 256 * 1024
 _FAREWELL_SECONDS_MAX = 0.3
 """How long a client that sent something just now has to read its answers, and to close, when the server stops."""
 _NOT_SIMPLE = (CoroutineType, NoneType, Relayed, Stream)
@@ -45,8 +44,8 @@ class Session(SessionTurns):
     """The server's side of one connection, driven by the loop."""
 
     __slots__ = ("_admission", "_gatekeeper", "_has_more", "_is_settled", "_is_tls", "_last_heard", "_lone_request", "_met",
-        "_owner", "_partial_since", "_read_before", "_reading", "_served_until", "_small_bytes", "bytes_in", "number",
-        "opened_at")  # fmt: skip
+        "_owner", "_partial_since", "_read_before", "_reading", "_served_until", "_together_bytes",
+        "bytes_in", "number", "opened_at")  # fmt: skip
 
     def __init__(
         self,
@@ -68,7 +67,7 @@ class Session(SessionTurns):
         self._is_settled = False
         """Whether the last read brought only requests that left room and limits as they were."""
         self._read_before: Any = None
-        self._small_bytes = min(SMALL_BYTES, limits.output_bytes_max)
+        self._together_bytes = min(TOGETHER_BYTES, limits.output_bytes_max)
         self._served_until = 0
         """So many requests are served although it is over its quota: the one that went over is read to its end, and told."""
         self._reading = True
@@ -162,7 +161,7 @@ class Session(SessionTurns):
 
     def _serve_lone(self, request: Any) -> bool:  # noqa: ANN401
         """All that is done for a client that waits for each answer: nothing else is to be done for this connection, and the
-        answer is there at once, and small. False: it turned out otherwise, and goes on as everything else does."""
+        answer is there at once, in memory. False: it turned out otherwise, and goes on as everything else does."""
         self.requests = number = self.requests + 1
         name, counts = self._operation(request), self._counts
         counts[name] = counts.get(name, 0) + 1
@@ -186,9 +185,11 @@ class Session(SessionTurns):
             self._counters.took(name, monotonic() - began)
         data = self.connection.respond(request, served)
         transport = self._transport
-        if type(data) is not bytes or len(data) > self._small_bytes or transport is None:
-            self._make_ready(data)
+        if transport is None:
             return False
+        if type(data) is not bytes:
+            self._send_lone(transport, data)
+            return True
         transport.write(data)
         self.bytes_out += len(data)
         if transport.get_write_buffer_size():
@@ -261,13 +262,13 @@ class Session(SessionTurns):
             are_simple = False
             if event is not None and not self._take_other(event, deadline):
                 return True
-            if self._outbox.held_bytes >= _FLUSH_BYTES:
+            if self._outbox.held_bytes >= TOGETHER_BYTES:
                 self._flush()
         return True
 
     def _serve_simple(self, until: int, deadline: float) -> Any:  # noqa: ANN401
-        """Serve requests that end at once, with a few bytes, as most do: from the first byte to the last in this one place,
-        because a call more would be paid by each. They leave room and limits as they are.
+        """Serve requests that end at once, as most do: from the first byte to the last in this one place, because a call more
+        would be paid by each. They leave room and limits as they are.
 
         What is read and is not served here is returned (NEED_DATA: there is nothing more). None: one was of another kind and is
         begun, or many bytes are ready, or it is the turn of others: room and time have to be looked at.
@@ -292,22 +293,26 @@ class Session(SessionTurns):
             except Exception as raised:  # noqa: BLE001 - handed on
                 served, error = None, raised
             if error is not None or not is_simple or type(served) in _NOT_SIMPLE:
-                self._outbox.add_small(answers, size)
+                self._outbox.add_pieces(answers, size)
                 self._begin(event, served, error, began)
                 return None
             if began:
                 self._counters.took(name, monotonic() - began)
             data = respond(event, served)
-            if type(data) is not bytes or size > self._small_bytes:
-                self._outbox.add_small(answers, size)
+            if type(data) is bytes:
+                answers.append(data)
+                size += len(data)
+            elif type(data) is tuple:
+                answers += data
+                size += sum(map(len, data))
+            else:
+                self._outbox.add_pieces(answers, size)
                 self._make_ready(data)
                 return None
-            answers.append(data)
-            size += len(data)
             event = None
-            if number >= until or self._closing or clock() >= deadline:
+            if number >= until or self._closing or size >= self._together_bytes or clock() >= deadline:
                 break
-        self._outbox.add_small(answers, size)
+        self._outbox.add_pieces(answers, size)
         return event
 
     def _take_other(self, event: Any, deadline: float) -> bool:  # noqa: ANN401
@@ -435,16 +440,8 @@ class Session(SessionTurns):
     # -- being looked at -------------------------------------------------------------------------------------
 
     @property
-    def is_closing(self) -> bool:
-        return self._closing
-
-    @property
     def address(self) -> tuple[str, int]:
         return self._owner.address_for(self)
-
-    @property
-    def dialect(self) -> str:
-        return self._adapter.dialect
 
     @property
     def is_tls(self) -> bool:

@@ -20,6 +20,7 @@ from braidlog.server.coroutines import Abandonable
 from braidlog.server.output import Led, Outbox, Sent, read_slice, send_from_file
 from braidlog.server.request_counters import RequestCounters
 from braidlog.server.session_limits import SessionLimits
+from braidlog.wire.contract import Slice
 
 log = logging.getLogger("braidlog.session")
 
@@ -75,6 +76,14 @@ class SessionOutput(asyncio.Protocol):
     @property
     def host(self) -> str:
         return self.peer.rpartition(":")[0] or self.peer
+
+    @property
+    def dialect(self) -> str:
+        return self._adapter.dialect
+
+    @property
+    def is_closing(self) -> bool:
+        return self._closing
 
     def _flush(self) -> bool:
         raise NotImplementedError
@@ -147,6 +156,15 @@ class SessionOutput(asyncio.Protocol):
             # Its size is announced already: nothing else could be said in its place.
             log.error("%s %s: %s", self._adapter.dialect, self.peer, fault)  # noqa: TRY400 - the fault says where
             self.abort()
+
+    def _send_lone(self, transport: asyncio.Transport, data: tuple[bytes, ...] | list[bytes | Slice]) -> None:
+        """What is ready while nothing else is, and nothing waits to be sent."""
+        if type(data) is tuple:
+            self._send(transport, data)
+            return
+        self._outbox.hold(data)
+        self._outbox.add(data)
+        self._send_ready(transport)
 
     def _send(self, transport: asyncio.Transport, data: Sent) -> None:
         self.bytes_out += self._outbox.send(transport, data)

@@ -170,9 +170,9 @@ class SessionTurns(SessionOutput):
         self._make_ready(data)
 
     def _make_ready(self, data: Output) -> None:
+        """It leaves with this turn of the loop: the budget is told of what is left then."""
         self._outbox.add(data)
-        if self._outbox.hold(data) > SMALL_BYTES:
-            self._note_held()
+        self._outbox.hold(data)
 
     def _may_go_on(self, turn: Turn) -> bool:
         """Whether a request that waited for data may now read it: one that has no room for its answer is held back."""

@@ -78,6 +78,8 @@ class TransactionIndex:
     def last_stable_offset(self, end_offset: int) -> int:
         """No transaction is open below this offset: committed readers may go so far. One whose marker is not below `end_offset`
         counts as open: a new leader may take that marker back."""
+        if not self._open and not self._ended:
+            return end_offset
         undecided = (first for at, first in self._ended if at >= end_offset)
         return min((end_offset, *self._open.values(), *undecided))
 

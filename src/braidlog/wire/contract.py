@@ -71,8 +71,9 @@ class Slice(Protocol):
         ...
 
 
-Output = bytes | list[bytes | Slice]
-"""What is to be sent: bytes, or bytes and slices of files in their order. A slice is read when it leaves, and not before."""
+Output = bytes | tuple[bytes, ...] | list[bytes | Slice]
+"""What is to be sent: bytes, at once or in a tuple of pieces; in a list, bytes and slices of files in their order. A slice is
+read when it leaves, and not before."""
 
 
 class Receiver:

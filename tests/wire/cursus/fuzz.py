@@ -1,6 +1,9 @@
 """Any bytes into both ends: the only acceptable outcomes are messages and refusals."""
 
+from functools import partial
 from typing import Any
+
+from tests.wire.lone import check_lone
 
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.cursus.batch import Spelling
@@ -15,7 +18,9 @@ def fuzz_one(data: bytes) -> None:
     """The first byte chooses the compression and the operation that a client has asked for; the rest is what arrives."""
     choice, data = (data[0] if data else 0), data[1:]
     compression = COMPRESSIONS[choice % len(COMPRESSIONS)]
-    _drive_server(ServerConnection(compression=compression, frame_bytes_max=1 << 20), data)
+    open_connection = partial(ServerConnection, compression=compression, frame_bytes_max=1 << 20)
+    check_lone(open_connection, data)
+    _drive_server(open_connection(), data)
     client = ClientConnection(compression=compression, frame_bytes_max=1 << 20)
     client._asked.extend([OPERATIONS[choice % len(OPERATIONS)]] * 3)
     _drive_client(client, data)

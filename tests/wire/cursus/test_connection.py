@@ -1,5 +1,8 @@
 """What the connections promise beyond reading and writing: limits, spellings, secrets, and what they refuse to write."""
 
+from collections.abc import Callable
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +79,37 @@ def test_what_readers_ask_again_and_again_is_a_short_command() -> None:
     assert found[0][b"isolation_level"] == b"read_committed"
     assert commands._split_plain(BY_NAME[b"CONSUME"], text + b" w" * 64) is None
     assert commands._split_plain(BY_NAME[b"PUBLISH"], b"PUBLISH topic=t message=a b") is None
+
+
+NAMES = (b"CONSUME topic=a partition=0", b"consume topic=b partition=1", b"CONSUME topic=a", b"LIST")
+AFTER = (b"", b" batch=7", b" member=c-1 group=g generation=3", b" offset=3", b"\tbatch=7", b" metadata={ offset=4 }",
+    b" principal=p auth_token=t", b" nonsense", b" \xff", b" " + b"x" * 5000)  # fmt: skip
+BEFORE = (b"", b" batch=7", b" offset=6", b" topic=b", *(b' metadata={"a":" offset=%d "}' % each for each in (5, 8)))
+DIGITS = (b"12", b"0", b"007", b"9" * 18, b"9" * 19, b"9" * 30, b"-1", b"", b"x", b"5\n", b"\xb2", b"42")
+
+
+def read_or_refused(read: Callable[[bytes], Request], text: bytes) -> Request | Failure:
+    try:
+        return read(text)
+    except CommandError as error:
+        return error.failure
+
+
+def test_what_was_asked_before_changes_no_command() -> None:
+    read = commands.CommandReader().read
+    for name, after in product(NAMES, AFTER):
+        for before, digits in [*product(BEFORE, DIGITS), *((before, each) for each in DIGITS for before in BEFORE)]:
+            text = name + before + b" offset=" + digits + after
+            assert read_or_refused(read, text) == read_or_refused(commands.read_command, text), text
+
+
+def test_a_reader_that_goes_on_is_understood_by_its_offset_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = ServerConnection()
+    first, second = (r.Consume("orders", 3, offset, records_max=100, member="c-1") for offset in (42, 142))
+    (event,) = events(server, [ClientConnection().request(first)])
+    monkeypatch.setattr(commands, "read_command", None)
+    (again,) = events(server, [ClientConnection().request(second)])
+    assert (event.message, again.message) == (first, second)
 
 
 def test_the_limit_itself_is_allowed() -> None:

@@ -1,14 +1,17 @@
 """The golden vectors: each is read, each is written, cut anywhere and short of any byte."""
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events, say
 from tests.wire.cursus.vectors import VECTORS, Vector
+from tests.wire.lone import check_lone
 
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.cursus.connection import ClientConnection, ServerConnection
-from braidlog.wire.cursus.messages import OPERATIONS, Request
+from braidlog.wire.cursus.messages import BATCH, OPERATIONS, Request
 
 ENVELOPES = {None: None, "empty": "", "admin": "admin"}
 REQUESTS = [v for v in VECTORS if v.from_client and v.mode != "refuse"]
@@ -34,6 +37,12 @@ def test_requests_are_read(vector: Vector) -> None:
     if event.operation.positional is not None or event.operation.name == "0xBA7C":
         # Without arguments the two spellings are one.
         assert event.operation.name == "LIST" or event.spelling is vector.spelling
+
+
+@pytest.mark.parametrize("vector", REQUESTS, ids=ids(REQUESTS))
+def test_a_command_that_comes_alone_is_read_alike(vector: Vector) -> None:
+    assert check_lone(ServerConnection, vector.data) is (vector.operation != BATCH)
+    assert not check_lone(partial(ServerConnection, compression="snappy"), vector.data)
 
 
 @pytest.mark.parametrize("vector", [v for v in REQUESTS if v.mode == "both"], ids=lambda v: v.name)

@@ -93,6 +93,22 @@ def test_records_that_are_cut_short_are_refused_with_the_place(values: list[byte
             binary.RECORDS.read(Reader(written[:cut]), "records")
 
 
+@given(st.data(), st.binary(max_size=40))
+def test_a_fetch_is_read_as_its_fields_say(data: st.DataObject, garbage: bytes) -> None:
+    """By the short way and by the table: the same, or the table refuses it."""
+    whole = binary.write_request(data.draw(strategies.request(m.Fetch, Form.BINARY)))
+    at = data.draw(st.integers(1, len(whole)))
+    damaged = (whole[:at] + garbage, whole[:at] + garbage + whole[at + len(garbage) :], whole[:1] + garbage)
+    assert binary._read_fetch(whole) == binary._read(whole, m.Fetch)
+    for payload in damaged:
+        try:
+            wanted = binary._read(payload, m.Fetch)
+        except ProtocolError:
+            assert binary._read_fetch(payload) is None
+        else:
+            assert binary._read_fetch(payload) == wanted
+
+
 def test_a_narrowed_topic_counts_its_partitions() -> None:
     full = m.DescribeTopicResponse("t", [m.PartitionSummary(0, 5, 1, 2), m.PartitionSummary(1, 9, 0, 1)])
     brief = m.BriefDescribeTopicResponse("t", 2, [m.BriefPartition(0, 5), m.BriefPartition(1, 9)])

@@ -34,6 +34,15 @@ class ServedConnection(ServerConnection):
         if not self._is_pushing:
             super().receive(data)
 
+    def lone_request(self, data: bytes) -> Request | None:
+        if self._held is not None or self._in_stream or self._is_pushing:
+            return None
+        found = super().lone_request(data)
+        if found is None or isinstance(found.message, Stream):
+            return None
+        self._unanswered += 1
+        return found
+
     def next_event(self) -> Request | Refused | NeedData:
         if self._held is not None or self._in_stream:
             return self._after_stream()

@@ -105,8 +105,10 @@ class FetchSessions:
 
     def finish(self, conversation: Conversation, asked: d.FetchRequest, answer: d.FetchResponse) -> d.FetchResponse:
         """The answer as the session's client wants it: whole to its first request, then only what is new."""
+        if asked.session_epoch == NONE:
+            return answer
         session = self._sessions.get(conversation)
-        if session is None or asked.session_epoch == NONE or asked.session_id not in (NO_SESSION, session.number):
+        if session is None or asked.session_id not in (NO_SESSION, session.number):
             return answer
         news = list(_narrowed(session, answer.responses))
         if asked.session_epoch == FIRST:

@@ -19,7 +19,7 @@ from braidlog.adapters.kafka.topics import DOOR, named
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.slices import Pace
+from braidlog.model.slices import Pace, breathe
 from braidlog.partition.bare import bare_slice
 from braidlog.partition.fetch import Outcome, Wanted
 from braidlog.partition.reading import Fetched
@@ -62,7 +62,8 @@ async def fetch(request: Request, services: Services, conversation: Conversation
     asked = []
     for topic in message.topics:
         asked.append(_asked(topic, services, denied, nearer, is_replica=is_replica))
-        await pace.step(len(topic.partitions))
+        if pace.is_due(len(topic.partitions)):
+            await breathe()
     wanted = [each.wanted for topic in asked for each in topic if each.wanted is not None]
     refused = any(each.wanted is None for topic in asked for each in topic)
     held_bytes = len(wanted) * WANTED_BYTES
@@ -78,7 +79,12 @@ async def fetch(request: Request, services: Services, conversation: Conversation
         )
     finally:
         conversation.hold(-held_bytes)
-    outcomes = zip(found, await _records(found, message.bare, conversation), strict=True)
+    records: Sequence[bytes | Slice | None]
+    if message.bare in (BARE_WITH_KEYS, BARE):
+        records = await _bare(found, conversation, keys=message.bare == BARE_WITH_KEYS)
+    else:
+        records = [outcome.slice if isinstance(outcome, Fetched) else None for outcome in found]
+    outcomes = zip(found, records, strict=True)
     committed_only = message.isolation_level == READ_COMMITTED
     responses = []
     for topic, partitions in zip(message.topics, asked, strict=True):
@@ -89,7 +95,8 @@ async def fetch(request: Request, services: Services, conversation: Conversation
             for each in partitions
         ]
         responses.append(d.FetchResponseTopic(topic.topic, topic.topic_id, told))
-        await pace.step(len(partitions))
+        if pace.is_due(len(partitions)):
+            await breathe()
     answer = d.FetchResponse(responses=responses)
     return answer if services.routing.is_alone else add_to_fetch(answer, services, conversation)
 
@@ -122,21 +129,19 @@ def _asked(
     ]
 
 
-async def _records(found: Sequence[Outcome], bare: int, conversation: Conversation) -> list[bytes | Slice]:
-    """Of each partition: a slice of a file, or what is left of it where the reader wants less."""
+async def _bare(found: Sequence[Outcome], conversation: Conversation, *, keys: bool) -> list[bytes | Slice]:
+    """Of each partition, what is left of its slice where the reader wants less."""
     slices = [outcome.slice if isinstance(outcome, Fetched) else None for outcome in found]
-    if bare not in (BARE_WITH_KEYS, BARE):
-        return [each or b"" for each in slices]
     held_bytes = sum(each.size for each in slices if each is not None)
     conversation.hold(held_bytes)
     try:
-        return [b"" if each is None else await bare_slice(each, keys=bare == BARE_WITH_KEYS) for each in slices]
+        return [b"" if each is None else await bare_slice(each, keys=keys) for each in slices]
     finally:
         conversation.hold(-held_bytes)
 
 
 def _to_message(
-    asked: _Asked, outcome: Outcome, records: bytes | Slice, *, committed_only: bool
+    asked: _Asked, outcome: Outcome, records: bytes | Slice | None, *, committed_only: bool
 ) -> d.FetchResponsePartition:
     if not isinstance(outcome, Fetched):
         return _failed(asked.number, _code(asked, outcome))
@@ -149,7 +154,7 @@ def _to_message(
         outcome.start_offset,
         aborted_transactions=aborted if committed_only else None,
         preferred_read_replica=-1 if outcome.preferred_replica is None else outcome.preferred_replica,
-        records=records,
+        records=records or b"",
     )
 
 

@@ -272,8 +272,13 @@ def _text(raw: bytes, what: str) -> str:
 
 def packed_head(packed: PackedBatch, spelling: Spelling) -> bytes:
     """What `write_batch` would write before the rows."""
-    head = _header_parts(Batch(packed.topic, packed.partition, ()), spelling)
-    return b"".join((MAGIC, *head, _HEADER_END.pack(0, 0, 0, packed.rows.number)))
+    return _shown_head(packed.topic, packed.partition, spelling) + _HEADER_END.pack(0, 0, 0, packed.rows.number)
+
+
+@lru_cache(maxsize=1024)
+def _shown_head(topic: str, partition: int, spelling: Spelling) -> bytes:
+    """Up to the numbers: the same in all that is read of a partition."""
+    return b"".join((MAGIC, *_header_parts(Batch(topic, partition, ()), spelling)))
 
 
 def write_batch(batch: Batch, spelling: Spelling) -> bytes:

@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
+from msgspec.structs import replace
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.jsonguard import check_json
@@ -24,7 +25,7 @@ from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.wire.cursus.batch import STRING_BYTES_MAX, Spelling
 from braidlog.wire.cursus.failures import CommandError, ErrorCode, Failure, decode_text, echo
 from braidlog.wire.cursus.messages import BY_NAME, BY_REQUEST, OPERATIONS, Operation, Request
-from braidlog.wire.cursus.requests import Acks, Credentials, PartitionOffset
+from braidlog.wire.cursus.requests import Acks, Consume, Credentials, PartitionOffset
 
 WORDS_MAX = 64
 WORD_BYTES_MAX = 1024 * 1024
@@ -46,6 +47,7 @@ _ALIASES = {b"isolation": b"isolation_level", b"txn": b"transactional_id", b"tra
 _ALIASED = {"CONSUME", "STREAM", "FIND_COORDINATOR"}
 _PRINCIPAL, _TOKEN = b"principal", b"auth_token"
 _PLAIN_BYTES_MAX = 4096
+_OFFSET = b" offset="
 
 
 class _Argument(NamedTuple):
@@ -143,6 +145,32 @@ def command_name(text: bytes) -> bytes:
     """The first word in capitals, as far as it could be a command's name."""
     match = _WORD.search(text)
     return match[0][:64].upper() if match else b""
+
+
+class CommandReader:
+    """`read_command` for one connection: a reader sends the same CONSUME again and again, and only its offset changes."""
+
+    __slots__ = ("_around", "_last")
+
+    def __init__(self) -> None:
+        self._around: tuple[bytes, bytes] | None = None
+        self._last: Request | None = None
+        """The request whose text has that before and after its offset."""
+
+    def read(self, text: bytes) -> Request:
+        if len(text) > _PLAIN_BYTES_MAX:
+            return read_command(text)
+        before, _, rest = text.partition(_OFFSET)
+        digits, blank, after = rest.partition(b" ")
+        is_number = digits.isdigit() and len(digits) < _DIGITS_MAX
+        last = self._last
+        if is_number and last is not None and (before, blank + after) == self._around:
+            return Request(last.operation, replace(last.message, offset=int(digits)), last.spelling)
+        request = read_command(text)
+        # In a word of JSON there may be blanks, and what looks like another word.
+        if is_number and type(request.message) is Consume and request.credentials is None and b"metadata=" not in text:
+            self._around, self._last = (before, blank + after), request
+        return request
 
 
 def read_command(text: bytes) -> Request:

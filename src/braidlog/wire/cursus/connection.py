@@ -18,6 +18,7 @@ from struct import Struct
 from typing import Any
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.codec.inbox import lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Receiver, Refused
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import replies
@@ -33,8 +34,8 @@ from braidlog.wire.cursus.batch import (
     record_bytes,
     write_batch,
 )
-from braidlog.wire.cursus.commands import command_name, read_command, write_command
-from braidlog.wire.cursus.compressors import COMPRESSORS, Compressor, choose, expand
+from braidlog.wire.cursus.commands import CommandReader, command_name, write_command
+from braidlog.wire.cursus.compressors import COMPRESSORS, GZIP, Compressor, choose, expand
 from braidlog.wire.cursus.failures import (
     CommandError,
     ErrorCode,
@@ -76,6 +77,17 @@ class ServerConnection(Receiver):
         super().__init__()
         self.frame_bytes_max = frame_bytes_max
         self._compressor = choose(compression, compressors)
+        self._read_command = CommandReader().read
+
+    def lone_request(self, data: bytes) -> Request | None:
+        """Commands alone, and without compression."""
+        body = lone_payload(data, self.frame_bytes_max)
+        if body is None or self._compressor is not None or body.startswith((MAGIC, GZIP.magic)):
+            return None
+        try:
+            return self._read_command(_unwrap(body))
+        except CommandError:
+            return None
 
     def next_event(self) -> Request | Refused | NeedData:
         if self._closed:
@@ -110,10 +122,10 @@ class ServerConnection(Receiver):
             if batch.acks not in _ACKS:
                 raise CommandError(Failure.of(ErrorCode.INVALID_ACKS, value=echo(batch.acks)))
             return Request(_PRODUCE, batch, spelling)
-        return read_command(_unwrap(body))
+        return self._read_command(_unwrap(body))
 
     def respond(self, request: Request | Refused, answer: Any) -> Any:  # noqa: ANN401 - any answer of the table
-        """The bytes of an answer, in a list for a `PackedBatch`.
+        """The bytes of an answer, in a tuple for a `PackedBatch`.
 
         ValueError if it is larger than a frame may be, or holds what a line cannot carry.
         """
@@ -121,12 +133,13 @@ class ServerConnection(Receiver):
             if isinstance(request, Request) and isinstance(request.message, ReadStream):
                 return self._frame(replies.write_stream_failure(answer))
             return self._frame(write_failure(answer))
-        kind = Batch if isinstance(answer, PackedBatch) else type(answer)
+        is_packed = isinstance(answer, PackedBatch)
+        kind = Batch if is_packed else type(answer)
         if isinstance(request, Refused) or kind not in request.operation.answers:
             raise TypeError(f"{type(answer).__name__} does not answer this")
         if isinstance(request.message, Stream):
             raise TypeError("a stream is pushed to, not answered")
-        if isinstance(answer, Batch | PackedBatch):
+        if is_packed or kind is Batch:
             return self._batch_frame(answer, request.spelling)
         return b"".join(map(self._frame, replies.write_answer(answer, request.spelling)))
 
@@ -153,12 +166,12 @@ class ServerConnection(Receiver):
             room = (room - 1024) * 6 // 7  # what cannot be compressed grows; snappy, the worst, by a sixth
         return room - header_bytes(topic, request.spelling, partition)
 
-    def _batch_frame(self, batch: Batch | PackedBatch, spelling: Spelling) -> bytes | list[bytes]:
+    def _batch_frame(self, batch: Batch | PackedBatch, spelling: Spelling) -> bytes | tuple[bytes, ...]:
         if isinstance(batch, PackedBatch):
             head, rows = packed_head(batch, spelling), batch.rows.data
             size = len(head) + len(rows)
             if self._compressor is None and size <= self.frame_bytes_max:
-                return [_LENGTH.pack(size) + head, rows]
+                return _LENGTH.pack(size) + head, rows
             body = head + rows
         else:
             body = write_batch(batch, spelling)

@@ -339,20 +339,21 @@ def _frame(correlation_id: int, answer: Message, spelled: Spoken) -> Output:
     """A response: its pieces joined, save for slices of files, which stay what they are."""
     pieces = spelled.response_pieces(answer)
     slices = not _BYTES.issuperset(map(type, pieces))
-    size = sum(map(size_of if slices else len, pieces))
+    gathered = _gathered(pieces) if slices else pieces
+    size = sum(map(size_of if slices else len, gathered))
     size += spelled.response_header.size - _SIZE.size
     if size > 2**31 - 1:
         raise ValueError(f"a response of {size} bytes does not fit a frame")
-    pieces[0] = spelled.response_header.pack(size, correlation_id)
-    return _gathered(pieces) if slices else b"".join(pieces)
+    gathered[0] = spelled.response_header.pack(size, correlation_id) + gathered[0]
+    return gathered if slices else b"".join(gathered)
 
 
-def _gathered(pieces: list[Any]) -> Output:
-    """Neighbouring bytes as one; what is in a file by itself."""
+def _gathered(pieces: list[Any]) -> list[Any]:
+    """Neighbouring bytes as one, the first of all before anything else; what is in a file by itself."""
     gathered: list[bytes | Slice] = []
     run: list[Any] = []
     for piece in pieces:
-        if isinstance(piece, bytes | bytearray | memoryview):
+        if type(piece) in _BYTES:
             run.append(piece)
             continue
         gathered.append(b"".join(run))

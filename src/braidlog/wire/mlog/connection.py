@@ -58,12 +58,12 @@ def frame(message: GoStruct) -> bytes:
     return _HEADER.pack(NUMBER_OF[type(message)], size) + payload
 
 
-def _packed(answer: PackedEntries) -> list[bytes]:
+def _packed(answer: PackedEntries) -> tuple[bytes, ...]:
     """The frame that `frame` would make of the same entries, which are not copied once more."""
     size = len(_ENTRIES_HEAD) + len(answer.rows.data) + len(_ENTRIES_TAIL)
     if size > PAYLOAD_BYTES_MAX:
         raise ValueError(f"{answer.rows.number} entries take {size} bytes, a frame holds {PAYLOAD_BYTES_MAX}")
-    return [_HEADER.pack(MessageType.FETCH_BATCH_RESP, size) + _ENTRIES_HEAD, answer.rows.data, _ENTRIES_TAIL]
+    return _HEADER.pack(MessageType.FETCH_BATCH_RESP, size) + _ENTRIES_HEAD, answer.rows.data, _ENTRIES_TAIL
 
 
 class _Frames(Receiver):
@@ -128,9 +128,9 @@ class ServerConnection(_Frames):
     def respond(self, request: Request | Refused, answer: GoStruct) -> bytes: ...
 
     @overload
-    def respond(self, request: Request | Refused, answer: PackedEntries) -> list[bytes]: ...
+    def respond(self, request: Request | Refused, answer: PackedEntries) -> tuple[bytes, ...]: ...
 
-    def respond(self, request: Request | Refused, answer: GoStruct | PackedEntries) -> bytes | list[bytes]:
+    def respond(self, request: Request | Refused, answer: GoStruct | PackedEntries) -> bytes | tuple[bytes, ...]:
         """The one answer to a request, or an error. ValueError if it is larger than a frame: see sizes.py."""
         if isinstance(answer, PackedEntries):
             if not isinstance(request, FetchBatchRequest):

@@ -145,9 +145,11 @@ class ServerConnection(Receiver):
     def respond(self, request: Request | RefusedFrame, answer: Answer) -> bytes: ...
 
     @overload
-    def respond(self, request: Request | RefusedFrame, answer: PackedFetchResponse) -> list[bytes]: ...
+    def respond(self, request: Request | RefusedFrame, answer: PackedFetchResponse) -> tuple[bytes, ...]: ...
 
-    def respond(self, request: Request | RefusedFrame, answer: Answer | PackedFetchResponse) -> bytes | list[bytes]:
+    def respond(
+        self, request: Request | RefusedFrame, answer: Answer | PackedFetchResponse
+    ) -> bytes | tuple[bytes, ...]:
         """The frame that answers a request, in the request's form. ValueError if it is larger than a frame may be."""
         if request is _PING and answer is PONG:
             return _PONG_FRAME
@@ -233,7 +235,7 @@ def _take_payload(inbox: Inbox, frame_bytes_max: int) -> bytes | None:
     return payload
 
 
-def _packed(request: Request | RefusedFrame, answer: PackedFetchResponse) -> list[bytes]:
+def _packed(request: Request | RefusedFrame, answer: PackedFetchResponse) -> tuple[bytes, ...]:
     """Like any answer to Fetch, but its rows are not copied once more."""
     if not isinstance(request, Request) or not isinstance(request.message, Fetch):
         raise TypeError("only a Fetch is answered with rows")
@@ -242,7 +244,7 @@ def _packed(request: Request | RefusedFrame, answer: PackedFetchResponse) -> lis
     size = len(head) + len(answer.rows.data) + len(tail)
     if size > FRAME_BYTES_MAX:
         raise ValueError(f"a message of {size} bytes does not fit a frame of {FRAME_BYTES_MAX}")
-    return [_LENGTH.pack(size) + head, answer.rows.data, tail]
+    return _LENGTH.pack(size) + head, answer.rows.data, tail
 
 
 def _frame(payload: bytes) -> bytes:
