@@ -76,6 +76,7 @@ class TopicReader(TopicRows, DataSourceReader):
             return _tasks(ranges, self.cuts, log.bytes_each)
         finally:
             log.close()
+            freeze_imports()
 
 
 class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvailableNow):
