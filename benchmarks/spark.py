@@ -199,7 +199,8 @@ def columns(bench: Bench, rows: int) -> None:
 
     def bound(source: type[DataSource]) -> DataFrame:
         reader = bench.spark.read.format(source.name()).schema(SCHEMA)
-        return reader.options(servers=bench.address, subscribe=name).load()
+        tasks = str(bench.spark.sparkContext.defaultParallelism)  # as `topic` tells it
+        return reader.options(servers=bench.address, subscribe=name, parallelTasks=tasks).load()
 
     part = braidlog.spark.topic(bench.spark, name, bench.address).columns(*CHOSEN)
     frames: dict[str, Callable[[], DataFrame]] = {

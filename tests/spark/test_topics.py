@@ -57,6 +57,7 @@ def test_a_part_of_a_topic(spark: SparkSession, node: Node) -> None:
     flights = topic(spark, "fl.ights", node.servers)
     assert flights.count() == PARTITIONS * ROWS
     assert flights.where(offset=7).count() == PARTITIONS
+    assert flights.where(offset=(5, 9)).columns("offset").count() == 4 * PARTITIONS
     part = flights.where(partition=1, offset=(5, 1000)).where(offset=(None, 9)).columns("offset", "partition")
     assert [tuple(row) for row in part.frame().collect()] == [(at, 1) for at in range(5, 9)]
     timed = flights.where(time=("2023-11-14T22:13:30Z", BEGIN_MS + 12_000), partition=[0, 1]).columns("offset")

@@ -1,5 +1,6 @@
 """A worker of Spark's that has read or written a task keeps what it imported, and the memory that its pieces took."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,22 @@ pages()
 print(fresh > 5_000, pages() < 1_000)
 """
 
+PLANNER = """
+import gc, sys
+from braidlog.spark.topic_source import TopicSource
+from pyspark.sql.types import LongType, StructField, StructType
+
+source = TopicSource({"path": sys.argv[1], "subscribe": "t"})
+print(gc.get_freeze_count())
+schema = source.schema()
+print(gc.get_freeze_count())
+assert len(source.reader(StructType([StructField("offset", LongType())])).partitions()) == 1
+print(gc.get_freeze_count())
+later = [[] for _ in range(5000)]
+source.schema()
+print(gc.get_freeze_count())
+"""
+
 
 def test_a_worker_keeps_imports_and_memory(tmp_path: Path) -> None:
     with Log(str(tmp_path / "d")) as log:
@@ -44,3 +61,20 @@ def test_a_worker_keeps_imports_and_memory(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WORKER, str(tmp_path / "d")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert (done.returncode, done.stdout.split()) == (0, ["True"] * 4), done.stderr
+
+
+def test_a_process_that_plans_keeps_its_imports_where_spark_uses_it_again(tmp_path: Path) -> None:
+    with Log(str(tmp_path / "d")) as log:
+        log.create_topic("t").append(b"v")
+
+    def frozen(**variables: str) -> list[int]:
+        command = [sys.executable, "-c", PLANNER, str(tmp_path / "d")]
+        environment = {name: value for name, value in os.environ.items() if name != "SPARK_REUSE_WORKER"} | variables
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return [int(line) for line in done.stdout.split()]
+
+    made, described, planned, again = frozen(SPARK_REUSE_WORKER="1")
+    assert 10_000 < made < described <= planned, "what each step imports is frozen at its end"
+    assert again < planned + 1000, "nothing was imported since"
+    assert frozen() == [0, 0, 0, 0], "a program of the user's"

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 JAVA_MIN = 17
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_UNCHECKED_ARROW = "ARROW_ENABLE_UNSAFE_MEMORY_ACCESS"
+"""Arrow's Java looks at the bounds of every value that it reads: a tenth of what tasks take to make rows of a topic. What is
+read are batches that Python workers of the same job have written, by row numbers below their count (ADR 141)."""
 _MEMORY_SHARE, _MEMORY_MB_MIN, _MEMORY_MB_MAX = 4, 1024, 8192
 
 
@@ -38,6 +41,7 @@ def session(
     # Workers would otherwise take the `python3` of the PATH, which may know neither pyarrow nor braidlog.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault(_UNCHECKED_ARROW, "true")
     if master.startswith("local"):
         os.environ.setdefault(
             "SPARK_LOCAL_IP", "127.0.0.1"
@@ -56,6 +60,7 @@ def settings(master: str) -> dict[str, str]:
         # Over TCP the second of two small writes to a worker waits 40 ms for the kernel's acknowledgement of the first (Nagle's
         # algorithm and a delayed one): in every task, and so in every trigger.
         "spark.python.unix.domain.socket.enabled": "true",
+        f"spark.executorEnv.{_UNCHECKED_ARROW}": "true",
     }
     if master.startswith("local"):
         found |= {

@@ -15,10 +15,15 @@ from pyspark.sql.types import StructType
 
 from braidlog.spark.short_errors import short_errors
 from braidlog.spark.source.options import Query
+from braidlog.spark.worker_memory import freeze_imports
 
 
 class TopicSource(DataSource):
     """Made by Spark for each `load()` and `start()`, with the options of the query."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        freeze_imports()
 
     @classmethod
     def name(cls) -> str:
@@ -28,7 +33,9 @@ class TopicSource(DataSource):
     def schema(self) -> str:
         from braidlog.spark.source.columns import default_schema  # noqa: PLC0415 - Arrow is for who reads
 
-        return default_schema(Query(self.options, streaming=None))
+        found = default_schema(Query(self.options, streaming=None))
+        freeze_imports()
+        return found
 
     @short_errors
     def reader(self, schema: StructType) -> DataSourceReader:

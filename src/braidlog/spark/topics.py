@@ -152,9 +152,12 @@ class Topic(msgspec.Struct, frozen=True):
     def count(self) -> int:
         """How many records there are: told by whoever has the log, and read where that is not enough. Behind Spark Connect
         they are read: an address means there what it means to Spark, and not what it means here."""
-        is_elsewhere = type(self.spark).__module__.startswith("pyspark.sql.connect")
-        told = None if self.has_table or is_elsewhere else self._count_by_headers()
+        told = None if self.has_table or self._is_elsewhere else self._count_by_headers()
         return self.columns("offset").frame().count() if told is None else told
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        return type(self.spark).__module__.startswith("pyspark.sql.connect")
 
     def _count_by_headers(self) -> int | None:
         query = Query(self._chosen({}), streaming=False)
@@ -178,6 +181,10 @@ class Topic(msgspec.Struct, frozen=True):
 
     def _load(self, reader: Any, given: Mapping[str, str] | None = None) -> "DataFrame":  # noqa: ANN401 - of a frame or a stream
         options = self._chosen(given or {})
+        if not self._is_elsewhere and self.spark.sparkContext.master.startswith(
+            "local"
+        ):  # elsewhere executors come and go
+            options.setdefault("parallelTasks", str(self.spark.sparkContext.defaultParallelism))
         if self.names:
             reader = reader.schema(_schema(options, self.names))
         frame: DataFrame = reader.format(FORMAT).options(**options).load()

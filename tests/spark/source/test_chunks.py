@@ -211,6 +211,12 @@ def test_tasks_that_take_no_values_are_larger_unless_it_is_said(world: World) ->
         (query(world, "plain", targetPartitionBytes="1m"), ("offset",), 1 << 20),
     ):
         assert TopicReader(asked, schema(*names)).cuts.target_bytes == wanted
+    told = query(world, "plain", parallelTasks="2")
+    assert (found := TopicReader(told, schema("offset")).cuts).at_a_time == 2
+    assert found.bytes_max == 1 << 30
+    assert TopicReader(told, schema(*ALL)).cuts.at_a_time is None, (
+        "with values, tasks are small whatever runs at a time"
+    )
 
 
 def test_more_of_the_log_is_asked_for_while_little_of_it_comes() -> None:

@@ -93,3 +93,13 @@ def test_pieces_are_the_whole(
         assert offsets == sorted(offsets)
         assert sum(piece.rows for piece in mine) == whole.rows
         assert rows_max is None or all(piece.rows <= rows_max for piece in mine)
+
+
+def test_no_more_tasks_than_run_at_a_time_unless_they_would_be_too_large() -> None:
+    two = [Range("t", 0, 0, 300, 1.0), Range("t", 1, 0, 290, 1.0)]
+    cuts = Cuts(256, bytes_max=1024)
+    assert len(split(two, cuts)) == 4, "nobody told how many run at a time"
+    for at_a_time, tasks in ((1, 2), (2, 2), (3, 4), (8, 4), (1000, 4)):
+        told = Cuts(256, at_a_time=at_a_time, bytes_max=1024)
+        assert len(split(two, told)) == tasks, at_a_time
+    assert len(split([Range("t", 0, 0, 10_000, 1.0)], Cuts(256, at_a_time=2, bytes_max=1024))) == 10

@@ -133,6 +133,12 @@ class Query(Options, format="braidlog", direction="read"):
     min_partitions: int | None = o.option(
         o.whole(1, 1_000_000), None, "Cut what is read into about so many tasks at least."
     )
+    parallel_tasks: int | None = o.option(
+        o.whole(1, 1_000_000),
+        None,
+        "How many tasks run at a time; `topic(…)` tells it where Spark runs on one machine. A query without values is cut into "
+        "so many rather than into more, unless one would be 1 GB or more.",
+    )
     max_records_per_partition: int | None = o.option(
         o.whole(), None, "Cut what is read into tasks of so many offsets at most."
     )

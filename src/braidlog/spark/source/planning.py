@@ -42,6 +42,9 @@ class Cuts(msgspec.Struct, frozen=True):
     target_bytes: int
     partitions_min: int | None = None
     rows_max: int | None = None
+    at_a_time: int | None = None
+    """How many tasks run at once, where that is known: one for each is enough, as long as none has `bytes_max`."""
+    bytes_max: int = 0
 
 
 # -- how much --------------------------------------------------------------------------------------------------------
@@ -81,13 +84,22 @@ def backlog_rows(start: Mapping[Place, int], end: Mapping[Place, int]) -> int:
 def split(ranges: Sequence[Range], cuts: Cuts) -> list[Range]:
     """The ranges in pieces: none much over the target in bytes or rows, and about `partitions_min` of them if there are rows."""
     full = [each for each in ranges if each.rows > 0]
-    counts = [max(_over(each.size, cuts.target_bytes), _over(each.rows, cuts.rows_max)) for each in full]
+    target = _target(cuts, sum(each.size for each in full))
+    counts = [max(_over(each.size, target), _over(each.rows, cuts.rows_max)) for each in full]
     if cuts.partitions_min is not None and sum(counts) < cuts.partitions_min:
         whole = sum(each.rows for each in full)
         counts = [
             max(count, round(cuts.partitions_min * each.rows / whole)) for count, each in zip(counts, full, strict=True)
         ]
     return [piece for each, count in zip(full, counts, strict=True) for piece in _pieces(each, count)]
+
+
+def _target(cuts: Cuts, whole: float) -> int:
+    """More than these tasks would only wait for each other, and each costs Spark the same to start. A tenth of room: partitions
+    are never equal."""
+    if cuts.at_a_time is None:
+        return cuts.target_bytes
+    return max(cuts.target_bytes, min(cuts.bytes_max, math.ceil(1.1 * whole / cuts.at_a_time)))
 
 
 def _over(amount: float, each_max: int | None) -> int:

@@ -36,6 +36,8 @@ from braidlog.spark.worker_memory import freeze_imports, keep_memory
 
 BARE_TASK_TIMES = 4
 """A task that takes no values does less for each byte of the log, and costs Spark as much to start."""
+ONE_WAVE_TIMES = 4
+"""So much larger again where it is known that no more tasks could run at a time."""
 
 
 class TopicRows:
@@ -50,7 +52,10 @@ class TopicRows:
         self._bare = bareness(query, schema)
         self.cuts = query.cuts
         if self._bare and "targetPartitionBytes" not in query.chosen.given:
-            self.cuts = replace(query.cuts, target_bytes=query.cuts.target_bytes * BARE_TASK_TIMES)
+            target = query.cuts.target_bytes * BARE_TASK_TIMES
+            self.cuts = replace(
+                query.cuts, target_bytes=target, at_a_time=query.parallel_tasks, bytes_max=target * ONE_WAVE_TIMES
+            )
 
     @short_errors_of_rows
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -76,6 +81,7 @@ class TopicReader(TopicRows, DataSourceReader):
             return _tasks(ranges, self.cuts, log.bytes_each)
         finally:
             log.close()
+            freeze_imports()
 
 
 class TopicStreamReader(TopicRows, DataSourceStreamReader, SupportsTriggerAvailableNow):
