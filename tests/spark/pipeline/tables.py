@@ -2,11 +2,11 @@
 
 from deltalake import DeltaTable
 from pyarrow import Table
-from pyiceberg.catalog import load_catalog
 from pyspark.sql import Row
 
 from braidlog.spark.lake.iceberg import local_catalog
 from braidlog.spark.pipeline.project import Project
+from braidlog.tables.catalogs import open_catalog
 
 
 def rows_of(project: Project, table: str) -> list[Row]:
@@ -20,7 +20,7 @@ def _read_delta(path: str, _table: str) -> Table:
 
 
 def _read_iceberg(path: str, table: str) -> Table:
-    return load_catalog("default", **local_catalog(path)).load_table(f"default.{table}").scan().to_arrow()
+    return open_catalog("default", local_catalog(path)).load_table(f"default.{table}").scan().to_arrow()
 
 
 _READERS = {"delta": _read_delta, "iceberg": _read_iceberg}

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -39,6 +39,7 @@ from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_s
 from braidlog.spark.lake.writing import Form, rows_of, write_files
 from braidlog.spark.lake.written import Change, DataFile, made_at_ms
 from braidlog.storage.files import Disk, join
+from braidlog.tables.catalogs import open_catalog
 
 _SINK = "braidlog.sink."
 _RUN = "braidlog.run."
@@ -195,8 +196,7 @@ class IcebergTable(contract.Table):
     def _catalog(self) -> Catalog:
         if self._opened is None:
             # Some catalogs keep their tables by the catalog's own name: pyiceberg's is `default` where nobody gave another.
-            options = dict(self._options)
-            self._opened = load_catalog(options.pop("name", "default"), **options)
+            self._opened = open_catalog("default", self._options)
         return self._opened
 
     def _load(self) -> Table:
