@@ -12,7 +12,8 @@ import pytest
 from deltalake import DeltaTable
 
 from braidlog.spark.lake import KINDS, compact, files, vacuum
-from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake.contract import Table
+from braidlog.spark.lake.errors import LakeError
 from braidlog.spark.lake.iceberg import IcebergTable, local_catalog
 from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import open_table
