@@ -42,14 +42,14 @@ def no_collector() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_collector")
 def test_no_connection_stays_open(tmp_path: Path) -> None:
-    for _ in range(2):
-        catalog = open_catalog("ours", told(tmp_path))
+    opened = [open_catalog("ours", told(tmp_path)) for _ in range(2)]
+    for catalog in opened:
         catalog.create_namespace_if_not_exists("shop")
         catalog.create_table_if_not_exists("shop.events", COLUMNS).append(pa.table({"a": [1]}))
         with pytest.raises(TableAlreadyExistsError):
             catalog.create_table("shop.events", COLUMNS)
         assert handles(tmp_path) == []
-    assert catalog.load_table("shop.events").scan().to_arrow().num_rows == 2
+    assert opened[0].load_table("shop.events").scan().to_arrow().num_rows == 2
 
 
 def test_who_is_second_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
