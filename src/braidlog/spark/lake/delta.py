@@ -238,8 +238,10 @@ class DeltaLakeTable(Table):
         """Two writers put the same entry: a store that takes both would lose one's rows in silence. Once in each process."""
         if not is_uri(self.path):
             return
-        from braidlog.spark.lake.conditional_puts import refuses_second  # noqa: PLC0415 - tables on a disk do without obstore
-
+        try:
+            from braidlog.spark.lake.conditional_puts import refuses_second  # noqa: PLC0415 - tables on a disk do without
+        except ImportError as error:
+            raise LakeError(f"Delta tables in an object store need `pip install 'braidlog[lake]'`: {error}") from error
         if not refuses_second(self.path, self._options or {}, _PROBE):
             raise LakeError(
                 f"{self.path}: its store ignores If-None-Match, and puts an object where there is one already: of two writers of "
