@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
-from tests.spark.pipeline.shop import Shop, read_all, write_project
+from tests.spark.pipeline.shop import Shop, write_project
 from tests.spark.pipeline.tables import read_from_store, rows_of
 from tests.spark.pipeline.test_pipeline import check, run_once
 from tests.tables.object_store import BUCKET, ObjectStore, object_store
@@ -223,14 +223,6 @@ def test_a_pipeline_in_a_store(spark: SparkSession, node: ServerProcess, store: 
         if len(kinds) > 1:
             shop.send(50)
             run_once(spark, folder)
-            check(node, project)
-            filled = operating.backfill(spark, project, "earliest", "latest", dry_run=False)
-            assert (filled.records, filled.bronze, filled.silver, filled.windows) == (
-                len(read_all(node, "orders")),
-                0,
-                0,
-                0,
-            )
             check(node, project)
             assert upkeep.compact_tables(project, frozenset(["bronze"]), 3600)["bronze"].files_added
         plan = operating.plan_replay(project, "bronze")
