@@ -130,11 +130,13 @@ def test_a_log_that_confluents_registry_wrote_is_read() -> None:
 @pytest.mark.parametrize(
     ("level", "fits"),
     [  # adding a field with a default, taking away one without, against the last version; then against all
-        ("BACKWARD", ("add", "drop", "untyped")),
-        ("BACKWARD_TRANSITIVE", ("add", "drop")),
-        ("FORWARD", ("add", "more", "untyped")),
-        ("FULL", ("add", "untyped")),
-        ("NONE", ("add", "drop", "more", "untyped", "other")),
+        ("BACKWARD", ("add", "drop", "untyped", "typed")),
+        ("BACKWARD_TRANSITIVE", ("add", "drop", "typed")),
+        ("FORWARD", ("add", "more", "untyped", "typed")),
+        ("FORWARD_TRANSITIVE", ("typed",)),
+        ("FULL", ("add", "untyped", "typed")),
+        ("FULL_TRANSITIVE", ("typed",)),
+        ("NONE", ("add", "drop", "more", "untyped", "typed", "other")),
     ],
 )
 def test_levels(level: str, fits: tuple[str, ...]) -> None:
@@ -150,6 +152,13 @@ def test_levels(level: str, fits: tuple[str, ...]) -> None:
         "more": record("a", "b", "c"),
         "untyped": json.dumps(
             {"type": "record", "name": "R", "fields": [{"name": "z", "type": "int", "default": 0}, *_ints("a", "b")]}
+        ),
+        "typed": json.dumps(
+            {
+                "type": "record",
+                "name": "R",
+                "fields": [{"name": "z", "type": "string", "default": ""}, *_ints("a", "b")],
+            }
         ),
         "other": INT,
     }

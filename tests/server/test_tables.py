@@ -12,7 +12,6 @@ import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from sqlalchemy.exc import SQLAlchemyError
 from tests.cli.braid import Braid
@@ -23,6 +22,7 @@ import braidlog
 from braidlog import NewRecord
 from braidlog.client.blocking import Client
 from braidlog.client.errors import RefusedError
+from braidlog.tables.catalogs import open_catalog
 from braidlog.testing.server import ServerProcess
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def numbers_of(node: ServerProcess, topic: str, catalog: dict[str, str] | None =
     """Column `n` of the table, as pyiceberg reads it."""
     properties = catalog or {"type": "sql", "uri": f"sqlite:///{node.data_dir}/tables/catalog.db"}
     try:
-        rows = load_catalog("braidlog", **properties).load_table(("topics", topic)).scan().to_arrow()
+        rows = open_catalog("braidlog", properties).load_table(("topics", topic)).scan().to_arrow()
     except (NoSuchTableError, SQLAlchemyError):
         return []
     return sorted(rows["n"].to_pylist()) if "n" in rows.column_names else []
@@ -116,7 +116,7 @@ def test_values_with_schemas_are_columns_also_after_a_kill(node: ServerProcess) 
     status = ("table", "status", "typed")
     (row,) = until(lambda: found if (found := Braid(node).json(*status, schema=STATUS))[0]["rows"] >= 602 else None)
     assert (row["form"], row["rows"], row["undecoded"], row["error"]) == ("avro", 602, 2, None)
-    catalog = load_catalog("braidlog", type="sql", uri=f"sqlite:///{node.data_dir}/tables/catalog.db")
+    catalog = open_catalog("braidlog", {"type": "sql", "uri": f"sqlite:///{node.data_dir}/tables/catalog.db"})
     rows = catalog.load_table(("topics", "typed")).scan().to_arrow().sort_by("offset")
     assert rows["n"].drop_null().to_pylist() == list(range(600))
     assert rows["note"].drop_null().to_pylist() == [f"no. {n}" for n in range(300, 600)]

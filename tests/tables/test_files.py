@@ -1,12 +1,14 @@
 """A table in an object store: rows are the topic's records, once, whatever the store does in the middle of a turn."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.tables.filled import fill
-from tests.tables.object_store import BUCKET, SILENT, ObjectStore, object_store
+from tests.tables.object_store import BUCKET, SILENT, ObjectStore, forwarded, object_store
+from tests.tables.test_object_stores import versitygw
 from tests.tables.turned import expected_of, plan_of, rows_of, table_of, turn
 
 from braidlog.model.errors import BrokerError, Reason
@@ -14,12 +16,22 @@ from braidlog.storage.log import Log, Topic
 from braidlog.tables import catalog
 from braidlog.tables.files import TableIO
 from braidlog.tables.plan import Plan, TablePlace
+from braidlog.testing.server import hold_port
 
 
-@pytest.fixture(scope="module")
-def store() -> Iterator[ObjectStore]:
-    with object_store() as store:
+@pytest.fixture(scope="module", params=["moto", "versitygw"])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """The same layer fails in front of both."""
+    if request.param == "moto":
+        with object_store() as store:
+            yield store
+        return
+    if os.environ.get("OBJECT_STORES") != "all":
+        pytest.skip("builds a server, for minutes: make object-stores")
+    holder, port = hold_port()
+    with versitygw(tmp_path_factory.mktemp("store"), port, "a", "b"), object_store(forwarded(port)) as store:
         yield store
+    os.close(holder)
 
 
 def in_store(plan: Plan, store: ObjectStore, folder: Path) -> Plan:

@@ -88,12 +88,18 @@ def listens(port: int) -> bool:
 
 
 @contextmanager
-def amazon(folder: Path, port: int) -> Iterator[Store]:
+def versitygw(folder: Path, port: int, access: str, secret: str) -> Iterator[None]:
     """S3's protocol over files in a folder."""
     program = built(CACHE / "versitygw", ["go", "install", VERSITYGW], GOBIN="{}") / "versitygw"
     (folder / "objects").mkdir()
-    own = ["--port", f"127.0.0.1:{port}", "--access", "user", "--secret", "password", "--quiet"]
+    own = ["--port", f"127.0.0.1:{port}", "--access", access, "--secret", secret, "--quiet"]
     with running([str(program), *own, "posix", str(folder / "objects")], port, folder / "log"):
+        yield
+
+
+@contextmanager
+def amazon(folder: Path, port: int) -> Iterator[Store]:
+    with versitygw(folder, port, "user", "password"):
         url = f"http://127.0.0.1:{port}"
         keys = {"access_key": "user", "secret_key": "password", "region": "us-east-1"}
         make_container(S3FileSystem(endpoint_override=url, allow_bucket_creation=True, **keys))

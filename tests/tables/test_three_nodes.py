@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.table import Table
 from sqlalchemy.exc import SQLAlchemyError
@@ -19,6 +18,7 @@ from tests.server.etcd.members import members
 from braidlog import NewRecord, connect
 from braidlog.client.blocking import Client, Producer
 from braidlog.tables.catalog import offsets_of
+from braidlog.tables.catalogs import open_catalog
 from braidlog.testing.cluster_process import ClusterProcess
 
 SECONDS_MAX = 600
@@ -38,7 +38,7 @@ class Shared(NamedTuple):
 
     def table(self) -> Table | None:
         try:
-            return load_catalog("braidlog", type="sql", uri=f"sqlite:///{self.catalog_file}").load_table(
+            return open_catalog("braidlog", {"type": "sql", "uri": f"sqlite:///{self.catalog_file}"}).load_table(
                 "topics.shared"
             )
         except (NoSuchTableError, SQLAlchemyError):  # not yet, or somebody commits

@@ -160,7 +160,7 @@ def test_whatever_a_catalog_ends_in_is_told_with_the_topic(
     def refuse(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(catalog, "load_catalog", refuse)
+    monkeypatch.setattr(catalog, "open_catalog", refuse)
     with pytest.raises(BrokerError, match=rf"'or\.ders' is not written: {type(error).__name__}: .*odd"):
         turn(plan_of(topic, tmp_path / "w"))
 

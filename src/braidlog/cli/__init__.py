@@ -26,7 +26,7 @@ from click.shell_completion import CompletionItem
 OK, NO, USAGE, REFUSED, FAULT, UNREACHED, SLOW, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 HELP_WIDTH_MAX = 100
 EXTRAS = dict.fromkeys(("pyspark", "pyarrow", "pandas"), "spark,lake") | dict.fromkeys(
-    ("deltalake", "pyiceberg"), "lake"
+    ("deltalake", "obstore", "pyiceberg"), "lake"
 )
 """Packages that a plain install lacks, and the extra that has each."""
 

@@ -86,7 +86,7 @@ def delta(
     """Rows of a Delta table: those whose key is there are replaced, the others added, in one commit."""
     from braidlog.spark.lake.tables import open_table  # noqa: PLC0415 - the tables' libraries are an extra
 
-    return _table(lambda: open_table("delta", path, store=store), key, order, sink, add_columns=add_columns)
+    return into(lambda: open_table("delta", path, store=store), key, order, sink, add_columns=add_columns)
 
 
 def iceberg(
@@ -103,10 +103,13 @@ def iceberg(
     from braidlog.spark.lake.tables import open_table  # noqa: PLC0415 - the tables' libraries are an extra
 
     opened = partial(open_table, "iceberg", path, name=name, catalog=catalog)
-    return _table(opened, key, order, sink, add_columns=add_columns)
+    return into(opened, key, order, sink, add_columns=add_columns)
 
 
-def _table(opened: "Callable[[], Table]", key: Key, order: str | None, sink: str | None, *, add_columns: bool) -> Write:
+def into(
+    opened: "Callable[[], Table]", key: Key, order: str | None, sink: str | None = None, *, add_columns: bool
+) -> Write:
+    """The same for a table however it is found."""
     opened()  # what is wrong with the place is said now, not in the first batch
 
     def write(batch: "DataFrame", number: int) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchTableError,
@@ -26,6 +26,7 @@ from pyiceberg.table import Table, TableProperties
 
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.tables import evolution
+from braidlog.tables.catalogs import open_catalog
 from braidlog.tables.files import PATIENCE, TableIO
 from braidlog.tables.plan import Plan, TablePlace
 
@@ -59,7 +60,7 @@ def catalog_of(place: TablePlace) -> Catalog:
         folder = warehouse.removeprefix("file://")
         TableIO().new_output(f"{folder}/.braidlog").create(overwrite=True).close()  # makes the folder, durably
         options |= {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db"}
-    return load_catalog(options.pop("name", "braidlog"), **options)
+    return open_catalog("braidlog", options)
 
 
 def uri_of(place: str) -> str:

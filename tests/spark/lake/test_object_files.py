@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.tables.object_store import BUCKET, ObjectStore, object_store
@@ -14,6 +13,7 @@ from tests.tables.object_store import BUCKET, ObjectStore, object_store
 from braidlog.spark import lake
 from braidlog.spark.lake.delta import _storage_options
 from braidlog.spark.lake.object_files import ObjectFiles
+from braidlog.tables.catalogs import open_catalog
 
 NAME = "lake.events"
 
@@ -35,7 +35,7 @@ class Iceberg:
         }
         self.place: dict[str, Any] = {"path": None, "table": "iceberg", "name": NAME}
         self.place |= {"catalog": warehouse, "store": store.properties}
-        self.catalog = load_catalog("default", **warehouse, **store.properties)
+        self.catalog = open_catalog("default", {**warehouse, **store.properties})
         told = {"table": "iceberg", "name": NAME} | options("catalog", warehouse) | options("store", store.properties)
         self.options, self.copy = told, told | {"name": "lake.copied"}
 

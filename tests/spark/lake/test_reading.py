@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from braidlog.spark.lake import KINDS
-from braidlog.spark.lake.contract import LakeError
+from braidlog.spark.lake.errors import LakeError
 from braidlog.spark.lake.reading import LakeQuery, LakeReader, LakeStreamReader
 from braidlog.spark.lake.schemas import table_schema
 from braidlog.spark.lake.tables import open_table

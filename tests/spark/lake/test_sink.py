@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from tests.spark.lake import fatal
@@ -26,6 +25,7 @@ from braidlog.spark import topic
 from braidlog.spark.lake import KINDS
 from braidlog.spark.lake.iceberg import local_catalog
 from braidlog.spark.lake.tables import open_table
+from braidlog.tables.catalogs import open_catalog
 from braidlog.testing.server import ServerProcess
 
 SCHEMA = """id bigint, name string, at timestamp, local timestamp_ntz, day date, price decimal(12,2), raw binary, small smallint,
@@ -53,7 +53,7 @@ KILL_SECONDS_MAX = 480
 def read_foreign(kind: str, path: str) -> pa.Table:
     if kind == "delta":
         return DeltaTable(path).to_pyarrow_table()
-    table = load_catalog("default", **local_catalog(path)).load_table(f"default.{Path(path).name}")
+    table = open_catalog("default", local_catalog(path)).load_table(f"default.{Path(path).name}")
     # Its files by Arrow: pyiceberg's own reader shows an empty list of structs where there is none (0.12).
     files = [pq.read_table(task.file.file_path, partitioning=None) for task in table.scan().plan_files()]
     return pa.concat_tables(files)

@@ -10,15 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
-from pyiceberg.catalog import load_catalog
 
 from braidlog.spark.lake import KINDS, compact, files, vacuum
-from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake.contract import Table
+from braidlog.spark.lake.errors import LakeError
 from braidlog.spark.lake.iceberg import IcebergTable, local_catalog
 from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import open_table
 from braidlog.spark.lake.writing import Form, write_files
 from braidlog.spark.lake.written import Change, DataFile, SinkTakenError
+from braidlog.tables.catalogs import open_catalog
 
 SINK = "a query: ü/1"
 MOMENT = dt.datetime(2026, 11, 15, 9, 30, 0, 123456, tzinfo=dt.UTC)
@@ -103,7 +104,7 @@ def _read_delta(path: str) -> pa.Table:
 
 
 def _read_iceberg(path: str) -> pa.Table:
-    table = load_catalog("default", **local_catalog(path)).load_table("default.events")
+    table = open_catalog("default", local_catalog(path)).load_table("default.events")
     scanned = table.scan().to_arrow()
     if "tags" not in scanned.column_names:
         return scanned
@@ -317,7 +318,7 @@ def test_an_iceberg_table_whose_columns_were_renamed_is_not_put_together_by_name
     lake = Lake("iceberg", tmp_path)
     lake.add(numbers(1, name="a"), 0)
     lake.add(numbers(2, name="b"), 1)
-    table = load_catalog("default", **local_catalog(lake.path)).load_table("default.events")
+    table = open_catalog("default", local_catalog(lake.path)).load_table("default.events")
     with table.update_schema() as update:
         update.rename_column("name", "label")
     with pytest.raises(LakeError, match="'name' was renamed or dropped"):
@@ -365,7 +366,7 @@ def test_an_iceberg_table_of_a_catalog_by_name(tmp_path: Path) -> None:
     assert lake.add(numbers(3), 1)
     assert lake.table.compact(1 << 20).files_added == 1
     properties = {key: value for key, value in catalog.items() if key != "name"}
-    table = load_catalog("ours", **properties).load_table("shop.events")
+    table = open_catalog("ours", properties).load_table("shop.events")
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == [1, 2, 3]
     assert len(table.snapshots()) == 3
     assert table.properties[f"braidlog.sink.{SINK}"] == "1"

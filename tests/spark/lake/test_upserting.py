@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from braidlog.spark.lake import KINDS
-from braidlog.spark.lake.contract import LakeError, Loaded, Table
+from braidlog.spark.lake.contract import Loaded, Table
+from braidlog.spark.lake.errors import LakeError
 from braidlog.spark.lake.schemas import SchemaError
 from braidlog.spark.lake.tables import open_table
 from braidlog.spark.lake.upserting import upsert_rows

@@ -28,6 +28,10 @@ def test_the_least_that_is_enough() -> None:
     assert found.gold.windows is None
 
 
+def in_store(storage: str, more: str = "", *, tables: str = "") -> str:
+    return f'storage = "{storage}"\n{more}\n{LEAST}\n[tables]\n{tables}'
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -38,7 +42,22 @@ def test_the_least_that_is_enough() -> None:
         ('name = "clicks"\nkind = "other"', "[kind] Invalid enum value 'other'"),
         ('kind = "events"', "Object missing required field `name`"),
         (LEAST.replace('"clicks"\n', '"My Clicks"\n', 1), "name = 'My Clicks': a name is small letters"),
-        (LEAST.replace("[source]", 'storage = "s3://b/x"\n[source]', 1), "storage = 's3://b/x': a folder on a disk"),
+        (in_store("gs://b/x"), "storage = 'gs://b/x': delta tables are in a folder, or below s3://"),
+        (in_store("s3://b/x", 'checkpoints = "s3a://b/y"'), "checkpoints = 's3a://b/y': a folder on a disk"),
+        (
+            in_store("s3://b/x", tables='format = "iceberg"'),
+            "[tables.catalog]: Iceberg tables in an object store are found by a",
+        ),
+        (in_store("s3://b/x", tables="catalog = { type = 'sql' }"), "[tables.catalog]: Delta tables have none"),
+        (
+            in_store("elsewhere", 'checkpoints = "x"'),
+            "checkpoints: where tables are in an object store; storage = 'elsewhere'",
+        ),
+        (in_store("elsewhere", tables="store = { a = 'b' }"), "[tables.store]: where tables are in an object store"),
+        (
+            'name = "c"\nkind = "sdp"\nstorage = "s3://b/x"\n[source]\ntopics = ["c"]',
+            "storage = 's3://b/x': only a pipeline of kind = \"events\"",
+        ),
         (LEAST + "schemas = 1", "[silver] there is no setting 'schemas'; did you mean 'schema'?"),
         (LEAST + "xyzzy = 1", "[silver] there is no setting 'xyzzy'; there are schema, required"),
         (LEAST + 'required = "user"', "[silver.required] Expected `array`, got `str`"),

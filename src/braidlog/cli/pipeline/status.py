@@ -67,3 +67,5 @@ def _print(found: "Status") -> None:
     for each in found.stages:
         for name, count in each.violations.items():
             click.echo(f"{each.stage}: {name} broken by {count} {'row' if count == 1 else 'rows'}")
+    for name, place in found.tables.items():
+        click.echo(f"table {name}: {place}")

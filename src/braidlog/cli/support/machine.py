@@ -44,7 +44,7 @@ PACKAGES: Final = (
         "uvicorn",
         "uvloop",
     ),
-    *("pyarrow", "pyspark", "pandas", "deltalake", "pyiceberg", "cryptography"),
+    *("pyarrow", "pyspark", "pandas", "deltalake", "obstore", "pyiceberg", "cryptography"),
 )
 BYTES_MAX: Final = 256 * 1024
 

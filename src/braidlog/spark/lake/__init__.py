@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from braidlog.spark.lake.contract import LakeError
+    from braidlog.spark.lake.errors import LakeError
     from braidlog.spark.lake.upkeep import Report, compact, files, vacuum
 
 KINDS = ("delta", "iceberg")
@@ -17,9 +17,12 @@ NO_PARQUET = (
     "there is no table of plain Parquet files: use delta or iceberg, or Spark's own `write.parquet` for plain files"
 )
 
-_HOMES = {"LakeError": "contract", "Report": "upkeep", "compact": "upkeep", "files": "upkeep", "vacuum": "upkeep"}
+STORES = {"delta": ("s3://",), "iceberg": ("s3://", "gs://", "abfss://")}
+"""Of each kind, the object stores it may be in."""
 
-__all__ = ["KINDS", "NO_PARQUET", "LakeError", "Report", "compact", "files", "vacuum"]
+_HOMES = {"LakeError": "errors", "Report": "upkeep", "compact": "upkeep", "files": "upkeep", "vacuum": "upkeep"}
+
+__all__ = ["KINDS", "NO_PARQUET", "STORES", "LakeError", "Report", "compact", "files", "vacuum"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,12 +7,15 @@ files it is asked for; what is refused, changes nothing.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from braidlog.model.clock import Clock, SystemClock
+from braidlog.spark.lake.editions import Edition
+from braidlog.spark.lake.errors import LakeError, NoTableError
 from braidlog.spark.lake.object_files import ObjectFiles, is_uri
 from braidlog.spark.lake.places import whole
 from braidlog.spark.lake.written import Change, DataFile
@@ -23,14 +26,6 @@ COMMIT_ATTEMPTS_MAX = 20
 Loaded = Any
 """The table as its library has read it, which neither deltalake nor pyiceberg gives a type that mypy sees."""
 Result = TypeVar("Result")
-
-
-class LakeError(Exception):
-    """The table cannot do what was asked."""
-
-
-class NoTableError(LakeError):
-    """There is no such table."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +68,8 @@ class Table(ABC):
         """What errors call the table."""
         self.properties: dict[str, str] = {}
         """Of the store in which its files are, if they are in one."""
+        self.edition: Edition | None = None
+        """Whose rows it is to have; None: those that are there, and more."""
         self._disk = disk or OsDisk()
         self._clock = clock or SystemClock()
 
@@ -88,6 +85,22 @@ class Table(ABC):
         """Make the table if it is not there; refuse what would not fit, before anything is written. Give the schema that the
         files are to have."""
 
+    def renew(self) -> None:
+        """Rows of an edition before this one are no part of the table any more. Whoever reads it sees all of them, or none."""
+        if self.edition is not None:
+            wanted = self.edition.emptied
+
+            def once(table: Loaded) -> None:
+                if wanted.replaces(self._edition_of(table), self.title):
+                    self._put_aside(table, wanted)
+
+            with suppress(NoTableError):
+                self._until_first(once)
+
+    @abstractmethod
+    def forget_earlier(self) -> None:
+        """Remove what is left of editions before this one, as far as that is not `vacuum`'s."""
+
     @abstractmethod
     def vacuum(self, age_seconds: float) -> list[str]:
         """Remove files that are older than this and no part of the table; give their names."""
@@ -96,6 +109,7 @@ class Table(ABC):
         """Make the files part of the table; False if this sink's batch already was, and then they are removed."""
 
         def once(table: Loaded) -> bool:
+            self._check_edition(table)
             last, is_same_run = self._progress(table, change)
             if not change.is_after(last, is_same_run=is_same_run):
                 self._discard(table, change.files)
@@ -111,6 +125,7 @@ class Table(ABC):
         files: the table's library writes them, and here they are synced."""
 
         def once(table: Loaded) -> bool:
+            self._check_edition(table)
             last, is_same_run = self._progress(table, change)
             if not change.is_after(last, is_same_run=is_same_run):
                 return False
@@ -166,6 +181,14 @@ class Table(ABC):
         """The files of the loaded table, as whole paths."""
 
     @abstractmethod
+    def _edition_of(self, table: Loaded) -> Edition | None:
+        """Whose rows the loaded table has."""
+
+    @abstractmethod
+    def _put_aside(self, table: Loaded, wanted: Edition) -> None:
+        """In one commit: no rows, and of this edition; raises `conflict` as `_add_files` does."""
+
+    @abstractmethod
     def _progress(self, table: Loaded, change: Change) -> tuple[int | None, bool]:
         """The last batch that the table has of the change's sink, and whether the same run numbered it."""
 
@@ -185,6 +208,11 @@ class Table(ABC):
         """Make the last commit durable: neither library does."""
 
     # -- what all share --------------------------------------------------------------------------------------
+
+    def _check_edition(self, table: Loaded) -> None:
+        """A writer that went on while the table was made anew has rows of another edition."""
+        if self.edition is not None and self.edition.replaces(self._edition_of(table), self.title):
+            raise LakeError(f"{self.title} has not been made anew yet")
 
     def _until_first(self, act: Callable[[Loaded], Result]) -> Result:
         """Act on the newest state; who lost against another commit looks at the table again, and decides anew."""

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -19,7 +19,10 @@ from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
 from braidlog.model.clock import Clock
-from braidlog.spark.lake.contract import LakeError, NoTableError, Rewritten, State, StoredFile, Table
+from braidlog.spark.lake import editions
+from braidlog.spark.lake.contract import Rewritten, State, StoredFile, Table
+from braidlog.spark.lake.editions import Edition, parse_edition
+from braidlog.spark.lake.errors import LakeError, NoTableError
 from braidlog.spark.lake.object_files import ObjectFiles, is_uri
 from braidlog.spark.lake.places import make_folders, whole
 from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_schema
@@ -27,6 +30,8 @@ from braidlog.spark.lake.written import Change
 from braidlog.storage.files import Disk, join, read_whole
 
 _LOG = "_delta_log"
+_PROBE = "_braidlog-probe-"
+"""Before the names of objects with which a store is tried, below the table: those with _ in front are nobody's rows."""
 _HOUR_SECONDS = 3600
 _STORE_OPTIONS: Final = {
     "s3.endpoint": "aws_endpoint",
@@ -60,9 +65,16 @@ class DeltaLakeTable(Table):
         return self.path
 
     def prepare(self, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool) -> pa.Schema:
-        if not DeltaTable.is_deltatable(self.path, self._options):
+        self._check_store()
+        try:
+            table = self._load()
+        except NoTableError:
             check_partitions(schema, partition_by, None)
             self._create(schema, partition_by)
+        else:
+            if self.edition is not None and self.edition.replaces(self._edition_of(table), self.title):
+                check_partitions(schema, partition_by, None)
+                self._put(Schema.from_arrow(schema), partition_by, self.edition)
         self._next_schema(self._load(), schema, partition_by, merge_schema=merge_schema)
         return schema
 
@@ -105,6 +117,7 @@ class DeltaLakeTable(Table):
 
     def _compact(self, table: DeltaTable, target_file_bytes: int) -> Rewritten:
         """Appends do not stand in its way; another compaction or an overwrite does."""
+        self._check_store()
         done = table.optimize.compact(target_size=target_file_bytes)
         return Rewritten(
             done["numFilesRemoved"],
@@ -176,7 +189,7 @@ class DeltaLakeTable(Table):
     def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> None:
         if is_uri(self.path):
             found = (path.removeprefix(f"{self.path}/") for path in self._objects().walk())
-            strange = [name for name in found if not name.startswith(f"{_LOG}/")]
+            strange = [name for name in found if not name.startswith((f"{_LOG}/", _PROBE))]
         else:
             make_folders(self._disk, self.path, _LOG)
             strange = [name for name in self._disk.names(self.path) if name != _LOG]
@@ -185,18 +198,55 @@ class DeltaLakeTable(Table):
             raise LakeError(
                 f"{self.path} is no Delta table and holds {strange[0]!r}: a table begins in an empty folder"
             )
+        self._put(Schema.from_arrow(schema), partition_by, self.edition, mode="ignore")
+
+    def _put(
+        self,
+        schema: Schema,
+        partition_by: Sequence[str],
+        edition: Edition | None,
+        *,
+        mode: Literal["ignore", "overwrite"] = "overwrite",
+    ) -> None:
+        """A table without rows, in one entry of the log: in the place of what is there, or only where there is none."""
+        said = {} if edition is None else {editions.PROPERTY: str(edition)}
         self._sync(
             DeltaTable.create(
                 self.path,
-                Schema.from_arrow(schema),
-                mode="ignore",
+                schema,
+                mode=mode,
                 partition_by=list(partition_by),
+                configuration=said,
                 storage_options=self._options,
+                raise_if_key_not_exists=False,
             )
         )
 
+    def _edition_of(self, table: DeltaTable) -> Edition | None:
+        return parse_edition(table.metadata().configuration.get(editions.PROPERTY))
+
+    def _put_aside(self, table: DeltaTable, wanted: Edition) -> None:
+        self._put(table.schema(), table.metadata().partition_columns, wanted)
+
+    def forget_earlier(self) -> None:
+        """Its files are older states of the same table: `vacuum` removes them."""
+
     def _objects(self) -> ObjectFiles:
         return ObjectFiles(self.path, self.properties)
+
+    def _check_store(self) -> None:
+        """Two writers put the same entry: a store that takes both would lose one's rows in silence. Once in each process."""
+        if not is_uri(self.path):
+            return
+        try:
+            from braidlog.spark.lake.conditional_puts import refuses_second  # noqa: PLC0415 - tables on a disk do without
+        except ImportError as error:
+            raise LakeError(f"Delta tables in an object store need `pip install 'braidlog[lake]'`: {error}") from error
+        if not refuses_second(self.path, self._options or {}, _PROBE):
+            raise LakeError(
+                f"{self.path}: its store ignores If-None-Match, and puts an object where there is one already: of two writers of "
+                "a Delta table both would win. Use a store that knows conditional puts, or Iceberg, whose catalog decides"
+            )
 
     def _next_schema(
         self, table: DeltaTable, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool

@@ -10,11 +10,12 @@ The number is a property of the table and not of a snapshot only: snapshots expi
 import contextlib
 import datetime as dt
 import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
@@ -30,8 +31,10 @@ from pyiceberg.table.upsert_util import create_match_filter
 from pyiceberg.transforms import IdentityTransform
 
 from braidlog.model.clock import Clock
-from braidlog.spark.lake import contract
-from braidlog.spark.lake.contract import LakeError, NoTableError, Rewritten, State, StoredFile
+from braidlog.spark.lake import contract, editions
+from braidlog.spark.lake.contract import Rewritten, State, StoredFile
+from braidlog.spark.lake.editions import Edition, parse_edition
+from braidlog.spark.lake.errors import LakeError, NoTableError
 from braidlog.spark.lake.grouping import groups_to_rewrite
 from braidlog.spark.lake.object_files import ObjectFiles, is_uri
 from braidlog.spark.lake.places import make_folders, whole
@@ -39,12 +42,15 @@ from braidlog.spark.lake.schemas import check_partitions, merged_schema, table_s
 from braidlog.spark.lake.writing import Form, rows_of, write_files
 from braidlog.spark.lake.written import Change, DataFile, made_at_ms
 from braidlog.storage.files import Disk, join
+from braidlog.tables.catalogs import open_catalog
 
 _SINK = "braidlog.sink."
 _RUN = "braidlog.run."
 _FILE = "file:"
 _CATALOG_FILE = "catalog.db"
 _NUMBERED_FORMAT = 2
+_BEFORE = "_before_"
+"""Between a table's name and the edition for which it gave way."""
 _COMPACTION = "braidlog.compaction"
 """Of a snapshot that has the rows of the one before it, in other files."""
 _WIDER = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
@@ -97,6 +103,8 @@ class IcebergTable(contract.Table):
         except NoSuchTableError:
             check_partitions(schema, partition_by, None)
             table = self._create(catalog, schema, partition_by)
+        else:
+            self._check_edition(table)
         self._next_schema(table, schema, partition_by, merge_schema=merge_schema)
         return schema
 
@@ -195,8 +203,7 @@ class IcebergTable(contract.Table):
     def _catalog(self) -> Catalog:
         if self._opened is None:
             # Some catalogs keep their tables by the catalog's own name: pyiceberg's is `default` where nobody gave another.
-            options = dict(self._options)
-            self._opened = load_catalog(options.pop("name", "default"), **options)
+            self._opened = open_catalog("default", self._options)
         return self._opened
 
     def _load(self) -> Table:
@@ -215,14 +222,49 @@ class IcebergTable(contract.Table):
         # Another driver may make either at the same time: then it is there, and whether it fits is looked at next.
         with contextlib.suppress(NamespaceAlreadyExistsError):
             catalog.create_namespace_if_not_exists(self.name.rpartition(".")[0])
+        # An edition is made under a name of its own, for the sake of its folder, and then gets the table's. One that was
+        # begun by who was killed has no rows, and goes.
+        name = self.name if self.edition is None else f"{self.name}_{self.edition.number}"
+        if self.edition is not None:
+            with contextlib.suppress(NoSuchTableError):
+                catalog.drop_table(name)
+        said = {} if self.edition is None else {editions.PROPERTY: str(self.edition)}
         with (
             contextlib.suppress(TableAlreadyExistsError),
-            catalog.create_table_transaction(self.name, schema=schema) as transaction,
+            catalog.create_table_transaction(name, schema=schema, properties=said) as transaction,
             transaction.update_spec() as spec,
         ):
             for column in partition_by:
                 spec.add_identity(column)
+        if name != self.name:
+            catalog.rename_table(name, self.name)
         return catalog.load_table(self.name)
+
+    def _edition_of(self, table: Table) -> Edition | None:
+        return parse_edition(table.properties.get(editions.PROPERTY))
+
+    def _put_aside(self, table: Table, wanted: Edition) -> None:
+        """Under another name: its files stay where they are, until they are forgotten."""
+        del table
+        self._catalog().rename_table(self.name, f"{self.name}{_BEFORE}{wanted.number}")
+
+    def forget_earlier(self) -> None:
+        if self.edition is None:
+            return
+        catalog, (space, _, short) = self._catalog(), self.name.rpartition(".")
+        for found in catalog.list_tables(space) if catalog.namespace_exists(space) else ():
+            if not re.fullmatch(rf"{re.escape(short)}{_BEFORE}\d+", found[-1]):
+                continue
+            table = catalog.load_table(found)
+            its = self._edition_of(table)
+            if its is None or its.owner != self.edition.owner:
+                continue
+            folder = table.location()
+            catalog.purge_table(found)
+            if folder.endswith(f"/{short}_{its.number}"):  # made by `_create`: nobody else's
+                objects = ObjectFiles(folder, self.properties)
+                for path in objects.walk():
+                    objects.remove(path)
 
     def _next_schema(
         self, table: Table, schema: pa.Schema, partition_by: Sequence[str], *, merge_schema: bool

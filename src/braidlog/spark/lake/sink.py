@@ -23,7 +23,8 @@ from pyspark.sql.types import StructType
 
 from braidlog.spark import options as o
 from braidlog.spark.lake import KINDS, NO_PARQUET
-from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake.contract import Table
+from braidlog.spark.lake.errors import LakeError
 from braidlog.spark.lake.reading import FORMAT, PATH, LakeQuery, LakeReader, LakeStreamReader, places_of
 from braidlog.spark.lake.schemas import SchemaError, table_schema
 from braidlog.spark.lake.tables import open_table
@@ -71,12 +72,21 @@ class LakeOptions(Options, format=FORMAT, direction="write"):
         o.whole(0), None, "Batch writes only, with sinkId: the write is done once for each number."
     )
 
+    edition: str | None = o.option(
+        o.text,
+        None,
+        "OWNER:NUMBER: a table of an earlier number is made anew, in one commit; one of another owner, of a later number or of "
+        "none is refused. Pipelines say it of their tables in a store.",
+    )
+
     def __init__(self, options: Mapping[str, str]) -> None:
         self.catalog, self.store, others = places_of(options)
         super().__init__(others)
 
     def open(self) -> Table:
-        return open_table(self.table, self.path, name=self.name, catalog=self.catalog, store=self.store)
+        return open_table(
+            self.table, self.path, name=self.name, catalog=self.catalog, store=self.store, edition=self.edition
+        )
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ Knows: the kinds. Refuses to know: what each does.
 import os
 from collections.abc import Callable, Mapping
 
-from braidlog.spark.lake import NO_PARQUET
-from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake import NO_PARQUET, STORES
+from braidlog.spark.lake.contract import Table
+from braidlog.spark.lake.editions import parse_edition
+from braidlog.spark.lake.errors import LakeError
 from braidlog.spark.lake.object_files import is_uri
-
-_S3 = "s3://"
 
 
 def open_table(
@@ -20,12 +20,15 @@ def open_table(
     name: str | None = None,
     catalog: Mapping[str, str] | None = None,
     store: Mapping[str, str] | None = None,
+    edition: str | None = None,
 ) -> Table:
     """The table, which need not be there yet. The libraries of the other kinds need not be installed. `store`: properties of the
-    object store that it is in, as pyiceberg calls them."""
+    object store that it is in, as pyiceberg calls them. `edition`: whose rows it is to have (`editions`)."""
     if kind not in _OPENERS:
         raise LakeError(f"table = {kind}: {NO_PARQUET}" if kind == "parquet" else f"table = {kind}: delta or iceberg")
-    return _OPENERS[kind](None if path is None else _whole(path), name, dict(catalog or {}), dict(store or {}))
+    found = _OPENERS[kind](None if path is None else _whole(path), name, dict(catalog or {}), dict(store or {}))
+    found.edition = parse_edition(edition)
+    return found
 
 
 def _delta(path: str | None, name: str | None, catalog: dict[str, str], store: dict[str, str]) -> Table:
@@ -33,7 +36,7 @@ def _delta(path: str | None, name: str | None, catalog: dict[str, str], store: d
         raise LakeError("table = delta: a Delta table is found by its path; set path")
     if name is not None or catalog:
         raise LakeError("table = delta: a Delta table has a path, no name and no catalog; leave out name and catalog.*")
-    if is_uri(path) and not path.startswith(_S3):
+    if is_uri(path) and not path.startswith(STORES["delta"]):
         raise LakeError(
             f"{path}: a Delta table is on a disk that all machines share, or in a store of S3's protocol, s3://"
         )

@@ -7,7 +7,8 @@ Invariant: the table's rows are the same before and after.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from braidlog.spark.lake.contract import NoTableError, Rewritten
+from braidlog.spark.lake.contract import Rewritten
+from braidlog.spark.lake.errors import NoTableError
 from braidlog.spark.lake.tables import open_table
 
 TARGET_FILE_BYTES = 128 * 1024 * 1024

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from braidlog.spark.lake.contract import LakeError, Table
+from braidlog.spark.lake.contract import Table
+from braidlog.spark.lake.errors import LakeError
 from braidlog.spark.lake.schemas import table_schema
 from braidlog.spark.lake.written import Change
 

@@ -15,7 +15,7 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import LOCAL_ADMIN_URL
-from braidlog.spark.lake import NO_PARQUET
+from braidlog.spark.lake import NO_PARQUET, STORES
 from braidlog.wire.kafka import DIALECT as KAFKA
 from braidlog.wire.mayfly import DIALECT as MAYFLY
 
@@ -42,6 +42,10 @@ HEADER: Final = "header:"
 def refusal(sentence: str) -> BrokerError:
     """A pipeline that cannot be run as it is written."""
     return BrokerError(Reason.INVALID_SETTING, sentence)
+
+
+def is_uri(place: str) -> bool:
+    return "://" in place
 
 
 class _Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,6 +85,10 @@ class Tables(_Section, frozen=True):
     evolution: Literal["refuse", "add"] = "refuse"
     partition_by: dict[str, tuple[str, ...]] = {}
     upsert: dict[str, Upsert] = {}
+    store: dict[str, str] = {}
+    """Properties of the object store that `storage` names, as pyiceberg calls them."""
+    catalog: dict[str, str] = {}
+    """Of Iceberg tables in an object store: properties of the catalog, as pyiceberg calls them."""
 
 
 class Dedup(_Section, frozen=True):
@@ -193,6 +201,8 @@ class Pipeline(_Section, frozen=True):
     name: str
     kind: Literal["events", "sdp", "wire-log"] = "events"
     storage: str = "storage"
+    checkpoints: str = ""
+    """Where storage is a URI: the folder of Spark's checkpoints, and of what else the pipeline remembers."""
     source: Source | None = None
     run: Run = Run()
     tables: Tables = Tables()
@@ -272,11 +282,45 @@ def _complaints(pipeline: Pipeline) -> list[str]:
     found = []
     if not _NAME.fullmatch(pipeline.name):
         found.append(f"name = {pipeline.name!r}: a name is small letters, digits and dashes, and begins with a letter")
-    if "://" in pipeline.storage:
-        found.append(f"storage = {pipeline.storage!r}: a folder on a disk that all machines share, not a URI")
+    found += _places(pipeline)
     if not _SPAN.fullmatch(pipeline.alerts.silent):
         found.append(f"[alerts] silent = {pipeline.alerts.silent!r}: {_A_SPAN}")
     found += _OF_KIND[pipeline.kind](pipeline)
+    return found
+
+
+def _places(pipeline: Pipeline) -> list[str]:
+    """Tables may be in a store; checkpoints are read, locked and replaced as files."""
+    found, tables = [], pipeline.tables
+    if "://" in pipeline.checkpoints:
+        found.append(
+            f"checkpoints = {pipeline.checkpoints!r}: a folder on a disk that all machines share, not a URI: the pipeline reads "
+            "Spark's checkpoints itself, and its lock is beside them"
+        )
+    if not is_uri(pipeline.storage):
+        found += [
+            f"{name}: where tables are in an object store; storage = {pipeline.storage!r} is a folder, which has everything"
+            for name, value in {
+                "checkpoints": pipeline.checkpoints,
+                "[tables.store]": tables.store,
+                "[tables.catalog]": tables.catalog,
+            }.items()
+            if value
+        ]
+        return found
+    schemes = STORES[tables.format]
+    if not pipeline.storage.startswith(schemes):
+        found.append(
+            f"storage = {pipeline.storage!r}: {tables.format} tables are in a folder, or below {', '.join(schemes)}"
+        )
+    if pipeline.kind != "events":
+        found.append(
+            f'storage = {pipeline.storage!r}: only a pipeline of kind = "events" has its tables in an object store'
+        )
+    if tables.format == "iceberg" and not tables.catalog:
+        found.append("[tables.catalog]: Iceberg tables in an object store are found by a catalog (type, uri)")
+    if tables.format == "delta" and tables.catalog:
+        found.append("[tables.catalog]: Delta tables have none")
     return found
 
 

@@ -27,7 +27,8 @@ class Generation(msgspec.Struct, frozen=True):
     """`stages`: of which generation each stage is; those that were never replayed are of the first. `starts`: the options that
     say where a stage begins to read, while it has no checkpoint of its own. `replacing`: tables of the generation before that are
     still in their places. `from_bronze`: silver is yet to be made out of bronze, before its stream goes on. `token` is
-    the generation's own and nobody else's, also if a folder is thrown away and made again."""
+    the generation's own and nobody else's, also if a folder is thrown away and made again. `owner` and `tables`, of tables in an
+    object store: whose they are, and in which generation each was last made anew."""
 
     latest: int = 1
     stages: dict[str, int] = {}
@@ -35,6 +36,12 @@ class Generation(msgspec.Struct, frozen=True):
     replacing: tuple[str, ...] = ()
     from_bronze: bool = False
     token: str = ""
+    owner: str = ""
+    tables: dict[str, int] = {}
+
+    def edition(self, table: str) -> str:
+        assert self.owner
+        return f"{self.owner}:{self.tables.get(table, 1)}"
 
     def of(self, stage: str) -> int:
         return self.stages.get(stage, 1)

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from braidlog.spark.pipeline import config
-from braidlog.spark.pipeline.config import Pipeline, Silver, Source, refusal
+from braidlog.spark.pipeline.config import Pipeline, Silver, Source, is_uri, refusal
 
 SOURCE: Final = "source"
 FLOWS: Final = "flows"
@@ -30,8 +30,15 @@ class Project(msgspec.Struct, frozen=True):
         return self.pipeline.name
 
     @property
+    def is_in_store(self) -> bool:
+        """Whether its tables are in an object store; checkpoints never are."""
+        return is_uri(self.pipeline.storage)
+
+    @property
     def storage(self) -> Path:
-        return self.folder / self.pipeline.storage
+        """Where its files are; in an object store are tables only."""
+        own = self.pipeline.checkpoints or "storage" if self.is_in_store else self.pipeline.storage
+        return self.folder / own
 
     @property
     def source(self) -> Source:
@@ -46,7 +53,23 @@ class Project(msgspec.Struct, frozen=True):
         return self.pipeline.silver
 
     def table(self, name: str) -> Path:
+        assert not self.is_in_store
         return self.storage / "tables" / name
+
+    def table_names(self) -> list[str]:
+        """Those that a pipeline of kind `events` has, as far as its settings tell."""
+        found = ["bronze", "silver"]
+        found += ["gaps"] if self.silver.versions else []
+        found += ["windows"] if self.pipeline.gold.windows else []
+        return found + [own.table for own in self.pipeline.stages if own.table]
+
+    def place(self, table: str) -> str:
+        """Where whoever reads a table finds it: a folder, a URI, or its name in the catalog."""
+        if not self.is_in_store:
+            return str(self.table(table))
+        if self.pipeline.tables.format == "iceberg":
+            return f"{self.name.replace('-', '_')}.{table}"
+        return f"{self.pipeline.storage.rstrip('/')}/tables/{table}"
 
     def replaced(self, name: str, generation: int) -> Path:
         """Where a table waits while another takes its place."""

@@ -47,7 +47,7 @@ class Plan(msgspec.Struct, frozen=True):
     def sentences(self, project: Project) -> list[str]:
         """What will be rewritten, in words."""
         said = [f"generation {self.generation} of {', '.join(self.stages)}, from {self.origin}"]
-        said += [f"table {name} is made anew ({project.table(name)})" for name in self.tables]
+        said += [f"table {name} is made anew ({project.place(name)})" for name in self.tables]
         topics = {"dead-letters": project.dead_letter_topic, "windows": project.windows_topic}
         if not project.is_declarative:
             topics["silver"] = project.silver_topic
@@ -168,6 +168,8 @@ def begin(project: Project, plan: Plan) -> Generation:
         plan.stages if project.is_declarative else plan.tables,
         plan.from_bronze,
         secrets.token_hex(8),
+        old.owner,
+        {**old.tables, **dict.fromkeys(plan.tables, plan.generation)},
     )
     ledger.begin(new)
     return settle(project)
@@ -177,7 +179,13 @@ def settle(project: Project) -> Generation:
     """Put aside the tables that a new generation makes anew, unless that is done; called before anything runs."""
     ledger = Ledger(project.storage)
     generation = ledger.generation()
+    if project.is_in_store and not generation.owner:
+        generation = msgspec.structs.replace(generation, owner=secrets.token_hex(8))
+        ledger.begin(generation)
     for table in generation.replacing:
+        if project.is_in_store:
+            tables.opened(project, table).renew()
+            continue
         tables.put_aside(project, table, generation.latest)  # one that is aside already is not in its place any more
         if project.is_declarative:  # its checkpoint too: without it, a flow begins anew, as a sink of a new name
             tables.move_aside(project.flow(table), project.replaced(f"{table}.flow", generation.latest))

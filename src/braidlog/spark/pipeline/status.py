@@ -37,8 +37,11 @@ class StageStatus(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
+    """`tables`: where those are that the pipeline writes."""
+
     pipeline: str
     stages: tuple[StageStatus, ...]
+    tables: dict[str, str] = {}
 
 
 def layers_read(project: Project) -> dict[str, str]:
@@ -87,7 +90,12 @@ def status(project: Project, ends: Offsets | None) -> Status:
                 _violations(batches),
             )
         )
-    return Status(project.name, tuple(found))
+    return Status(project.name, tuple(found), _places(project))
+
+
+def _places(project: Project) -> dict[str, str]:
+    names = project.flows() if project.is_declarative else project.table_names()
+    return {name: project.place(name) for name in names if project.is_in_store or project.table(name).is_dir()}
 
 
 def _lag(topics: Iterable[str], read: Offsets, ends: Offsets, begin: str | None) -> int:

@@ -5,29 +5,76 @@ Invariant: what is read is what was committed: the files that the table's own lo
 """
 
 import shutil
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from braidlog.spark import upsert
 from braidlog.spark.lake import files
+from braidlog.spark.lake.contract import Table
+from braidlog.spark.lake.tables import open_table
+from braidlog.spark.pipeline.ledger import Ledger
 from braidlog.spark.pipeline.project import Project
 
 FORMAT: Final = "braidlog-lake"
 
 
+class Place(NamedTuple):
+    """A folder or a URI, or a name in a catalog; and the store's properties."""
+
+    path: str | None
+    name: str | None = None
+    catalog: dict[str, str] = {}  # noqa: RUF012 - never changed
+    store: dict[str, str] = {}  # noqa: RUF012 - as above
+
+
+def place(project: Project, table: str) -> Place:
+    """How a table is found."""
+    settings = project.pipeline.tables
+    if not project.is_in_store:
+        return Place(str(project.table(table)))
+    if settings.format == "delta":
+        return Place(project.place(table), store=settings.store)
+    return Place(
+        None, project.place(table), {"warehouse": project.pipeline.storage, **settings.catalog}, settings.store
+    )
+
+
+def opened(project: Project, table: str) -> Table:
+    """The table, of the edition that it is to have."""
+    at, edition = place(project, table), _edition(project, table)
+    return open_table(
+        project.pipeline.tables.format, at.path, name=at.name, catalog=at.catalog, store=at.store, edition=edition
+    )
+
+
+def _edition(project: Project, table: str) -> str | None:
+    """In a store nothing is renamed: a table that is made anew is told from the one before by its edition."""
+    return Ledger(project.storage).generation().edition(table) if project.is_in_store else None
+
+
+def found_by(project: Project, table: str) -> dict[str, str]:
+    """The options of the format `braidlog-lake` by which a table is read."""
+    at = place(project, table)
+    named = {"path": at.path, "name": at.name, "table": project.pipeline.tables.format}
+    more = {f"catalog.{name}": value for name, value in at.catalog.items()}
+    more |= {f"store.{name}": value for name, value in at.store.items()}
+    return {name: value for name, value in named.items() if value is not None} | more
+
+
 def options(project: Project, table: str) -> dict[str, str]:
     settings = project.pipeline.tables
-    found = {
-        "path": str(project.table(table)),
-        "table": settings.format,
+    found = found_by(project, table) | {
         "targetFileBytes": str(settings.target_file_bytes),
         "mergeSchema": "true" if settings.evolution == "add" else "false",
     }
     if columns := settings.partition_by.get(table):
         found["partitionBy"] = ",".join(columns)
+    if edition := _edition(project, table):
+        found["edition"] = edition
     return found
 
 
@@ -35,9 +82,9 @@ def upserting(project: Project, table: str) -> upsert.Write:
     """What `foreachBatch` calls for a table with one row for each key: MERGE in one commit, each batch of a query once."""
     settings = project.pipeline.tables
     wanted = settings.upsert[table]
-    write = upsert.delta if settings.format == "delta" else upsert.iceberg
-    evolves = settings.evolution == "add"
-    return write(str(project.table(table)), key=wanted.key, order=wanted.order, add_columns=evolves)
+    return upsert.into(
+        partial(opened, project, table), wanted.key, wanted.order, add_columns=settings.evolution == "add"
+    )
 
 
 def append(rows: DataFrame, project: Project, table: str) -> None:
@@ -47,11 +94,20 @@ def append(rows: DataFrame, project: Project, table: str) -> None:
 
 def read(spark: SparkSession, project: Project, table: str, schema: StructType) -> DataFrame:
     """What was committed; nothing, in its form, before the first commit."""
+    if project.is_in_store:  # Spark itself would need a jar for each store
+        if not paths(project, table):
+            return spark.createDataFrame([], schema)
+        return spark.read.format(FORMAT).schema(schema).options(**found_by(project, table)).load()
     path = str(project.table(table))
-    found = files(path, project.pipeline.tables.format) if project.table(table).is_dir() else []
+    found = paths(project, table) if project.table(table).is_dir() else []
     if not found:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).option("basePath", path).parquet(*found)
+
+
+def paths(project: Project, table: str) -> list[str]:
+    at = place(project, table)
+    return files(at.path, project.pipeline.tables.format, name=at.name, catalog=at.catalog, store=at.store)
 
 
 def put_aside(project: Project, table: str, generation: int) -> bool:
@@ -69,6 +125,9 @@ def move_aside(old: Path, place: Path) -> bool:
 
 def remove_aside(project: Project) -> None:
     """What was put aside is not needed any more."""
+    if project.is_in_store:
+        for table in Ledger(project.storage).generation().tables:
+            opened(project, table).forget_earlier()
     shutil.rmtree(project.storage / "replaced", ignore_errors=True)
 
 

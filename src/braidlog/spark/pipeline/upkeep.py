@@ -5,21 +5,35 @@ Invariant: rows stay as they are, and a stream may go on writing meanwhile.
 """
 
 from braidlog.spark.lake import Report, compact
+from braidlog.spark.pipeline import tables
 from braidlog.spark.pipeline.config import refusal
 from braidlog.spark.pipeline.project import Project
 
 
 def compact_tables(project: Project, only: frozenset[str], vacuum_seconds: float) -> dict[str, Report]:
     """All tables of a project, or some; what was done to each."""
-    home = project.table("")
-    there = sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
+    there = _tables(project)
     if unknown := sorted(only - set(there)):
         raise refusal(f"there is no table {unknown[0]!r}; there are {', '.join(there) or 'none yet'}")
-    settings = project.pipeline.tables
-    return {
-        name: compact(
-            str(project.table(name)), settings.format, settings.target_file_bytes, vacuum_age_seconds=vacuum_seconds
-        )
-        for name in there
-        if not only or name in only
-    }
+    return {name: _compact(project, name, vacuum_seconds) for name in there if not only or name in only}
+
+
+def _tables(project: Project) -> list[str]:
+    """Those that are there."""
+    if project.is_in_store:
+        return sorted(name for name in project.table_names() if tables.paths(project, name))
+    home = project.table("")
+    return sorted(path.name for path in home.iterdir() if path.is_dir()) if home.is_dir() else []
+
+
+def _compact(project: Project, table: str, vacuum_seconds: float) -> Report:
+    at, settings = tables.place(project, table), project.pipeline.tables
+    return compact(
+        at.path,
+        settings.format,
+        settings.target_file_bytes,
+        name=at.name,
+        catalog=at.catalog,
+        store=at.store,
+        vacuum_age_seconds=vacuum_seconds,
+    )
