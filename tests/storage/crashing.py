@@ -461,10 +461,14 @@ class World:
                 model.sequences[pid] = seq + count
             base += count
         model.batches += made
+        # Every other one that may comes as records and not as a batch.
+        is_plain = batches == 1 and pid == NO_PRODUCER and model.end % 2 == 0
         try:
             if replicated:
                 p.append_replicated(data, now_ms=self.clock.now_ms())
-            else:
+            elif not (
+                is_plain and p.append_records(values, names, leader_epoch=model.epoch, now_ms=self.clock.now_ms())
+            ):
                 p.append(data, leader_epoch=model.epoch, now_ms=self.clock.now_ms())
         except BaseException:
             self.undo_sequences(model, made)

@@ -26,6 +26,14 @@ from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, ERROR_BYT
 _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 
+_PRODUCE_BYTE: Final = BY_REQUEST[m.Produce].type_byte
+_PRODUCE_BEGINS: Final = struct.Struct(">IBH")
+"""A frame's length, the type, the length of the topic's name."""
+_ONE_RECORD: Final = struct.Struct(">III")
+"""The partition, how many records, the length of the first."""
+_LONE_PRODUCE_BYTES_MIN: Final = _PRODUCE_BEGINS.size + _ONE_RECORD.size
+_PRODUCED: Final = struct.Struct(">IBQI")
+
 _ERROR_TEXT_BYTES_MAX: Final = 0xFFFF
 
 RECORD_ROW: Final = (Part(Of.VALUE_32),)
@@ -145,6 +153,37 @@ LAYOUTS: Final[dict[type[msgspec.Struct], Layout]] = {
 def read_request(payload: bytes) -> m.Message:
     """The request in a payload whose first byte names an operation."""
     return _read(payload, BY_TYPE_BYTE[payload[0]].request)  # type: ignore[no-any-return]
+
+
+def read_lone_produce(frame: bytes, frame_bytes_max: int) -> m.Produce | None:
+    """The Produce of one record that a whole frame is; None: it is something else, or wrong.
+
+    What `read_request` makes of it, in one place, for producers that wait for each answer.
+    """
+    size = len(frame)
+    if size < _LONE_PRODUCE_BYTES_MIN or size - 4 > frame_bytes_max:
+        return None
+    length, type_byte, name_bytes = _PRODUCE_BEGINS.unpack_from(frame)
+    at = 7 + name_bytes
+    if type_byte != _PRODUCE_BYTE or length != size - 4 or at + 12 > size:
+        return None
+    partition, count, value_bytes = _ONE_RECORD.unpack_from(frame, at)
+    at += 12
+    if count != 1 or at + value_bytes != size:
+        return None
+    try:
+        topic = frame[7 : at - 12].decode()
+    except UnicodeDecodeError:
+        return None
+    return m.Produce(topic=topic, partition=partition, records=[frame[at:]])
+
+
+def write_produced(answer: m.ProduceResponse) -> bytes:
+    """The frame of a produce's answer: what `write_answer` says, behind its length."""
+    try:
+        return _PRODUCED.pack(13, _PRODUCE_BYTE, answer.base_offset, answer.record_count)
+    except struct.error as error:
+        raise ValueError(f"a field of {type(answer).__name__} does not fit its bytes: {error}") from error
 
 
 def read_answer(payload: bytes) -> tuple[Operation | None, m.Answer]:
