@@ -439,6 +439,8 @@ class World:
         data = b""
         made = []
         base = model.end
+        values: list[bytes | None] = []
+        names: list[bytes | None] = []
         for _ in range(batches):
             values = [None if tombstone else self.value(size) for _ in range(count)]
             names = [keys[i % len(keys)] for i in range(count)] if keys else [None] * count
