@@ -25,6 +25,7 @@ SETTINGS: tuple[dict[str, Any], ...] = (
     {"flush": "os", "append_time": True},
     {"flush": "os", "compact": True},
 )
+SMALL = {"segment_bytes": 4096, "batch_bytes_max": 2000, "index_interval_bytes": 300}
 KINDS = ("one",) * 8 + ("many", "keys", "late", "leader", "large", "fault", "none", "all", "sync", "absent", "wrong")
 
 
@@ -34,7 +35,7 @@ class Twins:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]) -> None:
         self.nodes = [Node(), Node()]
         for node in self.nodes:
-            node.create("a", 1, settings={"segment_bytes": 4096, "batch_bytes_max": 2000, **settings})
+            node.create("a", 1, settings={**SMALL, **settings})
         sealed = self.nodes[1].services.hosting.partition("a", 0).log
         self.short = 0
         shortly = PartitionLog.append_records
@@ -115,6 +116,7 @@ def test_both_ways_write_alike(monkeypatch: pytest.MonkeyPatch, settings: dict[s
 def _node(**settings: Any) -> Node:
     node = Node()
     node.create("a", 1, settings={"flush": "os", **settings})
+    node.append("a", b"first")  # which begins an epoch, and is not plain
     return node
 
 
@@ -126,9 +128,9 @@ def _refused(node: Node, topic: str = "a") -> Reason:
 
 def test_whoever_waits_for_records_is_woken() -> None:
     node = _node()
-    job = node.spawn(node.services.fetch.records("a", 0, 0, bytes_max=100, wait_ms=10_000))
+    job = node.spawn(node.services.fetch.records("a", 0, 1, bytes_max=100, wait_ms=10_000))
     assert not job.is_done
-    assert node.services.append.append_records("a", 0, [b"x"], acks=Acks.LEADER) == Appended(0, 0)
+    assert node.services.append.append_records("a", 0, [b"x"], acks=Acks.LEADER) == Appended(1, 1)
     node.world.advance(0)
     assert [record.value for record in job.result().records] == [b"x"]
 
@@ -141,9 +143,9 @@ def test_an_acknowledgement_waits_for_the_disk_where_that_is_promised() -> None:
         job = node.spawn(appended)
         node.world.advance(10_000)
         assert not job.is_done
-        assert node.services.hosting.partition("a", 0).high_watermark == 0
-    assert job.result() == Appended(0, 0)
-    assert node.services.hosting.partition("a", 0).high_watermark == 1
+        assert node.services.hosting.partition("a", 0).high_watermark == 1
+    assert job.result() == Appended(1, 1)
+    assert node.services.hosting.partition("a", 0).high_watermark == 2
 
 
 def test_who_does_not_lead_takes_none() -> None:
@@ -178,15 +180,15 @@ def test_a_disk_without_room_takes_none() -> None:
 def test_other_replicas_are_waited_for() -> None:
     node = Node()
     node.create("a", 1, followers=["1"], min_in_sync=1, settings={"flush": "os"})
+    node.append("a", b"first")
     hosted = node.services.hosting.partition("a", 0)
-    assert node.services.append.append_records("a", 0, [b"x"], acks=Acks.LEADER) == Appended(0, 0)
+    assert node.services.append.append_records("a", 0, [b"x"], acks=Acks.LEADER) == Appended(1, 1)
     assert hosted.plain_log is None
     assert hosted.log.watermark == hosted.high_watermark
 
 
 def test_a_damaged_log_takes_none() -> None:
     node = _node()
-    node.append("a", b"x")
     log = node.services.hosting.partition("a", 0).log
     log.report.damages.append("somewhere")  # type: ignore[arg-type]  # that there is any is what is looked at
     with pytest.raises(StorageFault, match="repaired"):
@@ -195,7 +197,6 @@ def test_a_damaged_log_takes_none() -> None:
 
 def test_a_closed_log_is_opened_first() -> None:
     node = _node()
-    node.append("a", b"x")
     hosted = node.services.hosting.partition("a", 0)
     hosted.begin_close()
     assert hosted.finish_close()

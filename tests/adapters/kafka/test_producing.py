@@ -133,9 +133,26 @@ def test_one_batch_is_answered_as_many_are(monkeypatch: pytest.MonkeyPatch, flus
     assert written > SEEDS, "hardly anything was taken"
 
 
-def test_one_batch_that_nobody_waits_for_is_answered_without_a_coroutine() -> None:
+@pytest.mark.parametrize(
+    ("records", "is_asked_about"),
+    [
+        (batch_of(b"x"), False),
+        (batch_of(b"x", producer=(7, 0, 0)), False),
+        (batch_of(b"x", compression=Compression.GZIP), True),
+        (batch_of(b"x", producer=(7, 0, 0), transactional=True), True),
+    ],
+)
+def test_one_batch_that_nobody_is_asked_about_is_answered_without_a_coroutine(
+    records: bytes, is_asked_about: bool
+) -> None:
+    """What is compressed has limits and a worker, what is transactional a coordinator: they are asked before it is written."""
     twin = Producing("os")
-    request: Any = SimpleNamespace(message=produce_of(("a", 0, batch_of(b"x"))), version=VERSION, parts=2)
+    request: Any = SimpleNamespace(message=produce_of(("a", 0, records)), version=VERSION, parts=2)
     conversation: Any = twin
     answer = produce(twin.refused, request, cast("Services", twin.node.services), conversation, Denied())
-    assert answer.responses[0].partition_responses[0].base_offset == 0
+    assert isinstance(answer, Coroutine) is is_asked_about
+    if isinstance(answer, Coroutine):
+        assert not twin.node.services.append.batches_written
+        answer.close()
+    else:
+        assert answer.responses[0].partition_responses[0].base_offset == 0
