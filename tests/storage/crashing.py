@@ -439,6 +439,8 @@ class World:
         data = b""
         made = []
         base = model.end
+        values: list[bytes | None] = []
+        names: list[bytes | None] = []
         for _ in range(batches):
             values = [None if tombstone else self.value(size) for _ in range(count)]
             names = [keys[i % len(keys)] for i in range(count)] if keys else [None] * count
@@ -461,10 +463,14 @@ class World:
                 model.sequences[pid] = seq + count
             base += count
         model.batches += made
+        # Every other one that may comes as records and not as a batch.
+        is_plain = batches == 1 and pid == NO_PRODUCER and model.end % 2 == 0
         try:
             if replicated:
                 p.append_replicated(data, now_ms=self.clock.now_ms())
-            else:
+            elif not (
+                is_plain and p.append_records(values, names, leader_epoch=model.epoch, now_ms=self.clock.now_ms())
+            ):
                 p.append(data, leader_epoch=model.epoch, now_ms=self.clock.now_ms())
         except BaseException:
             self.undo_sequences(model, made)

@@ -113,6 +113,24 @@ def sealed_batch(
     return _sealed(tuple.__new__(BatchHeader, fields), section)
 
 
+def placed_batch(
+    values: Sequence[bytes | None],
+    keys: Sequence[bytes | None] | None,
+    base_timestamp: int,
+    base_offset: int,
+    leader_epoch: int,
+) -> tuple[bytes, bytes]:
+    """The same where it will stand in a log: its header, and its records. Written one after the other they are the batch."""
+    section = encode_records(values, keys, None, None, base_timestamp)
+    count = len(values)
+    length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(section)
+    if length > BATCH_LENGTH_MAX:
+        raise ProtocolError(f"a batch of {length} bytes does not fit its length field")
+    covered = COVERED.pack(0, count - 1, base_timestamp, base_timestamp, NO_PRODUCER, -1, -1, count)
+    crc = crc32c(section, crc32c(covered))
+    return UNCOVERED.pack(base_offset, length, leader_epoch, MAGIC, crc) + covered, section
+
+
 def seal_section(  # noqa: PLR0913 - a batch has that many fields
     section: Buffer,
     count: int,

@@ -138,11 +138,13 @@ def check_columns(
     headers: Sequence[tuple[Header, ...] | None] | None,
     base_timestamp: int,
 ) -> None:
-    for name, column in (("keys", keys), ("timestamps", timestamps), ("headers", headers)):
-        if column is not None and len(column) != len(values):
-            raise ValueError(f"{len(column)} {name} for {len(values)} values")
-    if len(values) > RECORD_BYTES_MAX:
-        raise ProtocolError(f"{len(values)} records do not fit one batch")
+    count = len(values)
+    if keys is not None or timestamps is not None or headers is not None:
+        for name, column in (("keys", keys), ("timestamps", timestamps), ("headers", headers)):
+            if column is not None and len(column) != count:
+                raise ValueError(f"{len(column)} {name} for {count} values")
+    if count > RECORD_BYTES_MAX:
+        raise ProtocolError(f"{count} records do not fit one batch")
     if not isinstance(base_timestamp, int):
         raise TypeError(f"a timestamp is an int, not {type(base_timestamp).__name__}")
     if not INT64_MIN <= base_timestamp <= INT64_MAX:

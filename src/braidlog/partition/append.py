@@ -9,10 +9,11 @@ is alone looks itself (`guard`), where several hold the partition the coordinato
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.codec.batch import NO_PRODUCER, TRANSACTIONAL, BatchHeader, read_header, read_headers
-from braidlog.codec.records import Heads, Sealed
+from braidlog.codec.records import Heads, Sealed, sealed_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.model.turns import Turns
@@ -47,6 +48,10 @@ class Acks(IntEnum):
     NONE = 0
     LEADER = 1
     ALL = -1
+
+
+_ALL: Final = Acks.ALL
+_ACK: Final = Flush.ACK
 
 
 class Written(NamedTuple):
@@ -112,6 +117,56 @@ class Append:
         if self.is_acknowledged(written, acks=acks):
             return written.appended
         return self._acknowledged(written, acks)
+
+    def append_records(
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        *,
+        acks: Acks,
+    ) -> Appended | Coroutine[Any, Any, Appended]:
+        """Append records that came without a batch, as one of now; a coroutine only if there is something to wait for.
+
+        One method holds the plain case: a partition that this node alone has, open, and nothing to ask anybody. The rest goes
+        the way of all batches, which defines what happens.
+        """
+        hosted = self._hosting.hosted(topic, partition)
+        log = hosted.plain_log if type(hosted) is HostedPartition and not topic.startswith(INTERNAL_PREFIX) else None
+        if log is None or self.no_room is not None or self._waking.is_busy or self.checks_schemas(topic):
+            return self._append_sealed(topic, partition, values, keys, acks)
+        assert hosted is not None
+        settings = log.settings
+        try:
+            written = log.append_records(values, keys, leader_epoch=hosted.leader_epoch, now_ms=self._world.now_ms())
+        except StorageFault as fault:
+            fault.place = str(hosted)
+            raise
+        if written is None:
+            return self._append_sealed(topic, partition, values, keys, acks)
+        appended, size = written
+        self.records_written += len(values)
+        self.batches_written += 1
+        self.bytes_written += size
+        if settings.flush is _ACK or acks is _ALL:
+            kept = Written(hosted, appended, None)
+            return appended if self.is_acknowledged(kept, acks=acks) else self._acknowledged(kept, acks)
+        self._world.appended(log)
+        hosted.advance_alone(appended[1] + 1)
+        return appended
+
+    def _append_sealed(
+        self,
+        topic: str,
+        partition: int,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        acks: Acks,
+    ) -> Appended | Coroutine[Any, Any, Appended]:
+        self._hosting.partition(topic, partition).require_leader()  # before anything is made of it
+        batch = sealed_batch(values, keys=keys, base_timestamp=self._world.now_ms())
+        return self.append_own(topic, partition, (batch,), acks=acks)
 
     async def _acknowledged(self, written: Written, acks: Acks) -> Appended:
         await self.wait_until_acknowledged(written, acks=acks, timeout_ms=ACKS_TIMEOUT_MS)

@@ -73,6 +73,10 @@ class Intake:
 
     # -- order ---------------------------------------------------------------------------------------------------
 
+    def is_idle(self, source: object) -> bool:
+        """Whether everything that `source` sent before is in the log: who appends at once, without a wait, need not `begin`."""
+        return source not in self._turns
+
     def begin(self, source: object) -> bool:
         """Whether everything that `source` sent before is in the log; then `end` must follow. Else it has to `wait`."""
         if source in self._turns:

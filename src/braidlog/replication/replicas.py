@@ -173,7 +173,8 @@ class ReplicaSet:
         for replica in self._followers.values():
             if replica.in_sync and replica.end_offset < slowest:
                 slowest = replica.end_offset
-        self._high_watermark = max(self._high_watermark, slowest)
+        if slowest > self._high_watermark:  # noqa: PLR1730 - for every append: a call less
+            self._high_watermark = slowest
         return self._high_watermark
 
     @property

@@ -95,6 +95,7 @@ class LoopWorld:
         self._clock = clock
         self.now_ms, self.monotonic = clock.now_ms, clock.monotonic
         self._flusher = flusher
+        self.appended = flusher.appended
         self._loop = asyncio.get_running_loop()
         self._waker = Waker(self._loop)
         self._groups: dict[Syncable, asyncio.Future[None]] = {}
@@ -190,9 +191,6 @@ class LoopWorld:
         self.seconds.note(end - start)
         if end - start > SYNC_HERE_SECONDS_MAX:
             self._may_sync_here_from = end + SYNC_ELSEWHERE_FACTOR * (end - start)
-
-    def appended(self, log: Syncable) -> None:
-        self._flusher.appended(log)
 
     def blocking(self, work: Callable[[], T]) -> Awaitable[T]:
         return self._loop.run_in_executor(None, work)

@@ -144,7 +144,7 @@ class OsFile:
             return os.fstat(self._descriptor).st_size
 
     def append(self, parts: Sequence[Buffer], position: int) -> int:
-        total = sum(map(len, parts))
+        total = len(parts[0]) + len(parts[1]) if len(parts) == 2 else sum(map(len, parts))  # two: nearly always
         try:
             written = os.pwritev(self._descriptor, parts, position) if len(parts) <= _IOVECS_MAX else 0
         except OSError as error:

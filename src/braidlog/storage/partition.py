@@ -21,7 +21,6 @@ from braidlog.codec.batch import (
     read_header,
     read_headers,
     rebased,
-    with_append_time,
 )
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
@@ -38,7 +37,6 @@ from braidlog.storage.fitting import fit
 from braidlog.storage.gate import Gate
 from braidlog.storage.head import Identity
 from braidlog.storage.pool import FilePool
-from braidlog.storage.produced import check_produced
 from braidlog.storage.reading import FileSlice, Reader
 from braidlog.storage.recovered import Recovered
 from braidlog.storage.recovery import Recovery
@@ -181,28 +179,21 @@ class PartitionLog:
         """
         with self._lock:
             self.check_writable()
-            parts: list[Buffer] = []
-            kept: list[BatchHeader] = []
-            view = memoryview(data)
-            position, offset = 0, self._state.end_offset
-            for header in read_headers(view) if headers is None else headers:
-                check_produced(header, view, position, self.settings, records_checked=records_checked, own=own)
-                duplicate = self._state.producers.check(header)
-                if duplicate is not None:
-                    return Appended(duplicate.base_offset, duplicate.last_offset, duplicate=True)
-                end = position + header.size_bytes
-                body = view[position + PLACED_BYTES : end]
-                placed_header = rebased(header, offset, leader_epoch)
-                if self.settings.append_time:
-                    body = memoryview(with_append_time(view, position, header, now_ms))[PLACED_BYTES:]
-                    placed_header = placed_header._replace(max_timestamp=now_ms)
-                parts += (placed(header, offset, leader_epoch), body)
-                kept.append(placed_header)
-                position = end
-                offset += header.last_offset_delta + 1
-            if not kept:
-                raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
-            return self._writer.write(parts, kept, data, self.settings, now_ms)
+            found = read_headers(data) if headers is None else headers
+            settings = self.settings
+            return self._writer.append(
+                data, found, settings, leader_epoch, now_ms, records_checked=records_checked, own=own
+            )
+
+    def append_records(
+        self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, *, leader_epoch: int, now_ms: int
+    ) -> tuple[Appended, int] | None:
+        """Append records of now, of no producer, as one batch; its size, too. None: nothing was done, seal and `append` them."""
+        with self._lock:
+            gate = self._gate
+            if gate.fault is not None or gate.closed or self.report.damages:
+                return None
+            return self._writer.append_records(values, keys, self.settings, leader_epoch, now_ms)
 
     def append_replicated(self, data: Buffer, *, now_ms: int) -> Appended:
         """Append batches as another replica has them: offsets and epochs are theirs.

@@ -43,9 +43,10 @@ from braidlog.storage.head import (
 from braidlog.storage.index import durable_end
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovered import Auditor, Recovered
+from braidlog.storage.removal import remove_segment
 from braidlog.storage.restart import Place, begin_anew
 from braidlog.storage.rewrite import check_swap, finish_swap
-from braidlog.storage.segment import Segment, remove_segment
+from braidlog.storage.segment import Segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import (
     NOTHING_TO_CUT,
@@ -465,7 +466,8 @@ class Recovery:
             if segment.mark.position != segment.size:
                 segment.activate()
                 segment.write_again()
-                segment.seal()
+                segment.sync_to_end()
+                segment.seal_index()
             elif not segment.index_is_sealed:
                 self._change(ChangeKind.DERIVED, index_name(segment.base_offset), "rebuilt")
                 segment.sync_file()  # the length that is seen may be that of a reserve that was dropped and not synced

@@ -25,10 +25,10 @@ from braidlog.storage.head import (
     mark_seed,
     pack_head,
     pack_mark,
-    state_name,
 )
 from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
 from braidlog.storage.pool import FilePool, Holder
+from braidlog.storage.removal import remove_segment
 from braidlog.storage.reserve import write_reserve, written_end
 from braidlog.storage.walk import HEADER_WINDOW_BYTES, BadBatch, Found, resume, steps, walk
 
@@ -147,18 +147,32 @@ class Segment:
 
     def append(self, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """Write batches at the end. If the disk refuses, the caller must `clear_tail` before anything else is written."""
-        writer = self._writer
-        assert writer is not None, "append to a retired segment"
         position = self.size
-        self.is_settled = False
-        end = position + writer.append(parts, position)
-        if self.reserve_bytes and end > self._reserve_end:
-            self._reserve_end = write_reserve(writer, end, self.reserve_bytes)
+        end = self._write(parts, position)
         for header in headers:
             self.take(position, header, verified=True)
             position += header.size_bytes
         assert position == end, "headers and bytes of an append disagree"
         self.size = end
+
+    def append_one(self, parts: Sequence[Buffer], base_offset: int, next_offset: int, timestamp_ms: int) -> None:
+        """The same of one batch."""
+        position = self.size
+        end = self._write(parts, position)
+        index = self.index if self._index is None else self._index
+        index.note(base_offset, position, self.max_timestamp_ms, verified=True)
+        if timestamp_ms > self.max_timestamp_ms:  # noqa: PLR1730 - as in `take`
+            self.max_timestamp_ms = timestamp_ms
+        self.next_offset, self.size = next_offset, end
+
+    def _write(self, parts: Sequence[Buffer], position: int) -> int:
+        writer = self._writer
+        assert writer is not None, "append to a retired segment"
+        self.is_settled = False
+        end = position + writer.append(parts, position)
+        if self.reserve_bytes and end > self._reserve_end:
+            self._reserve_end = write_reserve(writer, end, self.reserve_bytes)
+        return end
 
     def clear_tail(self) -> None:
         """Drop what a failed append left behind the end, durably.
@@ -243,10 +257,6 @@ class Segment:
         """Make the index of a full segment durable, and let go of its writer."""
         self.save_index(sealed=True)
         self.retire()
-
-    def seal(self) -> None:
-        self.sync_to_end()
-        self.seal_index()
 
     def forget(self, position: int, size: int) -> None:
         self.activate().forget(position, size)
@@ -487,12 +497,3 @@ class Segment:
         """Remove the files. Slices that were handed out keep theirs until they are done."""
         self.retire()
         remove_segment(self._disk, self._folder, self._pool, self.base_offset)
-
-
-def remove_segment(disk: Disk, folder: str, pool: FilePool, base_offset: int) -> None:
-    """Remove the files of a segment, what is derived from it first."""
-    for name in (state_name(base_offset), index_name(base_offset), log_name(base_offset)):
-        path = join(folder, name)
-        pool.drop(path)
-        if disk.exists(path):
-            disk.remove(path)

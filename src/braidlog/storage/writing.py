@@ -1,6 +1,7 @@
 """Write checked batches at the end of the log.
 
-Knows: when a segment is full, that epochs come before their batches. Refuses to know: where the batches come from.
+Knows: where a batch will stand, when a segment is full, that epochs come before their batches. Refuses to know: where the
+batches come from.
 Invariant: a write that the disk refuses leaves nothing behind, or the partition stops.
 """
 
@@ -9,9 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from braidlog.codec.batch import CONTROL, BatchHeader
-from braidlog.codec.records import EndMarker
-from braidlog.model.errors import StorageFault
+from braidlog.codec.batch import CONTROL, NO_PRODUCER, PLACED_BYTES, BatchHeader, placed, rebased, with_append_time
+from braidlog.codec.records import EndMarker, placed_batch
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.chain import SegmentChain
 from braidlog.storage.checkpoints import Checkpoints
@@ -19,6 +20,7 @@ from braidlog.storage.durability import Durability
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, is_full
 from braidlog.storage.gate import Gate
+from braidlog.storage.produced import check_produced
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import PartitionState
 from braidlog.storage.transactions import read_end
@@ -98,25 +100,97 @@ class Writer:
         self._write_active(active, parts, headers)
         for header in headers:
             state.apply(header, end=ends.get(header.base_offset) if ends else None, now_ms=now_ms)
-        self._durability.unsynced_bytes += size
-        self._durability.since_checkpoint_bytes += size
-        if self._gate.followers:
-            self._gate.moved.notify_all()
+        self._has_grown(size)
         return Appended(headers[0].base_offset, headers[-1].last_offset)
 
+    def append(
+        self,
+        data: Buffer,
+        headers: Sequence[BatchHeader],
+        settings: TopicSettings,
+        leader_epoch: int,
+        now_ms: int,
+        *,
+        records_checked: bool,
+        own: bool,
+    ) -> Appended:
+        """See `PartitionLog.append`."""
+        state = self._state
+        parts: list[Buffer] = []
+        kept: list[BatchHeader] = []
+        view = memoryview(data)
+        position, offset = 0, state.end_offset
+        for header in headers:
+            check_produced(header, view, position, settings, records_checked=records_checked, own=own)
+            if header.producer_id != NO_PRODUCER and (duplicate := state.producers.check(header)) is not None:
+                return Appended(duplicate.base_offset, duplicate.last_offset, duplicate=True)
+            end = position + header.size_bytes
+            body = view[position + PLACED_BYTES : end]
+            placed_header = rebased(header, offset, leader_epoch)
+            if settings.append_time:
+                body = memoryview(with_append_time(view, position, header, now_ms))[PLACED_BYTES:]
+                placed_header = placed_header._replace(max_timestamp=now_ms)
+            parts += (placed(header, offset, leader_epoch), body)
+            kept.append(placed_header)
+            position = end
+            offset += header.last_offset_delta + 1
+        if not kept:
+            raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
+        return self.write(parts, kept, data, settings, now_ms)
+
+    def append_records(
+        self,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None,
+        settings: TopicSettings,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> tuple[Appended, int] | None:
+        """See `PartitionLog.append_records`. What `append` and `write` do, where nothing has to be asked about the batch: it is
+        sealed where it will stand, and its header is never read."""
+        state, active = self._state, self._chain.active
+        if state.epochs.latest != leader_epoch or self._checkpoints.in_doubt or settings.append_time or not values:
+            return None
+        base_offset = state.end_offset
+        parts = placed_batch(values, keys, now_ms, base_offset, leader_epoch)
+        size = len(parts[0]) + len(parts[1])
+        is_full = active.size + size > settings.segment_bytes or now_ms - active.head.created_ms >= settings.segment_ms
+        if is_full or size > settings.batch_bytes_max:
+            return None
+        next_offset = base_offset + len(values)
+        active.activate()  # outside: a file that cannot be opened leaves nothing to clear away
+        try:
+            active.append_one(parts, base_offset, next_offset, now_ms)
+        except BaseException as error:
+            self._clear_tail(active, error)
+            raise
+        state.end_offset = next_offset
+        self._has_grown(size)
+        return tuple.__new__(Appended, (base_offset, next_offset - 1, False)), size
+
+    def _has_grown(self, size: int) -> None:
+        durability, gate = self._durability, self._gate
+        durability.unsynced_bytes += size
+        durability.since_checkpoint_bytes += size
+        if gate.followers:
+            gate.moved.notify_all()
+
     def _write_active(self, active: Segment, parts: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
-        """A refused write (a full disk) fails this append alone, if its remains can be cleared away; else the partition."""
         active.activate()  # outside: a file that cannot be opened leaves nothing to clear away
         try:
             active.append(parts, headers)
         except BaseException as error:
-            try:
-                active.clear_tail()
-            except StorageFault as fault:
-                self._gate.fail(fault)
-                if isinstance(error, StorageFault):
-                    error.left_remains = True
+            self._clear_tail(active, error)
             raise
+
+    def _clear_tail(self, active: Segment, error: BaseException) -> None:
+        """A refused write (a full disk) fails this append alone, if its remains can be cleared away; else the partition."""
+        try:
+            active.clear_tail()
+        except StorageFault as fault:
+            self._gate.fail(fault)
+            if isinstance(error, StorageFault):
+                error.left_remains = True
 
     def _begin_epochs(self, headers: Sequence[BatchHeader]) -> None:
         """Epochs are durable before the first batch that carries them, in both slots: they protect the batches' own."""

@@ -8,7 +8,7 @@ and if such a request fails the connection ends, so that the client finds out.
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
@@ -20,7 +20,7 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named, unknown
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.codec.batch import MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header
+from braidlog.codec.batch import COMPRESSION_MASK, MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.model.slices import SLICE, Pace, breathe
@@ -39,6 +39,8 @@ ADDS_SINCE = 12
 _MAGIC_AT = 16
 _PRODUCER_AT = slice(43, 51)
 _COMPRESSION_MAX = max(Compression)
+_LOOKED_INTO = COMPRESSION_MASK | TRANSACTIONAL
+"""What a batch has that somebody has to be asked about."""
 
 _UNVERIFIED = {
     E.NOT_COORDINATOR: E.NOT_ENOUGH_REPLICAS,
@@ -74,7 +76,37 @@ class _Attempt(NamedTuple):
     """The disk refused it, and nothing of it was kept."""
 
 
-async def produce(
+def produce(
+    refused: RefusedBatches, request: Request, services: Services, conversation: Conversation, denied: Denied
+) -> Any:  # noqa: ANN401 - an answer, or a coroutine
+    """One batch that nothing has to be asked about is written at once, as most are, and answered if nobody waits for it."""
+    message: d.ProduceRequest = request.message
+    topics, acks = message.topic_data, _ACKS.get(message.acks)
+    is_one = len(topics) == 1 and len(topics[0].partition_data) == 1
+    if is_one and acks is not None and not denied and services.intake.is_idle(conversation):
+        topic = topics[0]
+        attempt = _attempt_at_once(refused, request, topic, topic.partition_data[0], services)
+        if attempt is not None:
+            answer = _settled(attempt, acks, services)
+            if answer is None:
+                return _produced_one(attempt, topic, acks, message.timeout_ms, services, conversation)
+            return _answer([d.ProduceResponseTopic(topic.name, topic.topic_id, [answer])], acks, services, conversation)
+    return _produce(refused, request, services, conversation, denied)
+
+
+async def _produced_one(
+    attempt: _Attempt,
+    topic: d.ProduceRequestTopic,
+    acks: Acks,
+    timeout_ms: int,
+    services: Services,
+    conversation: Conversation,
+) -> d.ProduceResponse | None:
+    settled = [await _settle(attempt, acks, timeout_ms, services)]
+    return _answer([d.ProduceResponseTopic(topic.name, topic.topic_id, settled)], acks, services, conversation)
+
+
+async def _produce(
     refused: RefusedBatches, request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> d.ProduceResponse | None:
     message: d.ProduceRequest = request.message
@@ -131,6 +163,30 @@ def _sync_together(attempts: list[list[_Attempt]], services: Services) -> None:
     services.append.sync_together(written)
 
 
+def _attempt_at_once(
+    refused: RefusedBatches,
+    request: Request,
+    topic: d.ProduceRequestTopic,
+    partition: Partition,
+    services: Services,
+) -> _Attempt | None:
+    """The same of a batch that is allowed, if there is nothing to wait for; None: nothing was done."""
+    append, records = services.append, partition.records
+    name = named(services, topic.name, topic.topic_id)
+    if name is None or not records:
+        return None
+    try:
+        header = _checked_header(records, request.version)
+    except (BrokerError, ProtocolError):
+        return None  # said by `_attempt`
+    if header.attributes & _LOOKED_INTO or append.checks_schemas(name) or not append.is_ready(name, partition.index):
+        return None
+    try:
+        return _write(refused, request, topic, partition, name, header, services)
+    except (BrokerError, ProtocolError, StorageFault) as error:
+        return _failed(error, refused, topic, partition)
+
+
 async def _attempt(
     refused: RefusedBatches,
     request: Request,
@@ -161,27 +217,54 @@ async def _attempt(
             await services.append.verify(
                 name, partition.index, header, request.message.transactional_id or "", adds=adds
             )
-        if refused.following:
-            refused.check(topic, partition.index, header)
-        written = services.append.write(
-            name,
-            partition.index,
-            records,
-            acks=_ACKS[request.message.acks],
-            records_checked=compressed,
-            headers=[header],
-            schemas_checked=schemas_checked,
+        return _write(
+            refused, request, topic, partition, name, header, services, compressed=compressed, checked=schemas_checked
         )
-    except (BrokerError, ProtocolError) as error:
-        code = code_of(error)
-        attempt = _Attempt(partition.index, None, _UNVERIFIED.get(code, code), text_of(error))
-        return _not_written(attempt, refused, topic, partition)
-    except StorageFault as fault:
-        attempt = _Attempt(partition.index, None, code_of(fault), text_of(fault), is_dropped=not fault.left_remains)
-        return _not_written(attempt, refused, topic, partition)
+    except (BrokerError, ProtocolError, StorageFault) as error:
+        return _failed(error, refused, topic, partition)
+
+
+def _write(  # noqa: PLR0913 - what was found out before, each by its name
+    refused: RefusedBatches,
+    request: Request,
+    topic: d.ProduceRequestTopic,
+    partition: Partition,
+    name: str,
+    header: BatchHeader,
+    services: Services,
+    *,
+    compressed: bool = False,
+    checked: bool = False,
+) -> _Attempt:
+    """`compressed`: it was looked into; `checked`: so were its schemas."""
+    if refused.following:
+        refused.check(topic, partition.index, header)
+    written = services.append.write(
+        name,
+        partition.index,
+        partition.records or b"",
+        acks=_ACKS[request.message.acks],
+        records_checked=compressed,
+        headers=[header],
+        schemas_checked=checked,
+    )
     if refused.following:
         refused.forget(topic, partition.index, header)
     return _Attempt(partition.index, written, E.NONE, None)
+
+
+def _failed(
+    error: BrokerError | ProtocolError | StorageFault,
+    refused: RefusedBatches,
+    topic: d.ProduceRequestTopic,
+    partition: Partition,
+) -> _Attempt:
+    code = code_of(error)
+    if isinstance(error, StorageFault):
+        attempt = _Attempt(partition.index, None, code, text_of(error), is_dropped=not error.left_remains)
+    else:
+        attempt = _Attempt(partition.index, None, _UNVERIFIED.get(code, code), text_of(error))
+    return _not_written(attempt, refused, topic, partition)
 
 
 def _not_written(

@@ -74,6 +74,9 @@ async def _append(services: Services, topic: str, values: Sequence[bytes | None]
         raise BrokerError(
             Reason.INVALID_ACKS, f"mlog does not support acks={acks}; supported: 0 (none), 1 (leader), 2 (all)"
         )
+    if len(values) <= RECORDS_PER_BATCH:
+        appended = services.append.append_records(topic, 0, values, acks=_ACKS[m.AckMode(acks)])
+        return appended if isinstance(appended, Appended) else await appended
     now_ms = services.world.now_ms()
     pieces = [values[at : at + RECORDS_PER_BATCH] for at in range(0, len(values), RECORDS_PER_BATCH)]
     batches = [sealed_batch(piece, base_timestamp=now_ms) for piece in pieces]

@@ -4,7 +4,7 @@ Knows: both forms' manners (the RustLog page, §5). Refuses to know: bytes, sock
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final, cast
 
 import msgspec
 
@@ -15,7 +15,6 @@ from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.metrics import log_report
 from braidlog.codec.layout import Packed, RowForm
-from braidlog.codec.records import sealed_batch
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.metrics_text import log_lines_of
@@ -29,6 +28,8 @@ from braidlog.wire.rustlog.jsonform import RECORD_ROW as JSON_ROW
 from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, Form
 from braidlog.wire.rustlog.sizes import BINARY_ANSWER_BYTES, JSON_ANSWER_BYTES, JSON_RECORD_BYTES, fitting
 
+_LEADER: Final = Acks.LEADER
+_ALL: Final = Acks.ALL
 WAIT_MS_MAX = 30_000
 RECORDS_PER_FETCH_MAX = FRAME_BYTES_MAX // JSON_RECORD_BYTES
 """No JSON answer holds more; a binary one could, but a reader that wants so many small records asks again."""
@@ -44,14 +45,14 @@ def produce(message: m.Produce, services: Services, _: Conversation) -> Any:  # 
     if not message.records:
         services.hosting.check_partition(message.topic, message.partition)
         return m.ProduceResponse(base_offset=0, record_count=0)
-    services.hosting.partition(message.topic, message.partition).require_leader()  # before anything is made of it
-    batch = sealed_batch(message.records, keys=message.keys, base_timestamp=services.world.now_ms())
     # Who cannot say how much is enough is told of what outlives any one node.
-    acks = Acks.LEADER if services.routing.is_alone else Acks.ALL
-    appended = services.append.append_own(message.topic, message.partition, (batch,), acks=acks)
-    if isinstance(appended, Appended):
+    acks = _LEADER if services.routing.is_alone else _ALL
+    appended = services.append.append_records(
+        message.topic, message.partition, message.records, message.keys, acks=acks
+    )
+    if type(appended) is Appended:
         return m.ProduceResponse(base_offset=appended.base_offset, record_count=len(message.records))
-    return _produced(appended, len(message.records))
+    return _produced(cast("Awaitable[Appended]", appended), len(message.records))
 
 
 async def _produced(appended: Awaitable[Appended], count: int) -> m.ProduceResponse:

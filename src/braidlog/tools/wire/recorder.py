@@ -202,6 +202,9 @@ class Recorder:
                 for seen in followed.watcher.feed(entry.side, entry.data):
                     self._message(followed, entry.time_ns, seen)
             return
+        self._end(followed, entry)
+
+    def _end(self, followed: _Followed, entry: _Entry) -> None:
         with self._wake:
             is_lost = self._lost.pop(entry.connection, 0) > 0
         if is_lost:

@@ -31,6 +31,14 @@ _FETCH_END: Final = struct.Struct(">IQI")
 
 _ROWS_HEAD: Final = struct.Struct(">BI")
 
+_PRODUCE_BYTE: Final = BY_REQUEST[m.Produce].type_byte
+_PRODUCE_BEGINS: Final = struct.Struct(">IBH")
+"""A frame's length, the type, the length of the topic's name."""
+_ONE_RECORD: Final = struct.Struct(">III")
+"""The partition, how many records, the length of the first."""
+_LONE_PRODUCE_BYTES_MIN: Final = _PRODUCE_BEGINS.size + _ONE_RECORD.size
+_PRODUCED: Final = struct.Struct(">IBQI")
+
 _ERROR_TEXT_BYTES_MAX: Final = 0xFFFF
 
 RECORD_ROW: Final = (Part(Of.VALUE_32),)
@@ -166,6 +174,37 @@ def _read_fetch(payload: bytes) -> m.Fetch | None:
     except UnicodeDecodeError:
         return None
     return m.Fetch(group_id=group, topic=topic, partition=partition, offset=offset, max_bytes=max_bytes)
+
+
+def read_lone_produce(frame: bytes, frame_bytes_max: int) -> m.Produce | None:
+    """The Produce of one record that a whole frame is; None: it is something else, or wrong.
+
+    What `read_request` makes of it, in one place, for producers that wait for each answer.
+    """
+    size = len(frame)
+    if size < _LONE_PRODUCE_BYTES_MIN or size - 4 > frame_bytes_max:
+        return None
+    length, type_byte, name_bytes = _PRODUCE_BEGINS.unpack_from(frame)
+    at = 7 + name_bytes
+    if type_byte != _PRODUCE_BYTE or length != size - 4 or at + 12 > size:
+        return None
+    partition, count, value_bytes = _ONE_RECORD.unpack_from(frame, at)
+    at += 12
+    if count != 1 or at + value_bytes != size:
+        return None
+    try:
+        topic = frame[7 : at - 12].decode()
+    except UnicodeDecodeError:
+        return None
+    return m.Produce(topic=topic, partition=partition, records=[frame[at:]])
+
+
+def write_produced(answer: m.ProduceResponse) -> bytes:
+    """The frame of a produce's answer: what `write_answer` says, behind its length."""
+    try:
+        return _PRODUCED.pack(13, _PRODUCE_BYTE, answer.base_offset, answer.record_count)
+    except struct.error as error:
+        raise ValueError(f"a field of {type(answer).__name__} does not fit its bytes: {error}") from error
 
 
 def read_answer(payload: bytes) -> tuple[Operation | None, m.Answer]:

@@ -35,11 +35,14 @@ from braidlog.wire.rustlog.messages import (
     Message,
     PackedFetchResponse,
     Ping,
+    Produce,
+    ProduceResponse,
 )
 from braidlog.wire.rustlog.operations import BY_REQUEST, BY_TYPE_BYTE, Operation
 
 _LENGTH: Final = struct.Struct(">I")
 _TAB: Final = 0x09
+_BINARY: Final = Form.BINARY
 _JSON_FIRST: Final = frozenset(b"{ \t\n\r")
 
 
@@ -94,6 +97,8 @@ class ServerConnection(Receiver):
         """In the binary form alone."""
         if len(data) == _BARE_BYTES:
             request = _BARE_REQUESTS.get(data)
+        elif (produce := binary.read_lone_produce(data, self.frame_bytes_max)) is not None:
+            request = Request(produce, _BINARY)
         else:
             payload = lone_payload(data, self.frame_bytes_max)
             if payload is None or payload[0] not in BY_TYPE_BYTE or payload[0] == _TAB:
@@ -103,7 +108,7 @@ class ServerConnection(Receiver):
             except ProtocolError:
                 return None
         if request is not None:
-            self._form = Form.BINARY
+            self._form = _BINARY
         return request
 
     def next_event(self) -> Request | RefusedFrame | NeedData:
@@ -153,7 +158,10 @@ class ServerConnection(Receiver):
         """The frame that answers a request, in the request's form. ValueError if it is larger than a frame may be."""
         if request is _PING and answer is PONG:
             return _PONG_FRAME
-        if isinstance(answer, PackedFetchResponse):
+        if type(answer) is ProduceResponse and request.form is _BINARY and type(request) is Request:
+            if type(request.message) is Produce:
+                return binary.write_produced(answer)
+        elif isinstance(answer, PackedFetchResponse):
             return _packed(request, answer)
         operation = BY_REQUEST[type(request.message)] if isinstance(request, Request) else None
         if request.form is Form.BINARY:
