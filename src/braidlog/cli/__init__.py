@@ -152,7 +152,10 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
         "Run a node": {
             "dev": ("braidlog.cli.node.serve:dev", "Run a node on this machine and say how to reach it."),
             "serve": ("braidlog.cli.node.serve:serve", "Run a node: one port per protocol."),
-            "config": ("braidlog.cli.node.serve:config", "Settings of a node: show each with its origin, check a file, write one."),
+            "config": (
+                "braidlog.cli.node.serve:config",
+                "Settings of a node: show each with its origin, check a file, write one.",
+            ),
             "health": ("braidlog.cli.node.health:health", "Ask a node whether it is ready."),
             "doctor": ("braidlog.cli.node.doctor:doctor", "Check this machine: Python, disk, ports, Java, packages."),
             "generate": (
