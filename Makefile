@@ -21,10 +21,11 @@ $(STAMP): pyproject.toml setup.py $(COMPILED)
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@ $(RUNS)
 
-# What running a node needs, without what testing it needs.
+# What running a node needs, without what testing it needs. Python compiles what it imports by itself: pip need not compile all that
+# is installed, Cython for the build among it (that pip is told by the environment, where the option is turned on by a 0).
 $(RUNS): pyproject.toml setup.py $(COMPILED)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable .
+	PIP_NO_COMPILE=0 $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
 check: setup ## style, types and import contracts

@@ -76,6 +76,7 @@ def tried(image: str) -> str:
     """The node of the image, as the user it names, in a folder of its own."""
     container = run([*BUILDAH, "from", image]).split()[-1]
     inside = """
+test "$(id -u)" = 10001
 braid --version
 braid serve --data-dir /data >/tmp/said &
 until braid health --quiet --timeout 5; do test -d /proc/$! || exit 1; done

@@ -122,7 +122,7 @@ def test_a_snapshot_of_keys_that_is_refused_has_a_line(node: ServerProcess) -> N
     with kv.connect(url(node, "mayfly", "bob")) as store, pytest.raises(ClientError):
         store.snapshot()
     assert lines(node, "Snapshot") == [
-        "Snapshot is refused ('bob' may not cluster here): by 'bob' from ADDRESS over mayfly"
+        "Snapshot is refused ('bob' may not administer the cluster (operation 'cluster')): by 'bob' from ADDRESS over mayfly"
     ]
 
 

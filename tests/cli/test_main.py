@@ -60,6 +60,12 @@ def test_no_help_is_kept_of_a_command_that_is_gone() -> None:
     assert {path.stem for path in SNAPSHOTS.glob("*.txt")} == {"-".join(["braid", *name.split()]) for name in COMMANDS}
 
 
+def test_every_command_is_in_one_section_of_the_help_and_no_section_is_long() -> None:
+    named = [name for commands in main.sections.values() for name in commands]
+    assert named == main.list_commands(click.Context(main))
+    assert max(map(len, main.sections.values())) <= 8
+
+
 def test_version_names_kernel_and_python() -> None:
     done = run("--version")
     kernel = "compiled" if is_compiled() else "pure Python"

@@ -77,7 +77,19 @@ class LazyGroup(click.Group):
 
 
 class Program(LazyGroup):
-    """The outermost group: where an error becomes a line and an exit code."""
+    """The outermost group: its commands in sections; where an error becomes a line and an exit code."""
+
+    def __init__(self, *args: Any, sections: dict[str, dict[str, tuple[str, str]]], **attrs: Any) -> None:  # noqa: ANN401 - click's own
+        lazy = {name: command for section in sections.values() for name, command in section.items()}
+        super().__init__(*args, lazy=lazy, **attrs)
+        self.sections = sections
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's own
+        """By what a person wants to do; the sentences of all sections begin in one column."""
+        width = max(map(len, self._lazy))
+        for title, commands in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), sentence) for name, (_, sentence) in commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own
         from braidlog.client.errors import ClientError, Refusal, RefusedError  # noqa: PLC0415 - not for --help
@@ -136,45 +148,74 @@ def _print_version(ctx: click.Context, _param: click.Parameter, *, value: bool) 
 
 @click.group(
     cls=Program,
-    lazy={
-        "dev": ("braidlog.cli.node.serve:dev", "Run a node on this machine and say how to reach it."),
-        "serve": ("braidlog.cli.node.serve:serve", "Run a node: one port per protocol."),
-        "config": ("braidlog.cli.node.serve:config", "Show every setting of a node and where it comes from."),
-        "topic": ("braidlog.cli.topic:topic", "Make, list, describe, change, trim and delete topics."),
-        "table": ("braidlog.cli.table:table", "Topics that are tables: how far they are."),
-        "produce": ("braidlog.cli.records.produce:produce", "Write records: lines, files, JSON, bytes."),
-        "consume": ("braidlog.cli.records.consume:consume", "Print the records that are there."),
-        "tail": ("braidlog.cli.records.consume:tail", "Print records as they come."),
-        "group": ("braidlog.cli.group:group", "Who reads, how far behind; send a group elsewhere."),
-        "cluster": ("braidlog.cli.cluster:cluster", "Nodes, who leads which partition, what is missing."),
-        "node": ("braidlog.cli.node.describe:node", "Version, memory, ports, folders and health of each node."),
-        "rule": ("braidlog.cli.rule:rule", "Who may do what: list, add and delete rules."),
-        "acl": ("braidlog.cli.acl:acl", "The same as `rule`: allow, deny, list and remove."),
-        "user": ("braidlog.cli.user:user", "Users with passwords: create, list and delete them."),
-        "quota": ("braidlog.cli.quota:quota", "How much a user, a program or an address may take: set, list, remove."),
-        "schema": ("braidlog.cli.schema:schema", "Schemas of records: list, get, register, check, delete."),
-        "txn": ("braidlog.cli.txn:txn", "Transactions: list, describe and abort them."),
-        "kv": ("braidlog.cli.kv:kv", "Use a key-value store: get, set, count, lists, hashes, watch."),
-        "pipeline": ("braidlog.cli.pipeline:pipeline", "Make tables, topics and keys of a topic, on Spark."),
-        "spark": ("braidlog.cli.spark:spark", "Spark, set up for braidlog: a prompt, flags for a cluster."),
-        "demo": ("braidlog.cli.demo:demo", "Make events to try things out with."),
-        "profile": ("braidlog.cli.profile:profile", "Servers under names: create, use, list, delete."),
-        "health": ("braidlog.cli.node.health:health", "Ask a node whether it is ready."),
-        "doctor": ("braidlog.cli.node.doctor:doctor", "Check this machine: Python, disk, ports, Java, packages."),
-        "bench": ("braidlog.cli.node.bench:bench", "A quick measurement of a running node."),
-        "wire": ("braidlog.cli.wire:wire", "Send bytes by hand, watch, decode and fuzz the protocols."),
-        "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, mend it."),
-        "backup": ("braidlog.cli.backup:backup", "Back a node up while it runs; list, verify and prune back-ups."),
-        "restore": ("braidlog.cli.backup.restore:restore", "Make a data folder of a back-up."),
-        "support": (
-            "braidlog.cli.support:support",
-            "What somebody who helps needs to see: one archive, without secrets.",
-        ),
-        "generate": (
-            "braidlog.cli.generate:generate",
-            "Print files for systemd, Kubernetes, Compose, Prometheus, Grafana.",
-        ),
-        "completion": ("braidlog.cli.completion:completion", "Print what makes a shell complete these commands."),
+    sections={
+        "Run a node": {
+            "dev": ("braidlog.cli.node.serve:dev", "Run a node on this machine and say how to reach it."),
+            "serve": ("braidlog.cli.node.serve:serve", "Run a node: one port per protocol."),
+            "config": (
+                "braidlog.cli.node.serve:config",
+                "Settings of a node: show each with its origin, check a file, write one.",
+            ),
+            "health": ("braidlog.cli.node.health:health", "Ask a node whether it is ready."),
+            "doctor": ("braidlog.cli.node.doctor:doctor", "Check this machine: Python, disk, ports, Java, packages."),
+            "generate": (
+                "braidlog.cli.generate:generate",
+                "Print files for systemd, Kubernetes, Compose, Prometheus, Grafana.",
+            ),
+        },
+        "Topics and records": {
+            "topic": ("braidlog.cli.topic:topic", "Make, list, describe, change, trim and delete topics."),
+            "produce": ("braidlog.cli.records.produce:produce", "Write records: lines, files, JSON, bytes."),
+            "consume": ("braidlog.cli.records.consume:consume", "Print the records that are there."),
+            "tail": ("braidlog.cli.records.consume:tail", "Print records as they come."),
+            "schema": ("braidlog.cli.schema:schema", "Schemas of records: list, get, register, check, delete."),
+            "table": ("braidlog.cli.table:table", "Topics that are tables: how far each has come."),
+            "demo": ("braidlog.cli.demo:demo", "Make events to try things out with."),
+        },
+        "Groups and transactions": {
+            "group": ("braidlog.cli.group:group", "Consumer groups: list, lag, reset offsets, delete."),
+            "txn": ("braidlog.cli.txn:txn", "Transactions: list, describe and abort them."),
+        },
+        "Keys and values": {
+            "kv": ("braidlog.cli.kv:kv", "The key-value store: get, set, count, lists, hashes, watch."),
+        },
+        "Users and access": {
+            "user": ("braidlog.cli.user:user", "Users with passwords: create, list and delete them; make tokens."),
+            "rule": ("braidlog.cli.rule:rule", "Who may do what: list, add and delete rules."),
+            "acl": ("braidlog.cli.acl:acl", "The same as `rule`: allow, deny, list and remove."),
+            "quota": (
+                "braidlog.cli.quota:quota",
+                "Limits on the rate of users, clients and addresses: set, list, remove.",
+            ),
+        },
+        "Cluster": {
+            "cluster": ("braidlog.cli.cluster:cluster", "Nodes, who leads which partition, what is missing."),
+            "node": ("braidlog.cli.node.describe:node", "Version, memory, ports, folders and health of each node."),
+        },
+        "Data folder and back-up": {
+            "log": ("braidlog.cli.log:log", "Look into a data folder, check every byte of it, repair it."),
+            "backup": ("braidlog.cli.backup:backup", "Back a node up while it runs; list, verify and prune back-ups."),
+            "restore": ("braidlog.cli.backup.restore:restore", "Make a data folder from a back-up."),
+        },
+        "Spark": {
+            "spark": ("braidlog.cli.spark:spark", "Spark, set up for braidlog: a prompt, flags for a cluster."),
+            "pipeline": (
+                "braidlog.cli.pipeline:pipeline",
+                "Turn a topic into tables, topics and keys with a Spark job.",
+            ),
+        },
+        "Measure and debug": {
+            "bench": ("braidlog.cli.node.bench:bench", "A quick measurement of a running node."),
+            "wire": ("braidlog.cli.wire:wire", "Send bytes by hand, watch, decode and fuzz the protocols."),
+            "support": ("braidlog.cli.support:support", "Collect what a helper needs to see: one archive, no secrets."),
+        },
+        "This command line": {
+            "profile": ("braidlog.cli.profile:profile", "Keep servers under names: create, use, list, delete."),
+            "completion": (
+                "braidlog.cli.completion:completion",
+                "Print a script that completes commands in your shell.",
+            ),
+        },
     },
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": HELP_WIDTH_MAX},
     epilog="""\b

@@ -43,13 +43,21 @@ def exit_codes() -> str:
     return "\n".join(line for line in braidlog.cli.__doc__.splitlines() if line.startswith("|"))
 
 
+def entry(level: str, command: click.Command, context: click.Context) -> str:
+    return f"{level} {context.command_path}\n\n```text\n{help_of(command, context)}\n```\n"
+
+
 def page() -> str:
+    """The program itself, then its commands under the sections of its help."""
     context = click.Context(main, info_name="braid", **main.context_settings)
-    sections = [
-        f"## {inner.command_path}\n\n```text\n{help_of(command, inner)}\n```\n"
-        for command, inner in commands(main, context)
-    ]
-    return f"{_HEAD}{exit_codes()}\n\n" + "\n".join(sections)
+    (program, outer), *rest = commands(main, context)
+    parts = [entry("##", program, outer)]
+    titles = {next(iter(named)): title for title, named in main.sections.items()}
+    for command, inner in rest:
+        title = titles.pop(inner.command_path.split()[1], None)
+        parts += [f"## {title}\n"] if title else []
+        parts.append(entry("###", command, inner))
+    return f"{_HEAD}{exit_codes()}\n\n" + "\n".join(parts)
 
 
 if __name__ == "__main__":

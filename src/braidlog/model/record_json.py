@@ -117,7 +117,7 @@ def read_json(line: bytes) -> ParsedRecord:
     try:
         found = _READER.decode(line)
     except msgspec.MsgspecError as error:
-        raise ValueError(f"not a record in JSON: {error}") from None
+        raise ValueError(f'not a record in JSON, as {{"key": "ada", "value": "one book"}} is: {error}') from None
     headers = tuple((each.name, _raw(each.value)) for each in found.headers)
     return ParsedRecord(NewRecord(_raw(found.value), _raw(found.key), headers, found.timestamp_ms), found.partition)
 

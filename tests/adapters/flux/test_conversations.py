@@ -276,5 +276,5 @@ def test_a_topic_is_made_on_first_use_only_by_who_may(tmp_path: Path) -> None:
         for command, args in (("PRODUCE", "yours a:b"), ("CONSUME", "yours 0 0"), ("JOIN", "g yours a")):
             assert talk.ask(command, args).startswith("ERR|BAD_REQUEST|"), command
         for command, args in (("SET_PARTITION_ROLE", "mine-1 0 follower"), ("ADMIN_REGISTER_BROKER", "1 host 1")):
-            assert "may not cluster" in talk.ask(command, args)
+            assert "may not administer the cluster" in talk.ask(command, args)
         assert talk.ask("ADMIN_GET_METADATA") == "OK|topics=[mine-1] brokers=[0]"

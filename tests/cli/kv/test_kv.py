@@ -191,6 +191,7 @@ def test_no_server_is_five() -> None:
     result = CliRunner().invoke(main, args)
     assert result.exit_code == 5
     assert result.stderr.startswith("braid: 127.0.0.1:1 cannot be reached")
+    assert CliRunner().invoke(main, [*args[:3], "--server", *args[4:]]).stderr == result.stderr
 
 
 @pytest.mark.parametrize("url", ["flux://127.0.0.1", "127.0.0.1:7275", "mayfly://127.0.0.1?x=1"])

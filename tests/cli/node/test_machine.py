@@ -492,6 +492,8 @@ def test_the_settings_file_changes_nothing_and_has_everything(tmp_path: Path) ->
     file.write_text("node = 'x'\n")
     braid.ok("config", "init", str(file), "--force")
     assert file.read_text(encoding="utf-8") == text == braid.ok("config", "init", "-") == template()
+    missing = str(tmp_path / "missing.toml")
+    assert f"no file {missing}; `braid config init {missing}`" in braid.fails(3, "config", "check", "-c", missing)
     assert "No such file" in braid.fails(3, "config", "init", str(tmp_path / "absent" / "braid.toml"))
 
 

@@ -175,7 +175,14 @@ def test_a_line_that_is_wrong_ends_it(braid: Braid, topic: str) -> None:
     assert "2 records acknowledged" in said
     assert "standard input, line 3: not a record in JSON" in said
     assert braid.ok("consume", topic) == "one\ntwo\n"
-    assert "line 1: the line does not have the form" in braid.fails(2, "produce", topic, "-K", ":", stdin="none\n")
+    assert "line 1: the line does not match the format" in braid.fails(2, "produce", topic, "-K", ":", stdin="none\n")
+    assert "--json reads records in JSON" in braid.fails(2, "produce", topic, "-f", "json", stdin="none\n")
+
+
+def test_an_offset_behind_the_end_is_said_to_be(braid: Braid, topic: str) -> None:
+    braid.ok("produce", topic, stdin="one\n")
+    assert f"{topic} ends at offset 1: there is nothing at 99 yet" in braid("consume", topic, "-o", "99").stderr
+    assert braid("consume", topic, "-o", "1").stderr == ""
 
 
 def test_missing_topics_and_files(braid: Braid, topic: str, tmp_path: Path) -> None:

@@ -123,4 +123,4 @@ def test_who_may_not_see_everything_has_less(tmp_path: Path) -> None:
         out = tmp_path / "less.tar.gz"
         said = Braid(server).ok("support", "bundle", "--out", str(out), *as_(tmp_path, "ann"))
     assert "missing: nodes/0/description: " in said
-    assert "may not cluster here" in files_of(out)["missing.txt"].decode()
+    assert "may not administer the cluster" in files_of(out)["missing.txt"].decode()

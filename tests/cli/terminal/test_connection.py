@@ -40,13 +40,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def guard(folder: Path) -> Iterator[Braid]:
+def server(folder: Path) -> Iterator[ServerProcess]:
     with ServerProcess(folder / "data", *guarded(folder)) as server:
-        braid = Braid(server)
-        for topic in ("closed", "open"):
-            braid.ok("topic", "create", topic, *as_(folder, "root"))
-            braid.ok("produce", topic, *as_(folder, "root"), stdin="word\n")
-        yield braid
+        yield server
+
+
+@pytest.fixture(scope="module")
+def guard(folder: Path, server: ServerProcess) -> Braid:
+    braid = Braid(server)
+    for topic in ("closed", "open"):
+        braid.ok("topic", "create", topic, *as_(folder, "root"))
+        braid.ok("produce", topic, *as_(folder, "root"), stdin="word\n")
+    return braid
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=lambda args: " ".join(args[:2]))
@@ -60,6 +65,17 @@ def test_only_this_machine_is_asked_once() -> None:
     assert "cannot be reached" in Braid(url="kafka://127.0.0.1:1,example.invalid:1").fails(
         5, "topic", "list", "--timeout", "0.2"
     )
+
+
+def test_a_name_that_is_not_known_is_said_to_be() -> None:
+    said = Braid(url="kafka://example.invalid:9092").fails(5, "topic", "list", "--timeout", "0.2")
+    assert "example.invalid:9092 cannot be reached: no machine of this name is known here" in said
+
+
+@pytest.mark.parametrize(("spoken", "port"), [("mlog", "kafka"), ("kafka", "flux"), ("kafka", "mayfly")])
+def test_the_port_of_another_protocol_is_suspected(server: ServerProcess, spoken: str, port: str) -> None:
+    said = Braid(url=f"{spoken}://127.0.0.1:{server.ports[port]}").fails(5, "topic", "list", "--timeout", "0.5")
+    assert "does this port speak the protocol of the URL, and TLS or not?" in said
 
 
 @pytest.mark.parametrize("args", COMMANDS, ids=lambda args: " ".join(args[:2]))

@@ -8,11 +8,15 @@ tools that write down what they read must not fail.
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from os.path import commonprefix
 from typing import Any, NamedTuple
 
 from braidlog.broker.configs import NOTED, Setting
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, TableForm
+
+ALIKE_CHARACTERS = 4
+"""So much of a name has to be right for us to guess the rest."""
 
 _LONG_MAX = str(2**63 - 1)
 NOTED_CHARS_MAX = 1000
@@ -282,10 +286,17 @@ def _show(row: Row, value: str, default: str) -> Shown:
 def find(name: str) -> Row:
     row = ROWS.get(name)
     if row is None:
-        raise BrokerError(
-            Reason.INVALID_SETTING, f"{name[:60]!r} is no setting of a topic; there are {', '.join(ROWS)}"
-        )
+        near = _begin_alike(name[:60])
+        meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(ROWS)}"
+        raise BrokerError(Reason.INVALID_SETTING, f"{name[:60]!r} is no setting of a topic; {meant}")
     return row
+
+
+def _begin_alike(name: str) -> list[str]:
+    """Settings that have the longest beginning in common with `name`: cheap, for anybody may ask for thousands."""
+    shared = {each: len(commonprefix((each, name))) for each in ROWS}  # noqa: RUF071 - characters are meant
+    longest = max(shared.values())
+    return [each for each, length in shared.items() if length == longest] if longest >= ALIKE_CHARACTERS else []
 
 
 def parse(pairs: Iterable[tuple[str, str | None]]) -> tuple[dict[str, Any], list[str]]:

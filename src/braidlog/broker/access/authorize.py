@@ -33,8 +33,10 @@ class NotAuthorizedError(BrokerError):
     """No rule allows it, or one denies it. `name` None: nothing in particular."""
 
     def __init__(self, principal: str, operation: Operation, name: str | None, kind: Kind) -> None:
-        what = "here" if name is None else f"{kind.words} {name[:60]!r}"
-        super().__init__(Reason.NOT_AUTHORIZED, f"{principal!r} may not {operation} {what}")
+        what = f"{operation} here" if name is None else f"{operation} {kind.words} {name[:60]!r}"
+        if operation is Operation.CLUSTER:
+            what = "administer the cluster (operation 'cluster')"
+        super().__init__(Reason.NOT_AUTHORIZED, f"{principal!r} may not {what}")
         self.kind = kind
         self.permission = operation.value if kind is Kind.TOPIC else f"{operation} {kind}"
         """What a rule would have to allow, in its own words."""

@@ -59,6 +59,8 @@ def URL(command: Callable[..., Any]) -> Callable[..., Any]:  # noqa: N802 - a de
     )(command)
     return click.option(
         "--url",
+        "--server",
+        "url",
         envvar="BRAID_KV_URL",
         default=DEFAULT_URL,
         show_default=True,

@@ -49,6 +49,9 @@ def _read(config: str | None) -> tuple[str, str] | None:
         return None
     try:
         return config, Path(config).read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        words = f"there is no file {config}; `braid config init {config}` writes one with every setting"
+        raise BrokerError(Reason.INVALID_SETTING, words) from error
     except OSError as error:
         raise BrokerError(Reason.INVALID_SETTING, f"{config}: {error.strerror}") from error
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 import msgspec
 
+from braidlog.cli import say
 from braidlog.cli.records.text import ENCODINGS, TOKENS, writer
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.names import complete_topics
@@ -265,7 +266,10 @@ def _begin(client: Client, consumer: Consumer, options: ConsumeOptions, topics: 
             continue
         spans = client.admin.describe_topic(topic).partitions
         wanted = int(options.offset)
-        for number in options.partitions or range(len(spans)):
+        numbers = options.partitions or range(len(spans))
+        if wanted > (end_max := max(spans[number].latest for number in numbers)):
+            say(f"{topic} ends at offset {end_max}: there is nothing at {wanted} yet")
+        for number in numbers:
             first, last = spans[number].earliest, spans[number].latest
             consumer.assign(topic, [number], start=min(max(wanted if wanted >= 0 else last + wanted, first), last))
 

@@ -171,7 +171,8 @@ def text_reader(text: str, encoding: str, defaults: RecordDefaults) -> Callable[
     def read(line: bytes) -> ParsedRecord:
         found = pattern.fullmatch(line)
         if found is None:
-            raise ValueError(f"the line does not have the form {text!r}")
+            lacks = "" if "%" in text else "; a format says where the value is by %s, and --json reads records in JSON"
+            raise ValueError(f"the line does not match the format {text!r}{lacks}")
         parts = found.groupdict()
         record = NewRecord(
             decode(parts["s"]) if "s" in parts else b"",

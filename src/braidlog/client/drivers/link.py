@@ -81,6 +81,7 @@ class Link(asyncio.Protocol):
         self._by_id: dict[Hashable, asyncio.Future[Any]] = {}
         self._end: str | None = None
         self._last_words = ""
+        self._answered = False
 
     def __repr__(self) -> str:
         state = self._end or f"{self.in_flight} in flight"
@@ -172,7 +173,7 @@ class Link(asyncio.Protocol):
             while self._end is None and (found := self._wire.next_answer()) is not NEED_DATA:
                 self._settle(*found)
         except ProtocolError as error:
-            self.abort(f"{show_address(self.address)} does not speak the dialect: {error}")
+            self.abort(f"{show_address(self.address)} does not speak the dialect: {error}{self._doubt()}")
 
     def _settle(self, token: Hashable, answer: Any) -> None:  # noqa: ANN401 - any answer of the dialect
         future = self._by_id.pop(token, None) if token is not None else None
@@ -182,9 +183,16 @@ class Link(asyncio.Protocol):
             self._last_words = f"; it said: {answer!r}"[:500]  # unasked: why it is about to close
         elif not future.done():
             future.set_result(answer)
+            self._answered = True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.abort(f"{show_address(self.address)} closed the connection{f': {exc}' if exc else ''}{self._last_words}")
+        why = f"{f': {exc}' if exc else ''}{self._last_words or self._doubt()}"
+        self.abort(f"{show_address(self.address)} closed the connection{why}")
+
+    def _doubt(self) -> str:
+        """Who has never answered what was asked may be asked in the wrong language."""
+        waits = bool(self._in_order or self._by_id)
+        return "; does this port speak the protocol of the URL, and TLS or not?" if waits and not self._answered else ""
 
     # -- the end ---------------------------------------------------------------------------------------------
 
@@ -245,7 +253,7 @@ class Endpoint(msgspec.Struct, frozen=True):
                     await self.greet(link)
         except (OSError, TimeoutError) as error:
             link.abort("it could not be reached")
-            said = str(error) or _unsaid(error, self.connect_timeout, tls=self.tls is not None)
+            said = _unsaid(error, self.connect_timeout, tls=self.tls is not None)
             raise ConnectError(f"{show_address(address)} cannot be reached: {said}") from error
         except NoAnswerError as error:
             raise ConnectError(f"{show_address(address)} did not answer the greeting: {error}") from error
@@ -256,7 +264,11 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 def _unsaid(error: Exception, seconds: float, *, tls: bool) -> str:
-    """What an error means that has no words of its own."""
+    """What an error means, also one that has no words of its own."""
+    if isinstance(error, socket.gaierror):
+        return f"no machine of this name is known here ({error.strerror})"
+    if str(error):
+        return str(error)
     if isinstance(error, TimeoutError):
         return f"no connection in {seconds:g} s"
     return "the connection was closed" + (" while TLS was agreed on; does the port speak TLS?" if tls else "")
