@@ -377,7 +377,9 @@ def test_a_change_waits_for_nothing_unless_the_disk_or_the_feed_is_waited_for(mo
     assert node.kv.changes_at_once
     assert node.kv.change(o.Increment(b"n")) == 1
     assert node.again().do(o.Get(b"n")) == b"1", "it is with the kernel"
-    columns = o.Columns(True, bytes((o.Kind.SET, o.Kind.INCREMENT, o.Kind.DELETE)), [b"c", b"n", b"x"], [b"3", b"", b""])
+    columns = o.Columns(
+        True, bytes((o.Kind.SET, o.Kind.INCREMENT, o.Kind.DELETE)), [b"c", b"n", b"x"], [b"3", b"", b""]
+    )
     assert node.kv.change_columns(columns) == ([True, 2, None], [])
     again = node.again()
     assert [again.do(o.Get(b"c")), again.do(o.Get(b"n"))] == [b"3", b"2"]

@@ -1,5 +1,5 @@
 # cython: cdivision=True, boundscheck=False, wraparound=False
-# ruff: noqa: F821, PLR0913, PLR0917
+# ruff: noqa: F821, PLR0913, PLR0915, PLR0917, RET505
 # - as in codec/kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call, arg-type"
@@ -253,7 +253,7 @@ def _put(
 def _put_stamp(
     p: cython.p_uchar, sequence: cython.longlong, wall_ms: cython.longlong, counter: cython.longlong, node: bytes
 ) -> cython.p_uchar:
-    """    name 7 | digits 1 | sequence | name 7 | digits 1 | wall 16 | counter 8 | node 32"""
+    """name 7 | digits 1 | sequence | name 7 | digits 1 | wall 16 | counter 8 | node 32"""
     p = _put_decimal(_copy(p, _SEQUENCE), sequence)
     return _copy(_put_hex(_put_hex(_copy(p, _STAMP), wall_ms, 16), counter, 8), node)
 
