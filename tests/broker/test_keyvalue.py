@@ -377,13 +377,64 @@ def test_a_change_waits_for_nothing_unless_the_disk_or_the_feed_is_waited_for(mo
     assert node.kv.changes_at_once
     assert node.kv.change(o.Increment(b"n")) == 1
     assert node.again().do(o.Get(b"n")) == b"1", "it is with the kernel"
+    columns = o.Columns(
+        True, bytes((o.Kind.SET, o.Kind.INCREMENT, o.Kind.DELETE)), [b"c", b"n", b"x"], [b"3", b"", b""]
+    )
+    assert node.kv.change_columns(columns) == ([True, 2, None], [])
+    again = node.again()
+    assert [again.do(o.Get(b"c")), again.do(o.Get(b"n"))] == [b"3", b"2"]
     monkeypatch.setattr("braidlog.broker.feed.PENDING_MAX", 0)
     assert not node.kv.changes_at_once
     node.kv.no_room = StorageFault("no room")
     with pytest.raises(BrokerError):
         node.kv.change(o.Increment(b"n"))
     node.kv.change(o.Delete(b"n"))
+    refused = node.kv.change_columns(o.Columns(True, bytes((o.Kind.SET, o.Kind.DELETE)), [b"d", b"c"], [b"4", b""]))
+    assert (refused.refused, refused.found[1]) == ([0], True)
     node.world.advance(2_000)
+    check_feed(node)
+
+
+def test_a_feed_that_has_much_to_tell_does_not_linger_until_somebody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braidlog.broker.feed.PENDING_EARLY", 3)
+    node = KvNode(kv=KeyValueSettings(flush=Flush.OS))
+    node.do(o.Set(b"first", b"1"))
+    node.world.advance(2_000)
+    for number in range(3):
+        node.do(o.Set(b"k", b"%d" % number))
+    node.world.settle()
+    assert node.kv.stats().feed_sequence == 1, "it lingers"
+    node.do(o.Set(b"k", b"3"))
+    node.world.settle()
+    assert node.kv.stats().feed_sequence == 5
+    check_feed(node)
+
+
+def test_a_long_round_of_the_feed_gives_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 1)
+    monkeypatch.setattr("braidlog.broker.feed.BATCH_BYTES", 1)
+    node = KvNode(kv=KeyValueSettings(flush=Flush.OS))
+    node.do(o.Set(b"first", b"1"))
+    node.world.advance(2_000)
+    feed = node.kv._feed
+    assert feed is not None
+    ends: list[int] = []
+
+    async def look() -> None:
+        while feed.sequence < 6:
+            if not ends or ends[-1] != feed._end:
+                ends.append(feed._end)
+            await node.world.wakeup().wait(0)
+
+    for number in range(5):
+        node.do(o.Set(b"k", b"%d" % number))
+    before = node.world.syncs
+    node.spawn(feed.reach(6))
+    watching = node.spawn(look())
+    node.world.advance(1)
+    assert watching.is_done
+    assert len(ends) >= 4, "five batches one after another, with a turn of the loop between them"
+    assert node.world.syncs - before == 2, "of the store and of the feed"
     check_feed(node)
 
 

@@ -32,10 +32,14 @@ from braidlog.partition.published import append_published, read_published
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)
 BATCH_RECORDS_MAX = 1_000
 BATCH_BYTES = 1024 * 1024
-ROUND_BATCHES_MAX = 8
-"""Batches that share two syncs, the store's and the feed's; until they have `BATCH_BYTES`, so that nobody else waits for long."""
+ROUND_BATCHES_MAX = 32
+"""Batches that share two syncs, the store's and the feed's; until they have `ROUND_BYTES`. Others have their turn between them
+after each `BATCH_BYTES`, so that nobody waits for long."""
+ROUND_BYTES = 4 * 1024 * 1024
 PENDING_MAX = 50_000
 """Mutations that wait for the feed. Beyond it, acknowledgements wait with them."""
+PENDING_EARLY = PENDING_MAX // 2
+"""From here on the feed lingers no longer, so that nobody comes to wait."""
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 """The same for the sections in which they wait."""
 WAIT_SECONDS = 60.0
@@ -148,7 +152,7 @@ class Feed:
 
     def _noted(self, count: int) -> None:
         self._pending_count += count
-        if self._wakes_for_mutations and self._idle is not None:
+        if self._idle is not None and (self._wakes_for_mutations or self._pending_count > PENDING_EARLY):
             self._idle.wake()
 
     def _forget_pending(self) -> None:
@@ -264,11 +268,16 @@ class Feed:
             if self._begun:
                 # Up to what the log has now, not only to the last record: a part leans on a later mutation of its key.
                 await self._store.log.durable(self._store.sequence)
+            appended_bytes = 0
             while self._begun:
+                if appended_bytes >= BATCH_BYTES:
+                    await self._world.wakeup().wait(0)
+                    appended_bytes = 0
                 batch, last = self._begun[0]
                 await self._append(batch)
                 self._begun.popleft()
                 self._unsettled = last
+                appended_bytes += len(batch)
             await self._settle()
             assert self._unsettled is not None
             self.sequence, self._unsettled = self._unsettled, None
@@ -277,7 +286,7 @@ class Feed:
     def _begin(self, node_hex: bytes) -> None:
         """Make the batches of a round."""
         size = 0
-        while self._pending_count and size < BATCH_BYTES and len(self._begun) < ROUND_BATCHES_MAX:
+        while self._pending_count and size < ROUND_BYTES and len(self._begun) < ROUND_BATCHES_MAX:
             self._begun.append(self._next_batch(node_hex))
             size += len(self._begun[-1][0])
 

@@ -173,15 +173,18 @@ class KeyValue:
         if clustered is not None and (clustered.is_begun or await clustered.has_begun()):
             return await self._in_columns(clustered.slots, columns, level)
         store = self._store or self.store
-        before, now_ms = store.sequence, self._steady.now_ms()
-        if self.no_room is None or not columns.mutates:
-            results = store.execute_columns(columns, now_ms)
-        else:
-            results = _delete_only(store, columns, now_ms, _no_room(self.no_room))
+        before = store.sequence
+        results = self._execute_columns(store, columns)
         sequence = store.sequence
         if sequence != before:
             await self._wait_durable(store, sequence)
         return results
+
+    def _execute_columns(self, store: LocalStore, columns: Columns) -> Results:
+        now_ms = self._steady.now_ms()
+        if self.no_room is None or not columns.mutates:
+            return store.execute_columns(columns, now_ms)
+        return _delete_only(store, columns, now_ms, _no_room(self.no_room))
 
     async def _in_columns(self, slots: Slots, columns: Columns, level: Level) -> Results:
         if self.no_room is None or not columns.mutates:
@@ -222,6 +225,15 @@ class KeyValue:
         if store.sequence != before:
             store.wal.hand_over()
         return result
+
+    def change_columns(self, columns: Columns) -> Results:
+        """As `execute_columns`, while `changes_at_once`."""
+        store = self._store or self.store
+        before = store.sequence
+        results = self._execute_columns(store, columns)
+        if store.sequence != before:
+            store.wal.hand_over()
+        return results
 
     def _check_room(self, operation: Operation[Any], no_room: StorageFault) -> None:
         if type(operation) in _GROWING:

@@ -1,5 +1,5 @@
 # cython: cdivision=True, boundscheck=False, wraparound=False
-# ruff: noqa: F821, PLR0913, PLR0917
+# ruff: noqa: F821, PLR0913, PLR0915, PLR0917, RET505
 # - as in codec/kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call, arg-type"
@@ -30,10 +30,11 @@ COMPILED: bool = bool(cython.compiled)
 NODE_DIGITS: Final = 32
 _SET = cython.declare(cython.int, 1)
 _DELETE = cython.declare(cython.int, 2)
-_DIGITS: bytes = b"0123456789abcdef"
-_SEQUENCE: Final = encode_varint(6) + b"kv.seq"
-_STAMP: Final = encode_varint(6) + b"kv.hlc" + encode_varint(56)
-_EXPIRES: Final = encode_varint(10) + b"kv.expires"
+# Of the compiler's own kind, so that no record looks them up by their names.
+_DIGITS = cython.declare(bytes, b"0123456789abcdef")
+_SEQUENCE = cython.declare(bytes, encode_varint(6) + b"kv.seq")
+_STAMP = cython.declare(bytes, encode_varint(6) + b"kv.hlc" + encode_varint(56))
+_EXPIRES = cython.declare(bytes, encode_varint(10) + b"kv.expires")
 
 
 def packed_header(name: str, value: bytes) -> bytes:
@@ -61,36 +62,119 @@ def append_columns(
     `stamp`: the first one's sequence, wall time and counter, and the node in hexadecimal digits. `headers`, packed: of a set,
     a removal, an increment, a string, a counter. Returns the row where it stopped, and how many records it appended.
     """
+    if min(len(kinds), len(keys), len(values), len(found)) < until or row < 0:
+        raise ValueError(f"rows {row} to {until} of {len(keys)}")
+    set_op, delete_op, count_op, of_string, of_counter = headers
+    _check(stamp[3], max(len(set_op), len(delete_op), len(count_op)) + max(len(of_string), len(of_counter)))
+    if cython.compiled:
+        return _append_rows(
+            out, count, count_max, bytes_max, delta_ms, stamp, headers, kinds, keys, values, found, row, until
+        )
+    else:
+        first = count
+        sequence, wall_ms, counter, node = stamp
+        while row < until and count < count_max and len(out) < bytes_max:
+            kind, op, of, value = kinds[row], set_op, of_string, values[row]
+            if kind == _DELETE and found[row] is None:
+                row += 1
+                continue
+            if kind == _DELETE:
+                op, of, value = delete_op, b"", None
+            elif kind != _SET:
+                op, of, value = count_op, of_counter, b"%d" % found[row]
+            _put(out, count, delta_ms, sequence, wall_ms, counter, node, op, of, keys[row], value, 0)
+            row += 1
+            count += 1
+            sequence += 1
+            counter += 1
+        return row, count - first
+
+
+@cython.cfunc
+def _append_rows(
+    out: bytearray,
+    count: cython.longlong,
+    count_max: cython.longlong,
+    bytes_max: cython.longlong,
+    delta_ms: cython.longlong,
+    stamp: tuple,
+    headers: tuple,
+    kinds: bytes,
+    keys: list,
+    values: list,
+    found: list,
+    row: cython.Py_ssize_t,
+    until: cython.Py_ssize_t,
+) -> tuple:
+    """The number and stamp of a record are those of the one before it, plus one: written once, then counted up as digits. Of
+    `out` much is taken at once, and at the end what is too much is given back."""
     kind: cython.int
     first: cython.longlong = count
     sequence: cython.longlong = stamp[0]
     wall_ms: cython.longlong = stamp[1]
     counter: cython.longlong = stamp[2]
     node: bytes = stamp[3]
-    set_op: bytes = headers[0]
-    delete_op: bytes = headers[1]
-    count_op: bytes = headers[2]
-    of_string: bytes = headers[3]
-    of_counter: bytes = headers[4]
-    if min(len(kinds), len(keys), len(values), len(found)) < until or row < 0:
-        raise ValueError(f"rows {row} to {until} of {len(keys)}")
-    _check(node, max(len(set_op), len(delete_op), len(count_op)) + max(len(of_string), len(of_counter)))
-    while row < until and count < count_max and len(out) < bytes_max:
-        kind = kinds[row]
-        if kind == _SET:
-            _put(out, count, delta_ms, sequence, wall_ms, counter, node, set_op, of_string, keys[row], values[row], 0)
-        elif kind != _DELETE:
-            number: bytes = b"%d" % found[row]
-            _put(out, count, delta_ms, sequence, wall_ms, counter, node, count_op, of_counter, keys[row], number, 0)
-        elif found[row] is None:
+    op: bytes
+    of: bytes
+    key: bytes
+    value: bytes
+    size: cython.Py_ssize_t = len(out)
+    needed: cython.Py_ssize_t
+    room: cython.longlong
+    value_size: cython.longlong
+    stamp_size: cython.longlong
+    body: cython.longlong
+    start: cython.p_uchar
+    p: cython.p_uchar
+    value_at: cython.p_uchar
+    head: cython.uchar[128]
+    digits: cython.uchar[24]
+    stamp_size = _put_stamp(head, sequence, wall_ms, counter, node) - cython.cast(cython.p_uchar, head)
+    try:
+        while row < until and count < count_max and size < bytes_max:
+            kind = kinds[row]
+            key = keys[row]
+            if kind == _SET:
+                op = cython.cast(bytes, headers[0])
+                of = cython.cast(bytes, headers[3])
+                value = values[row]
+                value_at = cython.cast(cython.p_uchar, PyBytes_AS_STRING(value))
+                value_size = len(value)
+            elif kind != _DELETE:
+                op = cython.cast(bytes, headers[2])
+                of = cython.cast(bytes, headers[4])
+                value_at = digits
+                value_size = _put_number(digits, found[row]) - value_at
+            elif found[row] is None:
+                row += 1
+                continue
+            else:
+                op = cython.cast(bytes, headers[1])
+                of = b""
+                value_at = cython.NULL
+                value_size = -1
+            body = body_size(delta_ms, count, len(key), value_size, 1 + stamp_size + len(op) + len(of))
+            needed = varint_size(body) + body
+            if size + needed > len(out):
+                # As if all that follow were of this size; of a section no more than it may have.
+                room = min(needed * min(until - row, count_max - count), needed + bytes_max - size)
+                PyByteArray_Resize(out, size + room)
+            start = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out)) + size
+            p = put_head(start, body, delta_ms, count)
+            p = put_bytes(p, PyBytes_AS_STRING(key), len(key))
+            p = put_bytes(p, value_at, value_size)
+            p[0] = 8 if len(of) > 0 else 6  # headers, as a varint
+            memcpy(p + 1, head, stamp_size)
+            _copy(_copy(p + 1 + stamp_size, op), of)
+            size += needed
             row += 1
-            continue
-        else:
-            _put(out, count, delta_ms, sequence, wall_ms, counter, node, delete_op, b"", keys[row], None, 0)
-        row += 1
-        count += 1
-        sequence += 1
-        counter += 1
+            count += 1
+            sequence += 1
+            counter += 1
+            if not (_count_up(head + 8, head[7] >> 1) and _count_up_hex(head + stamp_size - 40)):
+                stamp_size = _put_stamp(head, sequence, wall_ms, counter, node) - cython.cast(cython.p_uchar, head)
+    finally:
+        PyByteArray_Resize(out, size)
     return row, count - first
 
 
@@ -138,10 +222,8 @@ def _put(
         headers_size: cython.longlong
         body: cython.longlong
         head: cython.uchar[256]
-        p: cython.p_uchar = put_varint(head, count)
-        p = _put_decimal(_copy(p, _SEQUENCE), sequence)
-        p = _put_hex(_put_hex(_copy(p, _STAMP), wall_ms, 16), counter, 8)
-        p = _copy(_copy(_copy(p, node), op), kind)
+        p: cython.p_uchar = _put_stamp(put_varint(head, count), sequence, wall_ms, counter, node)
+        p = _copy(_copy(p, op), kind)
         if deadline_ms > 0:
             p = _put_decimal(_copy(p, _EXPIRES), deadline_ms)
         headers_size = p - cython.cast(cython.p_uchar, head)
@@ -164,6 +246,45 @@ def _put(
         out += encode_varint(len(packed))
         out += packed
     return None
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def _put_stamp(
+    p: cython.p_uchar, sequence: cython.longlong, wall_ms: cython.longlong, counter: cython.longlong, node: bytes
+) -> cython.p_uchar:
+    """name 7 | digits 1 | sequence | name 7 | digits 1 | wall 16 | counter 8 | node 32"""
+    p = _put_decimal(_copy(p, _SEQUENCE), sequence)
+    return _copy(_put_hex(_put_hex(_copy(p, _STAMP), wall_ms, 16), counter, 8), node)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _count_up(p: cython.p_uchar, size: cython.int) -> cython.bint:
+    """Add one to decimal digits; False: it takes one more of them."""
+    while size > 0:
+        size -= 1
+        if p[size] != 57:
+            p[size] += 1
+            return True
+        p[size] = 48
+    return False
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _count_up_hex(p: cython.p_uchar) -> cython.bint:
+    """The same for a counter."""
+    at: cython.int = 8
+    while at > 0:
+        at -= 1
+        if p[at] != 102:
+            p[at] = 97 if p[at] == 57 else p[at] + 1
+            return True
+        p[at] = 48
+    return False
 
 
 @cython.cfunc
@@ -190,6 +311,31 @@ def _put_decimal(p: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
         p[index] = 48 + value % 10
         value //= 10
     return p + 1 + size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _put_number(p: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
+    """A number of 64 bits in at most 20 digits and a sign."""
+    backwards: cython.uchar[20]
+    size: cython.int = 0
+    rest: cython.ulonglong = value
+    if value < 0:
+        p[0] = 45
+        p += 1
+        rest = 0 - rest
+    while True:
+        backwards[size] = 48 + rest % 10
+        rest //= 10
+        size += 1
+        if rest == 0:
+            break
+    while size > 0:
+        size -= 1
+        p[0] = backwards[size]
+        p += 1
+    return p
 
 
 @cython.cfunc

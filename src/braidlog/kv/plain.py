@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, Final
+from typing import Any
 
 from braidlog.kv.entries import Op, pack_entry
 from braidlog.kv.values import COUNTER_COST, STRING_COST
@@ -48,8 +48,8 @@ _OP_SET = cython.declare(cython.int, Op.SET)
 _OP_DEL = cython.declare(cython.int, Op.DEL)
 _OP_INCRBY = cython.declare(cython.int, Op.INCRBY)
 _ENTRY_BYTES = cython.declare(cython.longlong, 23)
-_PLUS_ONE: Final = (1).to_bytes(8, "big", signed=True)
-_MINUS_ONE: Final = (-1).to_bytes(8, "big", signed=True)
+_PLUS_ONE = cython.declare(bytes, (1).to_bytes(8, "big", signed=True))
+_MINUS_ONE = cython.declare(bytes, (-1).to_bytes(8, "big", signed=True))
 
 
 def _crc_tables() -> bytes:
@@ -63,7 +63,7 @@ def _crc_tables() -> bytes:
     return bytes(packed)
 
 
-_TABLES: bytes = _crc_tables()
+_TABLES = cython.declare(bytes, _crc_tables())
 
 
 def read_plain(
@@ -217,7 +217,7 @@ def _put_entry(
         if at + size > len(out):
             PyByteArray_Resize(out, 2 * (at + size) + 4096)
         start = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out)) + at
-        p = _put_u32(_put_u32(start + 4, wall_ms >> 32), wall_ms & 0xFFFFFFFF)
+        p = _put_u32(_put_u32(start + 4, wall_ms >> 32), wall_ms)
         p[0] = op
         p[1] = len(key) >> 8
         p[2] = len(key) & 0xFF
@@ -248,7 +248,8 @@ def _put_u32(p: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
 def _crc(p: cython.p_uchar, size: cython.Py_ssize_t) -> cython.longlong:
     """CRC-32 (IEEE), without a call of zlib for some forty bytes."""
     table: cython.p_uint = cython.cast(cython.p_uint, PyBytes_AS_STRING(_TABLES))
-    crc: cython.uint = 0xFFFFFFFF
+    crc: cython.uint = 0
+    crc = ~crc  # a literal of 32 bits would be a Python object to the compiler, and every step with it a call
     while size >= 8:
         crc ^= p[0] | p[1] << 8 | p[2] << 16 | cython.cast(cython.uint, p[3]) << 24
         crc = (
@@ -263,8 +264,18 @@ def _crc(p: cython.p_uchar, size: cython.Py_ssize_t) -> cython.longlong:
         )
         p += 8
         size -= 8
+    if size >= 4:
+        crc ^= p[0] | p[1] << 8 | p[2] << 16 | cython.cast(cython.uint, p[3]) << 24
+        crc = (
+            table[768 + (crc & 0xFF)]
+            ^ table[512 + (crc >> 8 & 0xFF)]
+            ^ table[256 + (crc >> 16 & 0xFF)]
+            ^ table[crc >> 24]
+        )
+        p += 4
+        size -= 4
     while size > 0:
         crc = table[(crc ^ p[0]) & 0xFF] ^ crc >> 8
         p += 1
         size -= 1
-    return crc ^ 0xFFFFFFFF
+    return ~crc

@@ -11,8 +11,9 @@ READ_BYTES = 1024 * 1024
 
 
 def append_published(hosted: HostedPartition, batch: bytes, world: World) -> int:
-    """Append a batch; return the offset after it. A full disk takes nothing of it: the same batch may be tried again."""
-    appended = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=world.now_ms())
+    """Append a batch that was sealed here; return the offset after it. A full disk takes nothing of it: the same batch may be
+    tried again."""
+    appended = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=world.now_ms(), own=True)
     hosted.appended()
     return appended.next_offset
 

@@ -109,10 +109,20 @@ async def _execute(translation: Translation, request: Request, services: Service
     return translation.answer(await services.keyvalue.execute(asked, LEVELS[request.consistency]))
 
 
-async def execute_burst(burst: Burst, services: Services, _: Conversation, denied: Denied) -> list[Any]:
-    """In order, at once; the mutations among them become durable together. What may not be done is left out of them."""
-    level = LEVELS[burst.consistency]
+def execute_burst(burst: Burst, services: Services, _: Conversation, denied: Denied) -> Any:  # noqa: ANN401 - answers, or a coroutine
+    """In order, at once; the mutations among them become durable together. What may not be done is left out of them.
+
+    Changes that wait for nothing are answered without a coroutine: they have short answers. Values that are read may have many
+    bytes, and those are counted on the longer way.
+    """
     columns = o.Columns(burst.mutates, burst.kinds.translate(_KINDS), burst.keys, burst.values, burst.ttls)
+    if columns.mutates and not denied and services.keyvalue.changes_at_once:
+        return _answers(services.keyvalue.change_columns(columns))
+    return _execute_burst(burst, columns, services, denied)
+
+
+async def _execute_burst(burst: Burst, columns: o.Columns, services: Services, denied: Denied) -> list[Any]:
+    level = LEVELS[burst.consistency]
     if not denied:
         return _answers(await services.keyvalue.execute_columns(columns, level))
     refused = [denied.get((Kind.KEY, _text(key))) for key in burst.keys]

@@ -236,5 +236,5 @@ def _write_compiled(ids: bytes, results: list, other: Callable[[int, Any], bytes
             p += length
         else:
             number = result
-            p = _put_u32(_put_u32(_put_u32(p, 8), (number >> 32) & 0xFFFFFFFF), number & 0xFFFFFFFF)
+            p = _put_u32(_put_u32(_put_u32(p, 8), number >> 32), number)
     return out
