@@ -70,6 +70,31 @@ def test_a_part_of_a_topic(spark: SparkSession, node: Node) -> None:
         flights.columns("ofset").frame()
 
 
+class Reader:
+    """Notes the options that Spark's own would be given."""
+
+    def __init__(self) -> None:
+        self.given: dict[str, str] = {}
+
+    def format(self, _: str) -> "Reader":
+        return self
+
+    def options(self, **options: str) -> "Reader":
+        self.given = options
+        return self
+
+    def load(self) -> None:
+        pass
+
+
+def test_on_one_machine_the_source_is_told_how_many_tasks_run_at_a_time(spark: SparkSession, node: Node) -> None:
+    reader = Reader()
+    topic(spark, "fl.ights", node.servers)._load(reader)
+    assert reader.given["parallelTasks"] == str(spark.sparkContext.defaultParallelism)
+    topic(spark, "fl.ights", node.servers, parallelTasks="7")._load(reader)
+    assert reader.given["parallelTasks"] == "7"
+
+
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """What was told of each count without reading."""

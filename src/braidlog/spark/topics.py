@@ -181,10 +181,9 @@ class Topic(msgspec.Struct, frozen=True):
 
     def _load(self, reader: Any, given: Mapping[str, str] | None = None) -> "DataFrame":  # noqa: ANN401 - of a frame or a stream
         options = self._chosen(given or {})
-        if not self._is_elsewhere and self.spark.sparkContext.master.startswith(
-            "local"
-        ):  # elsewhere executors come and go
-            options.setdefault("parallelTasks", str(self.spark.sparkContext.defaultParallelism))
+        context = None if self._is_elsewhere else self.spark.sparkContext
+        if context is not None and context.master.startswith("local"):  # on a cluster executors come and go
+            options.setdefault("parallelTasks", str(context.defaultParallelism))
         if self.names:
             reader = reader.schema(_schema(options, self.names))
         frame: DataFrame = reader.format(FORMAT).options(**options).load()

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.sql import SparkSession
-from tests.spark.pipeline.shop import Shop, write_project
+from tests.spark.pipeline.shop import Shop, expected, read_all, write_project
 from tests.spark.pipeline.tables import read_from_store, rows_of
 from tests.spark.pipeline.test_pipeline import check, run_once
 from tests.tables.object_store import BUCKET, ObjectStore, object_store
@@ -198,6 +198,19 @@ def test_rows_of_another_edition_are_refused(store: ObjectStore, tmp_path: Path,
     assert ids_of(project, "silver") == [f"2-{n}" for n in range(5)]
 
 
+def put_into(store: ObjectStore, folder: Path, kind: str, tmp_path: Path) -> None:
+    """A project's tables are in the store from here on."""
+    own = project_of(kind, store, tmp_path).pipeline
+    told = {"tables.store": own.tables.store, "tables.catalog": own.tables.catalog}
+    sections = "".join(
+        f"\n[{name}]\n" + "".join(f'"{key}" = "{value}"\n' for key, value in values.items())
+        for name, values in told.items()
+        if values
+    )
+    text = (folder / "pipeline.toml").read_text()
+    (folder / "pipeline.toml").write_text(f'storage = "{own.storage}/{folder.name}"\n{text}{sections}')
+
+
 def test_a_pipeline_in_a_store(spark: SparkSession, node: ServerProcess, store: ObjectStore, tmp_path: Path) -> None:
     """With Spark: run, replayed out of bronze after a change of columns. A plain run takes one kind of table, `make spark`
     (SPARK=full) both, and more runs and a compaction."""
@@ -209,15 +222,7 @@ def test_a_pipeline_in_a_store(spark: SparkSession, node: ServerProcess, store: 
     for kind in kinds:
         shop.send(100)
         folder = write_project(tmp_path / kind, node, name=f"in-{kind}", table_format=kind)
-        own = project_of(kind, store, tmp_path).pipeline
-        told = {"storage": own.storage, "tables.store": own.tables.store, "tables.catalog": own.tables.catalog}
-        sections = "".join(
-            f"\n[{name}]\n" + "".join(f'"{key}" = "{value}"\n' for key, value in values.items())
-            for name, values in told.items()
-            if isinstance(values, dict) and values
-        )
-        text = (folder / "pipeline.toml").read_text()
-        (folder / "pipeline.toml").write_text(f'storage = "{own.storage}/{kind}"\n{text}{sections}')
+        put_into(store, folder, kind, tmp_path)
         project = run_once(spark, folder)
         check(node, project)
         if len(kinds) > 1:
@@ -234,3 +239,30 @@ def test_a_pipeline_in_a_store(spark: SparkSession, node: ServerProcess, store: 
         assert status(project, None).tables == {
             name: project.place(name) for name in ("bronze", "silver", "gaps", "windows", "latest")
         }
+
+
+@pytest.mark.skipif(os.environ.get("SPARK") != "full", reason="runs three jobs for each kind of table: make spark")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_backfill_in_a_store(
+    spark: SparkSession, node: ServerProcess, store: ObjectStore, tmp_path: Path, kind: str
+) -> None:
+    topic = f"returned-{kind}"
+    shop = Shop(node, seed=20261117, topic=topic)
+    shop.send(40)
+    folder = write_project(
+        tmp_path / topic, node, name=topic, topic=topic, starting="latest", table_format=kind, more=""
+    )
+    put_into(store, folder, kind, tmp_path)
+    run_once(spark, folder)
+    shop.send(40)
+    project = run_once(spark, folder)
+    log, before = read_all(node, topic), len(rows_of(project, "bronze"))
+    assert 40 <= before < len(log)
+    done = operating.backfill(spark, project, "earliest", "latest", dry_run=False)
+    assert (done.records, done.bronze) == (len(log), len(log) - before)
+    places = [(row.partition, row.offset) for row in rows_of(project, "bronze")]
+    assert sorted(places) == sorted((each.partition, each.offset) for each in log)
+    names = [row._id for row in rows_of(project, "silver")]
+    assert sorted(names) == sorted(expected(log).silver)
+    again = operating.backfill(spark, project, "earliest", "latest", dry_run=False)
+    assert (again.bronze, again.silver, again.windows) == (0, 0, 0)
