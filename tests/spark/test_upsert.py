@@ -2,7 +2,7 @@
 
 The rows are those of a Delta table's commits, read by `braidlog-lake` and looked up in the store. A plain run has one kill,
 chosen by a seed that is printed; `make spark-kill` has all: driver, JVM and node after each of the four targets was written, the
-executors' Python while a task writes, the driver when the node has committed and nobody knows.
+executors' Python while tasks write to each of them, the driver when the node has committed and nobody knows.
 """
 
 import json
@@ -30,9 +30,9 @@ ROWS = 60
 CITIES = {"A0": "Rome", "A1": "Oslo"}
 MODULE = "tests.spark.upsert_driver"
 KILLS = [(who, after) for who in ("driver", "java", "node") for after in TARGETS]
-KILLS += [("executor", ""), ("driver", "commit")]
+KILLS += [("executor", "Produce"), *(("executor", f"in {target}") for target in TARGETS[1:]), ("driver", "commit")]
 PASSES = -(-ROUNDS // 20)
-"""Each of a dozen kills takes as long as a round of the sink's: once for every twenty of those."""
+"""Each of these kills takes as long as a round of the sink's: once for every twenty of those."""
 WAIT_SECONDS_MAX = 900
 
 
@@ -52,7 +52,7 @@ def append(places: Places, first: int, count: int, n: int) -> list[dict[str, obj
 def kill(who: str, after: str, places: Places, server: ServerProcess, gate: Gate) -> bool:
     """One driver that is killed, or goes on after the kill; whether its batch came to an end."""
     stop: Stop | None = None
-    if who == "executor":
+    if after == "Produce":
         stop = gate.stop_at(Key.PRODUCE, 1)
     elif after == "commit":
         stop = gate.stop_at(Key.COMMIT_BATCH, 1, "answer")
@@ -72,7 +72,10 @@ def kill(who: str, after: str, places: Places, server: ServerProcess, gate: Gate
                 assert driver.kill_workers() > 0
                 stop.open()
             else:
-                restart(server, gate)
+                if who == "executor":
+                    assert driver.kill_workers() > 0
+                else:
+                    restart(server, gate)
                 (Path(places.folder) / "go").touch()
             driver.finish()
             return True

@@ -1,13 +1,16 @@
 """A Spark driver in a process of its own, to be killed: commits of a table are looked up and upserted into all four targets.
 
-It stops when it has written to the target that it was told, until it is told to go on: so a kill falls where it is meant to.
+It stops when it has written to the target that it was told (`kv`), or its executors do when they have half of the rows for it
+(`in kv`), until it is told to go on: so a kill falls where it is meant to.
 """
 
 import sys
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -42,12 +45,24 @@ def started(spark: SparkSession, places: Places, stop_after: str = "") -> Stream
 
     def write(batch: DataFrame, number: int) -> None:
         for target in TARGETS:
-            writes[target](batch, number)
+            halves = stop_after == f"in {target}"
+            writes[target](batch.mapInArrow(_stop_between(places.folder), batch.schema) if halves else batch, number)
             if target == stop_after:
                 _stop(Path(places.folder))
 
     stream = named.writeStream.foreachBatch(write).option("checkpointLocation", places.at("checkpoint"))
     return stream.trigger(availableNow=True).start()
+
+
+def _stop_between(folder: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def halves(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            half = batch.num_rows // 2
+            yield batch.slice(0, half)
+            _stop(Path(folder))
+            yield batch.slice(half)
+
+    return halves
 
 
 def _stop(folder: Path) -> None:
