@@ -39,7 +39,7 @@ def play(scene: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
 def keeper(*, required: bool = True, pause: float = 0.01, **limits: float) -> Gatekeeper:
     tokens = {"alice": hashlib.sha256(b"right").hexdigest()} if required else {}
-    world = LoopWorld(SystemClock(), cast("Flusher", None))  # nothing is synced here
+    world = LoopWorld(SystemClock(), cast("Flusher", SimpleNamespace(appended=None)))  # nothing is synced here
     return Gatekeeper(Authenticate(Authorize(tokens, []), world, Pauses(pause, pause)), StrangerLimits(**limits))  # type: ignore[arg-type]
 
 

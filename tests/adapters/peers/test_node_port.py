@@ -200,6 +200,7 @@ class PartedKeys:
     """The service of keys on a node of which others lead some: those that begin with `3` are of node 3."""
 
     clustered = True
+    changes_at_once = False
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -51,9 +51,17 @@ def test_as_a_person_reads_it() -> None:
 
 def test_commands_print_it(braid_server_shared: ServerProcess) -> None:
     braid, topic = Braid(braid_server_shared), fresh("yaml")
-    braid.ok("topic", "create", topic, "-p", "2")
+    for name in (topic, fresh("yaml")):
+        braid.ok("topic", "create", name, "-p", "2")
     braid.ok("produce", topic, "-p", "0", stdin="a\nb\n")
-    for args in (["topic", "describe", topic], ["cluster", "partitions", topic], ["group", "list"], ["config", "show"]):
+    group = fresh("yaml-readers")
+    braid.ok("consume", topic, "--group", group)
+    own = [
+        [each for each in load(braid.ok("group", "list", "-o", form)) if each["group"] == group]
+        for form, load in (("yaml", yaml.safe_load), ("json", json.loads))
+    ]
+    assert own[0] == own[1] != [], "groups of others come and go"
+    for args in (["topic", "describe", topic], ["cluster", "partitions", topic], ["config", "show"]):
         assert yaml.safe_load(braid.ok(*args, "-o", "yaml")) == json.loads(braid.ok(*args, "-o", "json"))
     for args in (["consume", topic, "--output"], ["cluster", "events", "-o"]):
         documents = list(yaml.safe_load_all(braid.ok(*args, "yaml")))

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -66,7 +67,7 @@ class Node:
     """The metadata log of one node on real etcd."""
 
     def __init__(self, etcd: Gateway, name: str, prefix: str, propose_seconds_max: float = SECONDS_MAX) -> None:
-        world = LoopWorld(SystemClock(), cast("Flusher", None))  # nothing is synced here
+        world = LoopWorld(SystemClock(), cast("Flusher", SimpleNamespace(appended=None)))  # nothing is synced here
         nonces = iter(range(1_000_000))
         self.store = EtcdStore(
             etcd,
@@ -205,7 +206,7 @@ def test_clocks_that_are_moved_end_no_lease_and_no_change(tmp_path: Path) -> Non
         founder = Node(etcd, "1", "clock")
         await founder.store.found_cluster("c")
         node = await founder.open()
-        world = LoopWorld(SystemClock(), cast("Flusher", None))
+        world = LoopWorld(SystemClock(), cast("Flusher", SimpleNamespace(appended=None)))
         presence = Presence(etcd, world, Keys("clock"), node="1", life=Life("f", "1"))
         await presence.take()
         keeping = asyncio.create_task(presence.keep())

@@ -89,7 +89,7 @@ def test_a_test_that_says_nothing_is_refused(spark: SparkSession, tmp_path: Path
         row_tests.run(spark, project, test)
     (test / "silver.jsonl").touch()
     (test / "records.jsonl").write_text('{"valu": {}}\n')
-    with pytest.raises(BrokerError, match=r"records\.jsonl:1: not a record in JSON: .*valu"):
+    with pytest.raises(BrokerError, match=r"records\.jsonl:1: not a record in JSON, as .*: .*valu"):
         row_tests.run(spark, project, test)
     (test / "records.jsonl").unlink()
     with pytest.raises(BrokerError, match=r"there is no test: write records into .*/tests/NAME/records\.jsonl"):
