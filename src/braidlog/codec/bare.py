@@ -32,7 +32,6 @@ if cython.compiled:
         next_record,
         put_head,
         put_varint,
-        read_varint,
     )
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.object import PyObject
@@ -81,7 +80,6 @@ def _bare_compiled(
     span: Span
     p: cython.p_uchar
     end: cython.p_uchar
-    before: cython.p_uchar
     out: cython.p_uchar
     start: cython.p_uchar
     limit: cython.p_uchar
@@ -99,16 +97,14 @@ def _bare_compiled(
         p = cython.cast(cython.p_uchar, view.buf)
         end = p + view.len
         for index in range(count):
-            before = p
             p = next_record(p, end, last_offset_delta, base_timestamp, cython.address(span))
             if p == cython.NULL:
                 sound = False
                 break
             if keys:
-                before = read_varint(before, end, cython.address(size))
-                size = (span.key - before) + max(span.key_length, 0)
+                size = (span.key - span.body) + max(span.key_length, 0)
                 out = put_varint(out, size + 2)
-                copy_short(out, limit, before, end, size)
+                copy_short(out, limit, span.body, end, size)
                 out += size
             else:
                 size = body_size(span.timestamp_delta, span.offset_delta, -1, -1, 1)

@@ -9,8 +9,9 @@ from cpython.ref cimport Py_DECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcpy
 
-# One record as `next_record` found it. Pointers into the section; a length of -1 is null.
+# One record as `next_record` found it. Pointers into the section; a length of -1 is null. `body` is where its fields begin.
 cdef struct Span:
+    unsigned char* body
     long long timestamp_delta
     long long offset_delta
     unsigned char* key
@@ -54,8 +55,8 @@ cdef inline unsigned char* _varint_slow(
     return NULL
 
 
-cdef inline unsigned char* read_varint(unsigned char* p, unsigned char* end, long long* out) noexcept:
-    """A 32-bit varint; one byte and two bytes, nearly all there are, without a loop."""
+cdef inline unsigned char* _varint_short(unsigned char* p, unsigned char* end, long long* out) noexcept:
+    """One byte or two bytes, nearly all there are, without a loop; NULL when it is anything else."""
     cdef unsigned int value
     if end - p >= 2:
         value = p[0]
@@ -65,14 +66,18 @@ cdef inline unsigned char* read_varint(unsigned char* p, unsigned char* end, lon
         if p[1] < 0x80:
             out[0] = unzigzag((value & 0x7F) | (<unsigned int> p[1] << 7))
             return p + 2
-    return _varint_slow(p, end, 5, 0x0F, out)
+    return NULL
+
+
+cdef inline unsigned char* read_varint(unsigned char* p, unsigned char* end, long long* out) noexcept:
+    """A 32-bit varint."""
+    cdef unsigned char* found = _varint_short(p, end, out)
+    return found if found != NULL else _varint_slow(p, end, 5, 0x0F, out)
 
 
 cdef inline unsigned char* read_varlong(unsigned char* p, unsigned char* end, long long* out) noexcept:
-    if p < end and p[0] < 0x80:
-        out[0] = unzigzag(p[0])
-        return p + 1
-    return _varint_slow(p, end, 10, 0x01, out)
+    cdef unsigned char* found = _varint_short(p, end, out)
+    return found if found != NULL else _varint_slow(p, end, 10, 0x01, out)
 
 
 cdef inline unsigned char* _read_bytes(
@@ -137,6 +142,7 @@ cdef inline unsigned char* next_record(
     if p == NULL or length < 6 or length > end - p:
         return NULL
     stop = p + length
+    span.body = p
     p = read_varlong(p + 1, stop, &span.timestamp_delta)
     if p == NULL or leaves_64_bits(base_timestamp, span.timestamp_delta):
         return NULL
