@@ -57,6 +57,15 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Member]:
         yield started[0]
 
 
+async def end_threads() -> None:
+    """What was begun on a thread ends with its process; here it is waited for, or it writes into the folder of the next."""
+    loop = asyncio.get_running_loop()
+    threads = loop._default_executor  # type: ignore[attr-defined]
+    loop.set_default_executor(ThreadPoolExecutor())
+    if threads is not None:
+        await asyncio.to_thread(threads.shutdown)
+
+
 class ThreeNodes:
     """Three whole servers in this process. What a crash leaves is on their disks and in etcd."""
 
@@ -84,6 +93,7 @@ class ThreeNodes:
         await server._tasks.stop()
         assert server._flusher is not None
         server._flusher.stop()
+        await end_threads()
         assert server._cluster._store._gateway is not None
         server._cluster._store._gateway.close()
         assert server.services is not None
