@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -22,13 +22,15 @@ from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 
 _SMALL_BYTES = 32 * 1024
 """Read before it is known how large an answer is: what is read here of a large one is copied twice more."""
+_LARGE_BYTES = 64 * 1024
+"""A piece of a request that is not copied next to its neighbours."""
 
 
 class Wire(Protocol):
     """A dialect's client connection, as a link needs it."""
 
-    def ask(self, message: Any) -> tuple[bytes, Hashable]:  # noqa: ANN401 - any request of the dialect
-        """The bytes, and the id its answer will have; None: answers come in order."""
+    def ask(self, message: Any) -> tuple[bytes | Sequence[bytes], Hashable]:  # noqa: ANN401 - any request of the dialect
+        """The bytes, or pieces of them, and the id its answer will have; None: answers come in order."""
 
     def receive(self, data: bytes) -> None: ...
 
@@ -53,7 +55,7 @@ class ConnectionWire:
     def __init__(self, connection: Any) -> None:  # noqa: ANN401 - any dialect's ClientConnection
         self._connection = connection
 
-    def ask(self, message: Any) -> tuple[bytes, Hashable]:  # noqa: ANN401 - any request of the dialect
+    def ask(self, message: Any) -> tuple[bytes | Sequence[bytes], Hashable]:  # noqa: ANN401 - any request of the dialect
         return self._connection.request(message), None
 
     def receive(self, data: bytes) -> None:
@@ -104,12 +106,8 @@ class Link(asyncio.Protocol):
         return answer
 
     async def ask_all(self, messages: Sequence[Any], timeout: float) -> list[Any]:  # noqa: ASYNC109 - as above
-        """Send them in one piece; an answer, or what became of it, for each."""
-        if not self._writable.is_set() and not await wait_at_most(self._writable, timeout):
-            self.abort(f"{show_address(self.address)} has accepted no data for {timeout:g} s")
-        if not self.is_open:
-            raise ConnectError(self._end or f"{show_address(self.address)} is not connected")
-        futures = self._send(messages)
+        """Send them, one after the other; an answer, or what became of it, for each."""
+        futures = await self.post(messages, timeout)
         try:
             _, late = await asyncio.wait(futures, timeout=timeout)
         except asyncio.CancelledError:
@@ -117,13 +115,36 @@ class Link(asyncio.Protocol):
                 future.cancel()  # the answer, when it comes, is for nobody
             raise
         if late:
-            self.abort(f"{show_address(self.address)} gave no answer in {timeout:g} s")
+            self._abort_late(timeout)
         return [future.exception() or future.result() for future in futures]
+
+    async def post(self, messages: Sequence[Any], timeout: float) -> list[asyncio.Future[Any]]:  # noqa: ASYNC109 - as above
+        """Send them, one after the other. Each answer is waited for with `answer_to`; whoever does not cancels its future."""
+        if not self._writable.is_set() and not await wait_at_most(self._writable, timeout):
+            self.abort(f"{show_address(self.address)} has accepted no data for {timeout:g} s")
+        if not self.is_open:
+            raise ConnectError(self._end or f"{show_address(self.address)} is not connected")
+        return self._send(messages)
+
+    async def answer_to(self, future: asyncio.Future[Any], timeout: float) -> Any:  # noqa: ANN401, ASYNC109 - as above
+        """What came of a message that was posted: its answer, or an error."""
+        if not future.done():
+            try:
+                await asyncio.wait((future,), timeout=timeout)
+            except asyncio.CancelledError:
+                future.cancel()
+                raise
+            if not future.done():
+                self._abort_late(timeout)
+        return future.exception() or future.result()
+
+    def _abort_late(self, timeout: float) -> None:
+        self.abort(f"{show_address(self.address)} gave no answer in {timeout:g} s")
 
     def _send(self, messages: Sequence[Any]) -> list[asyncio.Future[Any]]:
         assert self._transport is not None
         loop = asyncio.get_running_loop()
-        asked: list[tuple[bytes, Hashable]] = []
+        asked: list[tuple[bytes | Sequence[bytes], Hashable]] = []
         try:
             for message in messages:
                 asked.append(self._wire.ask(message))  # noqa: PERF401 - what was asked before one that cannot be said counts
@@ -139,8 +160,24 @@ class Link(asyncio.Protocol):
                 self._in_order.append(future)
             else:
                 self._by_id[token] = future
-        self._transport.write(b"".join([data for data, _ in asked]))
+        self._write([data for data, _ in asked])
         return futures
+
+    def _write(self, requests: Sequence[bytes | Sequence[bytes]]) -> None:
+        """Large pieces leave from where they are; what is between them leaves together."""
+        assert self._transport is not None
+        together: list[bytes] = []
+        for data in requests:
+            for piece in (data,) if isinstance(data, bytes) else data:
+                if len(piece) < _LARGE_BYTES or not isinstance(piece, bytes):
+                    together.append(piece)
+                    continue
+                if together:
+                    self._transport.write(b"".join(together))
+                    together = []
+                self._transport.write(memoryview(piece))  # (of which asyncio keeps a part without copying it first)
+        if together:
+            self._transport.write(b"".join(together))
 
     def introduce(self, line: bytes) -> None:
         """Send what comes before the first request, and is not answered."""
@@ -150,8 +187,7 @@ class Link(asyncio.Protocol):
     # -- the transport's side --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -6,8 +6,8 @@ reached leads nothing.
 """
 
 import ssl
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from braidlog.client.drivers.contract import Driver
@@ -71,8 +71,7 @@ class RoutedDriver(Driver):
 
     async def ask(self, message: Any, at: Address | None = None, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
         """One request, one answer. `waits_ms`: how long the server was told that it may take."""
-        with self._reaching(at or self.home) as address:
-            link = await self._links.get(address, channel)
+        async with self.reaching(at or self.home, channel) as link:
             return await link.ask(message, self._policy.request_timeout + waits_ms / 1000)
 
     async def ask_checked(self, message: Any, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
@@ -84,14 +83,14 @@ class RoutedDriver(Driver):
         return answer
 
     async def ask_all(self, messages: Sequence[Any], at: Address | None = None, channel: str = CONTROL) -> list[Any]:
-        with self._reaching(at or self.home) as address:
-            link = await self._links.get(address, channel)
+        async with self.reaching(at or self.home, channel) as link:
             return await link.ask_all(messages, self._policy.request_timeout)
 
-    @contextmanager
-    def _reaching(self, address: Address) -> Iterator[Address]:
+    @asynccontextmanager
+    async def reaching(self, address: Address, channel: str) -> AsyncIterator[Link]:
+        """A connection to it. Who finds out with it that nobody is there need not tell."""
         try:
-            yield address
+            yield await self._links.get(address, channel)
         except ConnectError:
             self.unreachable(address)
             raise
@@ -104,8 +103,8 @@ class RoutedDriver(Driver):
             self._nodes.append(self._nodes.pop(0))
 
     async def connect(self) -> None:
-        with self._reaching(self.home) as address:
-            await self._links.get(address, CONTROL)
+        async with self.reaching(self.home, CONTROL):
+            pass
 
     def close(self) -> None:
         self._links.close()

@@ -259,6 +259,10 @@ class ClientConnection(Answered):
 
     def request(self, message: Message, version: int | None = None) -> bytes:
         """The frame of a request. A Produce with `acks` 0 is not answered, and nothing is awaited for it."""
+        return b"".join(self.request_in_pieces(message, version))
+
+    def request_in_pieces(self, message: Message, version: int | None = None) -> list[bytes]:
+        """The same, records where they are: who sends them from there does not copy them."""
         api = self._apis[type(message)]
         version = self.version_of(type(message)) if version is None else version
         if version not in api.versions:
@@ -278,7 +282,7 @@ class ClientConnection(Answered):
         self._next_id = (correlation_id + 1) % 2**31
         if not (isinstance(message, ProduceRequest) and message.acks == 0):
             self._asked.append(_Waiting(api, version, correlation_id))
-        return b"".join([_SIZE.pack(size), *out])
+        return [_SIZE.pack(size), *out]
 
     def receive_buffer(self) -> memoryview | None:
         """Where the rest of a large response goes, if one has begun: who reads it there saves two copies of it.

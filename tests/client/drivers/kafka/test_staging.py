@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.client.dialects import fresh, run, server_url
+from tests.client.dialects import fresh, run, server_url, until
 from tests.client.gate import Gate
-from tests.client.kafka_broker import Broker
+from tests.client.kafka_broker import Broker, batches, produced, told
 
 from braidlog.client.drivers.kafka.driver import KafkaDriver
 from braidlog.client.drivers.kafka.staging import (
@@ -32,6 +32,7 @@ from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.apis import APIS, Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
+from braidlog.wire.kafka.messages import data as d
 
 STAMP_MS = 1_700_000_000_000
 POLICY = Policy()
@@ -197,7 +198,7 @@ def test_a_writer_that_crashed_fails_what_waits_and_what_comes_later(
         await driver.create_topic(topic, 1)
         writer = writer_of(driver, fresh("s"))
         await staged(writer, topic, b"x")
-        monkeypatch.setattr(writer, "_wave", crash)
+        monkeypatch.setattr(writer, "_stream", crash)
         await writer.send(writer.seal((topic, 0), section(b"y")))
         with pytest.raises(ClosedError, match=r"crashed: KeyError\('a defect'\)"):
             await writer.flush()
@@ -221,6 +222,47 @@ def test_another_broker_commits_no_batches() -> None:
             finally:
                 driver.close()
 
+    run(test)
+
+
+def test_after_a_refused_batch_all_from_it_on_go_again_in_order() -> None:
+    sections = [section(b"%d" % number) for number in range(4 * IN_FLIGHT_MAX)]
+    stored: list[bytes] = []
+    refused: list[bytes] = []
+
+    async def test() -> None:
+        async with Broker() as broker:
+            broker.script[c.MetadataRequest] = told(broker)
+
+            def answer(message: d.ProduceRequest) -> d.ProduceResponse:
+                """As a log that knows the next number, and leads nothing when the eighth batch comes."""
+                batch = bytes(message.topic_data[0].partition_data[0].records)
+                if batch != batches_sealed[len(stored)]:
+                    return produced(E.OUT_OF_ORDER_SEQUENCE_NUMBER)
+                if len(stored) == 7 and not refused:
+                    refused.append(batch)
+                    return produced(E.NOT_LEADER_OR_FOLLOWER)
+                stored.append(batch)
+                return produced()
+
+            broker.script[d.ProduceRequest] = answer
+            driver = driver_of(f"kafka://127.0.0.1:{broker.port}")
+            writer = BatchWriter(driver, Policy(backoff_min=0.001))
+            await writer.begin()
+            await writer.add([("t", 0)])
+            sealed = [writer.seal(("t", 0), each) for each in sections]
+            batches_sealed.extend(each.batch for each in sealed)
+            for each in sealed:
+                await writer.send(each)
+            await writer.flush()
+            assert stored == batches_sealed
+            came = batches(broker)
+            again = came.index(batches_sealed[7], came.index(batches_sealed[7]) + 1)
+            assert came[again:] == batches_sealed[7:]
+            await writer.close()
+            driver.close()
+
+    batches_sealed: list[bytes] = []
     run(test)
 
 
@@ -255,6 +297,31 @@ def test_a_node_killed_at_a_message_is_waited_for_and_each_record_counts_once(
             decision, _ = await gather(work(), killer())
             assert decision == Decision(0, already=stop[0] is Key.COMMIT_BATCH and side == "answer")
             assert await asyncio.to_thread(committed, server, "t", 2) == [values] * 2
+
+        with_driver(f"kafka://127.0.0.1:{gate.port}", test)
+
+
+def test_the_next_batch_leaves_as_soon_as_one_is_stored(tmp_path: Path) -> None:
+    with Gate() as gate, ServerProcess(tmp_path, *gate.settings) as server:
+        gate.server_port = server.ports["kafka"]
+        values = [b"%d" % number for number in range(4 * IN_FLIGHT_MAX)]
+
+        async def test(driver: KafkaDriver) -> None:
+            await driver.create_topic("t", 1)
+            second = gate.stop_at(Key.PRODUCE, 2, side="answer")
+
+            async def look() -> None:
+                await asyncio.to_thread(second.wait)  # the first answer has gone through, and no other has
+                await until(lambda: gate.seen[Key.PRODUCE] > IN_FLIGHT_MAX, "another batch leaves")
+                assert gate.seen[Key.PRODUCE] == IN_FLIGHT_MAX + 1
+                second.open()
+
+            async def work() -> Stage:
+                return await staged(writer_of(driver, "s"), "t", *values)
+
+            stage, _ = await gather(work(), look())
+            await Sinks(driver, POLICY).commit("s", 0, [stage])
+            assert await asyncio.to_thread(committed, server, "t") == [values]
 
         with_driver(f"kafka://127.0.0.1:{gate.port}", test)
 

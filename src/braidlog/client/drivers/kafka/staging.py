@@ -14,6 +14,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from braidlog.client.drivers.kafka.routing import TRANSACTION, Router, only
+from braidlog.client.drivers.link import Link
 from braidlog.client.drivers.routed import PRODUCE
 from braidlog.client.engine.byte_budget import ByteBudget
 from braidlog.client.engine.retry import Backoff, Policy, retry
@@ -215,49 +216,65 @@ class BatchWriter:
         self._fail(ClosedError(f"the writer crashed: {error!r}"))
 
     async def _run(self, place: Place) -> None:
-        """Send what waits for one partition, as many at once as may be; what is not stored goes again, in order."""
+        """Send what waits for one partition; what is not stored goes again, in order."""
         queue = self._queues[place]
         backoff = Backoff(self._policy)
         while queue:
-            stored, error = await self._wave(place, list(islice(queue, IN_FLIGHT_MAX)))
-            if not queue:
-                return  # all was given up meanwhile
-            for _ in range(stored):
-                self._budget.give(len(queue.popleft().batch))
-            if stored:
-                backoff = Backoff(self._policy)
-            if error is not None and (not error.retriable or not await backoff.pause()):
-                self._fail(error)
-                return
+            first = queue[0]
+            try:
+                async with self._router.reaching(await self._router.leader_of(*place), PRODUCE) as link:
+                    await self._stream(link, place, queue)
+            except ClientError as error:
+                if queue and queue[0] is not first:
+                    backoff = Backoff(self._policy)
+                if queue and (not error.retriable or not await backoff.pause()):
+                    self._fail(error)
         self._queues.pop(place, None)
         if not self._queues:
             self._idle.set()
 
-    async def _wave(self, place: Place, wave: Sequence[Sealed]) -> tuple[int, ClientError | None]:
-        """How many of these are stored, from the first on, and why the next one is not."""
-        timeout_ms = min(int(self._policy.request_timeout * 1000), _TIMEOUT_MS_MAX)
-        topic, number = place
-        messages = [
-            d.ProduceRequest(
-                self._stage,
-                _ALL,
-                timeout_ms,
-                [d.ProduceRequestTopic(topic, partition_data=[d.ProduceRequestPartition(number, each.batch)])],
-            )
-            for each in wave
-        ]
+    async def _stream(self, link: Link, place: Place, queue: deque[Sealed]) -> None:
+        """Send a queue in its order, as many at once as may be, until it is empty; raise why its first is not stored.
+
+        What is on its way is the queue's beginning. After one that is not stored none leaves, and the rest is heard out: what is
+        sent again comes after all of it.
+        """
+        timeout = self._policy.request_timeout
+        under_way: deque[asyncio.Future[Any]] = deque()
+        failure: ClientError | None = None
         try:
-            leader = await self._router.leader_of(*place)
-            answers = await self._router.ask_all(messages, leader, PRODUCE)
-        except ClientError as error:
-            return 0, error
-        for stored, answer in enumerate(answers):
-            if isinstance(answer, ClientError):
-                return stored, answer
-            part = only([part for each in answer.responses for part in each.partition_responses], "Produce")
-            if part.error_code not in (E.NONE, E.DUPLICATE_SEQUENCE_NUMBER):
-                return stored, self._router.refuse(part.error_code, part.error_message, place=place)
-        return len(wave), None
+            while True:
+                if failure is None and (more := list(islice(queue, len(under_way), IN_FLIGHT_MAX))):
+                    try:
+                        under_way += await link.post([self._request(place, each) for each in more], timeout)
+                    except ClientError as error:
+                        failure = error
+                if not under_way:
+                    break
+                answer = await link.answer_to(under_way.popleft(), timeout)
+                failure = failure or self._refusal_in(place, answer)
+                if failure is None and queue:  # (it is emptied when all is given up)
+                    self._budget.give(len(queue.popleft().batch))
+        finally:
+            for future in under_way:
+                future.cancel()
+        if failure is not None:
+            raise failure
+
+    def _request(self, place: Place, sealed: Sealed) -> d.ProduceRequest:
+        timeout_ms = min(int(self._policy.request_timeout * 1000), _TIMEOUT_MS_MAX)
+        partition = d.ProduceRequestPartition(place[1], sealed.batch)
+        return d.ProduceRequest(
+            self._stage, _ALL, timeout_ms, [d.ProduceRequestTopic(place[0], partition_data=[partition])]
+        )
+
+    def _refusal_in(self, place: Place, answer: Any) -> ClientError | None:  # noqa: ANN401 - an answer, or what became of it
+        if isinstance(answer, ClientError):
+            return answer
+        part = only([part for each in answer.responses for part in each.partition_responses], "Produce")
+        if part.error_code in (E.NONE, E.DUPLICATE_SEQUENCE_NUMBER):
+            return None
+        return self._router.refuse(part.error_code, part.error_message, place=place)
 
 
 # -- decisions -------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Knows: which versions this driver has reasons not to use. Refuses to know: socke
 Invariant: nothing but ApiVersions is asked before its answer has been learned.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -32,12 +32,12 @@ class KafkaWire(ConnectionWire):
     def __init__(self) -> None:
         super().__init__(ClientConnection(CLIENT_ID))
 
-    def ask(self, message: Message) -> tuple[bytes, Hashable]:
+    def ask(self, message: Message) -> tuple[Sequence[bytes], Hashable]:
         try:
             version = self._connection.version_of(type(message))
         except ValueError as error:
             raise UnsupportedError(f"kafka: {error}") from error
-        return self._connection.request(message, version), None
+        return self._connection.request_in_pieces(message, version), None
 
     def buffer(self) -> memoryview | None:
         found: memoryview | None = self._connection.receive_buffer()
