@@ -1,4 +1,4 @@
-"""The client in a program whose loop is uvloop's, as that of many a web server is: its transports are not of asyncio's classes."""
+"""The client in a program whose loop is uvloop's, as a web server's often is: its transports are not of asyncio's classes."""
 
 import asyncio
 

@@ -236,7 +236,7 @@ def test_after_a_refused_batch_all_from_it_on_go_again_in_order() -> None:
 
             def answer(message: d.ProduceRequest) -> d.ProduceResponse:
                 """As a log that knows the next number, and leads nothing when the eighth batch comes."""
-                batch = bytes(message.topic_data[0].partition_data[0].records)
+                batch = bytes(message.topic_data[0].partition_data[0].records or b"")
                 if batch != batches_sealed[len(stored)]:
                     return produced(E.OUT_OF_ORDER_SEQUENCE_NUMBER)
                 if len(stored) == 7 and not refused:
