@@ -71,6 +71,9 @@ class Ended(IntEnum):
     """The next record has some, and was not to have any."""
 
 
+_ENDED: tuple[Ended, ...] = tuple(Ended)
+
+
 class Written(NamedTuple):
     """Rows, how many they are, how many bytes their keys and values have, and the offset of the record after them."""
 
@@ -125,7 +128,7 @@ def write_rows(
         )
         if found is None:
             refuse(records, count, last_offset_delta, base_timestamp=base_timestamp)
-        return Written(found[0], found[1], found[2], Ended(found[3]), found[4])
+        return Written(found[0], found[1], found[2], _ENDED[found[3]], found[4])
     else:
         rows = _rows_plain(records, count, base_offset, last_offset_delta, base_timestamp, append_time)
         return _write_plain(rows, form, room, start_offset, records_max, content_bytes_max, follows)
