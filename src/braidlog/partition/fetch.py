@@ -359,8 +359,11 @@ class Fetch:
         self, hosted: HostedPartition, offset: int, form: RowForm, room: int, limits: Limits, *, committed_only: bool
     ) -> Rows | None:
         """None where something has to be waited for."""
-        upto, log = hosted.last_stable_offset if committed_only else hosted.high_watermark, hosted.open_log
-        if log is None or not hosted.is_open or not hosted.start_offset <= offset < upto:
+        log, high_watermark = hosted.open_log, hosted.high_watermark
+        if log is None or not hosted.is_open:
+            return None
+        upto = log.stable_below(high_watermark) if committed_only else high_watermark
+        if offset >= upto:
             return None
         few = min(hosted.record_bytes * limits.records_max or room, room)
         got = write_slice(log, offset, upto, few, limits=limits, form=form, committed_only=committed_only)
@@ -372,7 +375,7 @@ class Fetch:
         hosted.record_bytes = got.record_bytes
         self.records_read += got.next_offset - offset
         self.bytes_read += got.slice.size
-        return Rows(got.data, got.number, got.next_offset, hosted.high_watermark, got.ended)
+        return Rows(got.data, got.number, got.next_offset, high_watermark, got.ended)
 
     async def _rows(
         self, wanted: Wanted, form: RowForm, limits: Limits, view: _View, *, wait_ms: int, beyond_end: bool

@@ -34,6 +34,7 @@ TOPICS_MATCHED_MAX = 1_000
 UNBOUNDED = 2**63
 REMOVED = (Reason.GROUP_NOT_FOUND, Reason.MEMBER_NOT_FOUND, Reason.STALE_GENERATION, Reason.PARTITION_NOT_ASSIGNED)
 
+_RESETS = ("earliest", "latest")
 _ISOLATION = {"": True, "read_committed": True, "read_uncommitted": False}
 
 
@@ -167,10 +168,12 @@ def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
 
 def _reset(services: Services, topic: str, partition: int, offset: int, policy: str) -> int:
     """Where to read: as asked, or where the client's policy says if that is not there."""
+    if policy not in _RESETS:
+        return offset
     hosted = services.hosting.partition(topic, partition)
     if hosted.start_offset <= offset <= hosted.end_offset:
         return offset
-    return {"earliest": hosted.start_offset, "latest": hosted.high_watermark}.get(policy, offset)
+    return hosted.start_offset if policy == "earliest" else hosted.high_watermark
 
 
 def fit(
