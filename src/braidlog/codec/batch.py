@@ -99,7 +99,8 @@ def read_header(data: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position` and check every field that can be checked without the records."""
     if len(data) - position < HEADER_BYTES:
         raise ProtocolError(f"a batch header is {HEADER_BYTES} bytes, {len(data) - position} are left", position)
-    header = BatchHeader._make(HEADER.unpack_from(data, position))
+    # (`BatchHeader._make` does the same at twice the cost.)
+    header: BatchHeader = tuple.__new__(BatchHeader, HEADER.unpack_from(data, position))
     if header.magic != MAGIC:
         raise ProtocolError(f"batch magic is {header.magic}, only {MAGIC} is kept", position + 16)
     if header.batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
