@@ -27,7 +27,7 @@ async def columns_of(found: FileSlice, *, keys: bool) -> bytearray | FileSlice:
         return found
     start, end = found.position, found.position + found.size
     size, at = TURN_BYTES, 0
-    out = new_room((found.size >> 2) + TURN_BYTES)
+    out = new_room(min(2 * found.size, (found.size >> 2) + TURN_BYTES))
     try:
         while start < end:
             data = found.file.read_at(min(size, end - start), start)
