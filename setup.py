@@ -10,7 +10,7 @@ from setuptools import setup
 from setuptools.extension import Extension
 
 COMPILED = (
-    "codec.bare",
+    "codec.blocks",
     "codec.clip",
     "codec.columns",
     "codec.json_objects",

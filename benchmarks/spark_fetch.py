@@ -7,8 +7,8 @@ busy machine too. Rows are those of `spark.py`: a value of 100 random bytes, a k
 |---|---|---|
 | whole, fetched | sends batches as they are | takes them |
 | whole, columns | the same | makes columns of them |
-| bare, fetched | leaves values out | takes what is left |
-| bare, columns | the same | makes columns of it: what `braidlog` does |
+| bare, fetched | makes blocks of columns, without values | takes them |
+| bare, columns | the same | puts them together: what `braidlog` does |
 """
 
 import argparse

@@ -17,7 +17,7 @@ from braidlog import Log
 from braidlog.testing.server import ServerProcess
 
 COMPILED = (
-    "codec.bare",
+    "codec.blocks",
     "codec.clip",
     "codec.columns",
     "codec.json_objects",

@@ -83,8 +83,9 @@ class PieceBuilder:
     def add(
         self, data: Buffer, start_offset: int, aborted: Sequence[AbortedRange] = ()
     ) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """Pieces that are full now."""
-        for _, position, header in visible(((data, at, header) for at, header in iter_batches(data)), aborted):
+        """Pieces that are full now, after batches or blocks of columns."""
+        batches = ((data, at, header) for at, header in iter_batches(data, blocks=True))
+        for _, position, header in visible(batches, aborted):
             if self._pieces.is_full(self._built) or header.has_append_time is not self._append_time:
                 yield from self.rest()
             self._append_time = header.has_append_time

@@ -33,6 +33,8 @@ LENGTH_PREFIX_BYTES = 12  # base offset and batch length: the bytes that batch l
 PLACED_BYTES = 16  # base offset, batch length, leader epoch: what the log rewrites
 CRC_COVERS_FROM = 21
 MAGIC = 2
+BLOCK_MAGIC = 99
+"""Of a block of columns (`blocks.py`): what a reader is sent that asked for some columns only. No log holds one."""
 NO_PRODUCER = -1
 
 COMPRESSION_MASK = 0x07
@@ -95,13 +97,16 @@ class BatchHeader(NamedTuple):
         return self.attributes & APPEND_TIME != 0
 
 
-def read_header(data: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header at `position` and check every field that can be checked without the records."""
+def read_header(data: Buffer, position: int = 0, *, blocks: bool = False) -> BatchHeader:
+    """Read the header at `position` and check every field that can be checked without the records.
+
+    `blocks`: it may be that of a block of columns.
+    """
     if len(data) - position < HEADER_BYTES:
         raise ProtocolError(f"a batch header is {HEADER_BYTES} bytes, {len(data) - position} are left", position)
     # (`BatchHeader._make` does the same at twice the cost.)
     header: BatchHeader = tuple.__new__(BatchHeader, HEADER.unpack_from(data, position))
-    if header.magic != MAGIC:
+    if header.magic != MAGIC and not (blocks and header.magic == BLOCK_MAGIC):
         raise ProtocolError(f"batch magic is {header.magic}, only {MAGIC} is kept", position + 16)
     if header.batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
         raise ProtocolError(f"batch length {header.batch_length} is shorter than its own header", position + 8)
@@ -138,11 +143,14 @@ def read_headers(data: Buffer) -> list[BatchHeader]:
     return headers
 
 
-def iter_batches(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each batch; every one is checked before it is yielded."""
+def iter_batches(data: Buffer, *, blocks: bool = False) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of each batch; every one is checked before it is yielded.
+
+    `blocks`: there may be blocks of columns among them.
+    """
     position = 0
     while position < len(data):
-        header = read_header(data, position)
+        header = read_header(data, position, blocks=blocks)
         check_crc(data, position, header)
         yield position, header
         position += header.size_bytes
@@ -160,8 +168,13 @@ def rebased(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHe
 
 def seal(batch: bytearray) -> bytes:
     """Write the checksum of a batch whose other fields are final."""
-    _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
+    put_crc(batch)
     return bytes(batch)
+
+
+def put_crc(batch: bytearray | memoryview) -> None:
+    """The same in its place."""
+    _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
 def with_append_time(data: Buffer, position: int, header: BatchHeader, now_ms: int) -> bytes:

@@ -1,5 +1,5 @@
 # cython: cdivision=True
-# ruff: noqa: B007, C901, ERA001, F821, PLR0913, PLR0915, PLR0917
+# ruff: noqa: B007, C901, ERA001, F821, FBT001, PLR0912, PLR0913, PLR0915, PLR0917
 # - as in kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it
 # is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
@@ -9,7 +9,8 @@
 Knows: the buffers of Arrow's columns, and how they grow. In C where a compiler was found. Refuses to know: pyarrow,
 batch headers, compression, checksums.
 Invariants: as in `kernel`: both twins give the same buffers and the same errors, and no byte outside the section is
-read. A batch is appended whole or not at all.
+read. A batch or a block is appended whole or not at all.
+Over 500 lines because the compiler inlines within a unit only: batches and blocks make the same columns grow.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from sys import byteorder
 
+from braidlog.codec.blocks import check_block
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.plain import Decoded, decode_columns
 from braidlog.codec.section import INT64_MAX, INT64_MIN, Buffer, Header, check_bounds, refuse
@@ -30,13 +32,19 @@ except ImportError:
     from braidlog.codec import nocython as cython
 
 if cython.compiled:
-    from cython.cimports.braidlog.codec.record import HeaderSpan, Span, copy_short, next_header, next_record
+    from cython.cimports.braidlog.codec.record import HeaderSpan, Span, copy_short, get_i32, next_header, next_record
     from cython.cimports.cpython.buffer import PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
     from cython.cimports.cpython.bytearray import PyByteArray_AS_STRING, PyByteArray_Resize
+    from cython.cimports.libc.string import memcpy, memset
 
 COMPILED: bool = bool(cython.compiled)
 
 COLUMN_BYTES_MAX = 2**31 - 1  # Arrow's binary columns count bytes in 32 bits
+
+_WRONG = {
+    1: "a block's offset deltas do not rise from 0 to its last one",
+    2: "a block's key lengths are not those of its keys",
+}
 
 # One Arrow column while a batch is added to it: where its buffers are, what they hold, what they have room
 # for.
@@ -141,6 +149,36 @@ class Columns:
                 _append_plain(self, decoded, start_offset, end_offset)
         if not sound:
             refuse(records, count, last_offset_delta, base_timestamp=base_timestamp)
+
+    def append_block(
+        self,
+        block: Buffer,
+        count: int,
+        base_offset: int,
+        last_offset_delta: int,
+        *,
+        start_offset: int = 0,
+        end_offset: int = INT64_MAX,
+    ) -> None:
+        """Add the rows of a block of columns (`blocks.py`) whose offsets are in [start_offset, end_offset)."""
+        has_keys, has_offsets = check_block(block, count, base_offset, last_offset_delta)
+        if self.want_value or self.want_headers or (self.want_key and not has_keys):
+            raise ProtocolError("a block of columns came without a column that was asked for")
+        used = max(self.key.size, 8 * self.rows)
+        if used + len(block) > COLUMN_BYTES_MAX:
+            raise OverflowError(f"{used + len(block)} bytes do not fit one Arrow column")
+        first = min(max(start_offset - base_offset, 0), last_offset_delta + 1)
+        last = min(max(end_offset - base_offset, first), last_offset_delta + 1)
+        if cython.compiled:
+            wrong = _append_block_compiled(
+                self, block, count, base_offset, last_offset_delta, first, last, has_keys, has_offsets
+            )
+        else:
+            wrong = _append_block_plain(
+                self, block, count, base_offset, last_offset_delta, first, last, has_keys, has_offsets
+            )
+        if wrong:
+            raise ProtocolError(_WRONG[wrong])
 
     def finish(self) -> None:
         """Cut every buffer to what counts. Nothing may be appended afterwards."""
@@ -333,7 +371,165 @@ def _append_compiled(
         PyBuffer_Release(cython.address(view))
 
 
+@cython.cfunc
+def _append_block_compiled(
+    columns: object,
+    block: object,
+    count: cython.longlong,
+    base_offset: cython.longlong,
+    last_offset_delta: cython.longlong,
+    first: cython.longlong,
+    last: cython.longlong,
+    has_keys: cython.bint,
+    has_offsets: cython.bint,
+) -> cython.int:
+    """Add the rows whose offset deltas are in [first, last); what is wrong, or 0. `check_block` has seen the count."""
+    view: Py_buffer
+    keys: _Column
+    deltas: cython.p_uchar
+    lengths: cython.p_uchar
+    key: cython.p_uchar
+    offsets: cython.p_longlong
+    offsets_room: bytearray = columns.offsets
+    times_room: bytearray = columns.timestamps
+    row: cython.longlong = columns.rows
+    index: cython.longlong
+    delta: cython.longlong
+    before: cython.longlong = -1
+    length: cython.longlong
+    skipped: cython.longlong = 0
+    size: cython.longlong = 0
+    begin: cython.longlong = first
+    end: cython.longlong = last
+    PyObject_GetBuffer(block, cython.address(view), PyBUF_SIMPLE)
+    try:
+        deltas = cython.cast(cython.p_uchar, view.buf) + 1 + 8 * count
+        lengths = deltas + (4 * count if has_offsets else 0)
+        key = lengths + (4 * count if has_keys else 0)
+        if has_offsets:
+            begin = end = 0
+            for index in range(count):
+                delta = get_i32(deltas + 4 * index)
+                if delta <= before:
+                    return 1
+                before = delta
+                begin += delta < first
+                end += delta < last
+            if before > last_offset_delta:
+                return 1
+        if has_keys:
+            for index in range(count):
+                length = get_i32(lengths + 4 * index)
+                if length < -1:
+                    return 2
+                length = max(length, 0)
+                skipped += length if index < begin else 0
+                size += length
+            if size != view.len - (key - cython.cast(cython.p_uchar, view.buf)):
+                return 2
+        if begin == end:
+            return 0
+        if 8 * (row + end - begin) > len(offsets_room):
+            PyByteArray_Resize(offsets_room, 8 * max(row + end - begin, 2 * row))
+            PyByteArray_Resize(times_room, 8 * max(row + end - begin, 2 * row))
+        memcpy(
+            PyByteArray_AS_STRING(times_room) + 8 * row,
+            cython.cast(cython.p_uchar, view.buf) + 1 + 8 * begin,
+            8 * (end - begin),
+        )
+        offsets = cython.cast(cython.p_longlong, PyByteArray_AS_STRING(offsets_room)) + row
+        if has_offsets:
+            for index in range(end - begin):
+                offsets[index] = base_offset + get_i32(deltas + 4 * (begin + index))
+        else:
+            for index in range(end - begin):
+                offsets[index] = base_offset + begin + index
+        if columns.want_key:
+            _open_column(columns.key, cython.address(keys), end - begin, size - skipped)
+            _add_keys(cython.address(keys), lengths + 4 * begin, end - begin, key + skipped)
+            _close_column(columns.key, cython.address(keys))
+        columns.rows = row + end - begin
+        return 0
+    finally:
+        PyBuffer_Release(cython.address(view))
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _add_keys(
+    c: cython.pointer(_Column), lengths: cython.p_uchar, count: cython.longlong, key: cython.p_uchar
+) -> cython.void:
+    """Rows of these lengths, their bytes one after the other; the room was reserved before, and the lengths were checked."""
+    index: cython.longlong
+    length: cython.longlong
+    size: cython.longlong = c.size
+    nulls: cython.longlong = 0
+    ends: cython.p_int = c.ends + c.rows + 1
+    for index in range(count):
+        length = get_i32(lengths + 4 * index)
+        nulls += length < 0
+        size += max(length, 0)
+        ends[index] = cython.cast(cython.int, size)
+    memcpy(c.data + c.size, key, size - c.size)
+    if nulls == 0:
+        for index in range(c.rows, min(c.rows + count, (c.rows + 7) & ~7)):
+            c.validity[index >> 3] |= 1 << (index & 7)
+        if c.rows + count > (c.rows + 7) & ~7:
+            memset(c.validity + ((c.rows + 7) >> 3), 0xFF, ((c.rows + count + 7) >> 3) - ((c.rows + 7) >> 3))
+    else:
+        for index in range(count):
+            if (c.rows + index) & 7 == 0:
+                c.validity[(c.rows + index) >> 3] = 0
+            if get_i32(lengths + 4 * index) >= 0:
+                c.validity[(c.rows + index) >> 3] |= 1 << ((c.rows + index) & 7)
+    c.nulls += nulls
+    c.rows += count
+    c.size = size
+
+
 # ------------------------------------------------------------------------------------------ in Python
+
+
+def _append_block_plain(
+    columns: Columns,
+    block: Buffer,
+    count: int,
+    base_offset: int,
+    last_offset_delta: int,
+    first: int,
+    last: int,
+    has_keys: bool,
+    has_offsets: bool,
+) -> int:
+    at = 1 + 8 * count
+    deltas: Sequence[int] = range(count)
+    if has_offsets:
+        deltas = _numbers("i", block, at, count)
+        at += 4 * count
+        if any(later <= earlier for earlier, later in pairwise((-1, *deltas, last_offset_delta + 1))):
+            return 1
+    lengths: Sequence[int] = ()
+    if has_keys:
+        lengths = _numbers("i", block, at, count)
+        at += 4 * count
+        if any(length < -1 for length in lengths) or sum(max(length, 0) for length in lengths) != len(block) - at:
+            return 2
+    begin, end = bisect_left(deltas, first), bisect_left(deltas, last)
+    columns.offsets += array("q", (base_offset + delta for delta in deltas[begin:end])).tobytes()
+    columns.timestamps += memoryview(block)[1 + 8 * begin : 1 + 8 * end]
+    columns.rows += end - begin
+    if columns.want_key:
+        stops = list(accumulate((max(length, 0) for length in lengths), initial=at))
+        places = zip(lengths[begin:end], stops[begin:end], stops[begin + 1 : end + 1], strict=True)
+        _extend(columns.key, [None if length < 0 else bytes(block[here:stop]) for length, here, stop in places])
+    return 0
+
+
+def _numbers(kind: str, block: Buffer, at: int, count: int) -> array[int]:
+    found = array(kind)
+    found.frombytes(memoryview(block)[at : at + found.itemsize * count])
+    return found
 
 
 def _append_plain(columns: Columns, decoded: Decoded, start_offset: int, end_offset: int) -> None:

@@ -9,9 +9,8 @@ from cpython.ref cimport Py_DECREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.string cimport memcpy
 
-# One record as `next_record` found it. Pointers into the section; a length of -1 is null. `body` is where its fields begin.
+# One record as `next_record` found it. Pointers into the section; a length of -1 is null.
 cdef struct Span:
-    unsigned char* body
     long long timestamp_delta
     long long offset_delta
     unsigned char* key
@@ -142,7 +141,6 @@ cdef inline unsigned char* next_record(
     if p == NULL or length < 6 or length > end - p:
         return NULL
     stop = p + length
-    span.body = p
     p = read_varlong(p + 1, stop, &span.timestamp_delta)
     if p == NULL or leaves_64_bits(base_timestamp, span.timestamp_delta):
         return NULL
@@ -162,7 +160,8 @@ cdef inline unsigned char* next_record(
     span.header_count = length
     if length > 0:
         p = _skip_headers(p, stop, length)
-    return p if p == stop else NULL
+    # What follows is found by the length alone, which the processor reads ahead of everything in between.
+    return stop if p == stop else NULL
 
 
 # ---------------------------------------------------------------------------------------------------- writing
@@ -231,6 +230,39 @@ cdef inline void copy_short(
         memcpy(to, data, 16)
     elif length > 0:
         memcpy(to, data, length)
+
+
+cdef inline unsigned char* put_i64(unsigned char* p, long long value) noexcept:
+    """In the machine's own order, wherever `p` stands."""
+    memcpy(p, &value, 8)
+    return p + 8
+
+
+cdef inline unsigned char* put_i32(unsigned char* p, long long value) noexcept:
+    cdef int narrow = <int> value
+    memcpy(p, &narrow, 4)
+    return p + 4
+
+
+cdef inline long long get_big(unsigned char* p, int size) noexcept:
+    """A signed number of 2, 4 or 8 bytes, the highest first."""
+    cdef unsigned long long value = 0
+    cdef int index
+    for index in range(size):
+        value = (value << 8) | p[index]
+    return <long long> (value << (64 - 8 * size)) >> (64 - 8 * size)
+
+
+cdef inline void put_big(unsigned char* p, long long value, int size) noexcept:
+    cdef int index
+    for index in range(size):
+        p[index] = <unsigned char> (value >> (8 * (size - 1 - index)))
+
+
+cdef inline int get_i32(unsigned char* p) noexcept:
+    cdef int value
+    memcpy(&value, p, 4)
+    return value
 
 
 cdef inline long long body_size(

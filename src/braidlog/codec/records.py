@@ -10,8 +10,8 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple, TypedDict, Unpack
 
-from braidlog.codec.bare import bare_records
 from braidlog.codec.batch import (
+    BLOCK_MAGIC,
     COMPRESSION_MASK,
     CONTROL,
     COVERED,
@@ -191,8 +191,13 @@ def append_to_columns(
     start_offset: int = 0,
     end_offset: int = INT64_MAX,
 ) -> None:
-    """Add the records of a whole batch whose offsets are in [start_offset, end_offset) to columns."""
+    """Add the records of a whole batch, or the rows of a block, whose offsets are in [start_offset, end_offset) to columns."""
     if header.last_offset < start_offset or header.base_offset >= end_offset:
+        return
+    if header.magic == BLOCK_MAGIC:
+        block = memoryview(data)[position + HEADER_BYTES : position + header.size_bytes]
+        rows, base, last = header.record_count, header.base_offset, header.last_offset_delta
+        columns.append_block(block, rows, base, last, start_offset=start_offset, end_offset=end_offset)
         return
     section = read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
     append_section(columns, section, header, start_offset=start_offset, end_offset=end_offset)
@@ -321,17 +326,6 @@ def clip_batch(
     )
     next_delta = header.last_offset_delta + 1 if clip.next_delta < 0 else clip.next_delta
     return clipped, header.base_offset + next_delta
-
-
-def bare_batch(data: Buffer, position: int, header: BatchHeader, *, keys: bool) -> bytes:
-    """An uncompressed batch without its values and headers, and without its keys unless `keys`: for who asked for neither.
-
-    All that its header says stays as it is, but for its size. What is sealed here anew must have been whole: it is looked at.
-    """
-    check_crc(data, position, header)
-    section = read_section(data, position, header, decompressed_bytes_max=0)
-    count, last, base = header.record_count, header.last_offset_delta, header.base_timestamp
-    return _assemble(header, bare_records(section, count, last, base, keys=keys))
 
 
 def control_batch(  # noqa: PLR0913 - all that a marker says

@@ -1,8 +1,8 @@
 """Records out: Fetch.
 
 Knows: what consumers rely on (docs/dialects/kafka.md). Refuses to know: what is in a batch.
-Invariants: batches leave as the log has them, in slices of its files, unless the request says that less will do (`bare`); every
-partition of a request has an answer of its own.
+Invariants: batches leave as the log has them, in slices of its files, unless the request says that columns will do (`bare`);
+every partition of a request has an answer of its own.
 Sessions are completed before a request comes here, and its answer is narrowed after (`fetch_sessions.py`).
 """
 
@@ -18,9 +18,10 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR, named
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
+from braidlog.codec.batch import Buffer
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.slices import Pace, breathe
-from braidlog.partition.bare import bare_slice
+from braidlog.partition.blocks import columns_of
 from braidlog.partition.fetch import Outcome, Wanted
 from braidlog.partition.reading import Fetched
 from braidlog.wire.contract import Slice
@@ -79,7 +80,7 @@ async def fetch(request: Request, services: Services, conversation: Conversation
         )
     finally:
         conversation.hold(-held_bytes)
-    records: Sequence[bytes | Slice | None]
+    records: Sequence[Buffer | Slice | None]
     if message.bare in (BARE_WITH_KEYS, BARE):
         records = await _bare(found, conversation, keys=message.bare == BARE_WITH_KEYS)
     else:
@@ -129,19 +130,19 @@ def _asked(
     ]
 
 
-async def _bare(found: Sequence[Outcome], conversation: Conversation, *, keys: bool) -> list[bytes | Slice]:
+async def _bare(found: Sequence[Outcome], conversation: Conversation, *, keys: bool) -> list[Buffer | Slice]:
     """Of each partition, what is left of its slice where the reader wants less."""
     slices = [outcome.slice if isinstance(outcome, Fetched) else None for outcome in found]
     held_bytes = sum(each.size for each in slices if each is not None)
     conversation.hold(held_bytes)
     try:
-        return [b"" if each is None else await bare_slice(each, keys=keys) for each in slices]
+        return [b"" if each is None else await columns_of(each, keys=keys) for each in slices]
     finally:
         conversation.hold(-held_bytes)
 
 
 def _to_message(
-    asked: _Asked, outcome: Outcome, records: bytes | Slice | None, *, committed_only: bool
+    asked: _Asked, outcome: Outcome, records: Buffer | Slice | None, *, committed_only: bool
 ) -> d.FetchResponsePartition:
     if not isinstance(outcome, Fetched):
         return _failed(asked.number, _code(asked, outcome))

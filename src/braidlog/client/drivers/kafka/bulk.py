@@ -1,8 +1,8 @@
 """Reading in bulk: batches as they are, and the ends of many partitions in one question.
 
 Knows: which leader is asked for which partitions. Refuses to know: what is in a record, when to ask again.
-Invariants: what is given are whole batches, cut at no other place; the next offset is the one after the last of them. A method is
-one attempt, as a driver's are.
+Invariants: what is given are whole batches, or blocks of columns in their place for who asked for them, cut at no other place;
+the next offset is the one after the last of them. A method is one attempt, as a driver's are.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from enum import IntEnum
 from struct import Struct
+from sys import byteorder
 from typing import TypeVar
 
 import msgspec
@@ -37,8 +38,8 @@ _BASE = Struct(">q")
 
 
 class Bare(IntEnum):
-    """What records may come without. A server of another make or an older one sends them whole, and so does ours where that costs
-    less: whoever asks reads both."""
+    """What records may come without: as blocks of columns (`codec/blocks.py`) then. A server of another make or an older one
+    sends whole batches, and so does ours where that costs less: whoever asks reads both."""
 
     NOTHING = 0
     VALUES = 1
@@ -128,7 +129,8 @@ class BulkReader:
 
         `bytes_max` is what the log has of them, also where less of it comes.
         """
-        found = await self.driver.fetch_partition(FetchRequest(*place, offset, bytes_max, wait_ms), bare)
+        wanted = FetchRequest(*place, offset, bytes_max, wait_ms)
+        found = await self.driver.fetch_partition(wanted, bare if byteorder == "little" else Bare.NOTHING)
         committed = self.driver.settings.committed_only
         records = found.records or b""
         assert isinstance(records, bytes | bytearray | memoryview), "slices of files are written, never read"

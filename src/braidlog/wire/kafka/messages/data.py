@@ -97,9 +97,9 @@ class FetchRequest(Message, frozen=True):
     topics: list[FetchRequestTopic] = []
     forgotten_topics_data: Annotated[list[FetchRequestForgotten], "7+"] = []
     rack_id: Annotated[Text, "11+"] = ""
-    bare: Annotated[I8, "12+ tag 25210"] = 0
-    """Ours, which no foreign client sends and other servers pass over: 1, records may come without values and headers, 2, without
-    keys as well."""
+    bare: Annotated[I8, "12+ tag 25211"] = 0
+    """Ours, which no foreign client sends and other servers pass over: batches may come as blocks of columns, 1, without values
+    and headers, 2, without keys as well."""
 
 
 class FetchResponseDivergingEpoch(Message, frozen=True):
