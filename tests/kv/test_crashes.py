@@ -20,6 +20,7 @@ STATES_MIN = {
     "snapshots": 170,
     "restarts": 70,
     "bursts": 70,
+    "reserved": 100,
 }
 
 

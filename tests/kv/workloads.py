@@ -13,7 +13,7 @@ Workload = Callable[[World], None]
 
 def strings(world: World) -> None:
     world.open()
-    for number in range(14):
+    for number in range(18):
         world.do(o.Set(b"key%d" % (number % 5), b"%d" % number * (number * 37 % 400)))
     world.do(o.Delete(b"key1"))
     world.do(o.Set(b"key1", b"again", 100))
@@ -102,6 +102,26 @@ def bursts(world: World) -> None:
             world.snapshot()
 
 
+def reserved(world: World) -> None:
+    """Acknowledged one by one, over zeros: within them, across their end, many in one write, before a roll and a stop."""
+    world.open()
+    for number in range(9):
+        world.do(o.Set(b"key%d" % (number % 3), b"%d" % number * 700))
+    world.do(o.Increment(b"count"), sync=False)
+    world.do(o.Set(b"key1", b"w" * 4500), sync=False)
+    world.do(o.Increment(b"count"))
+    world.snapshot()
+    for _ in range(4):
+        world.do(o.Increment(b"count"))
+    with world.store.wal.held_still():  # as for a back-up
+        pass
+    world.do(o.Increment(b"count"))
+    world.close()
+    world.open()
+    for _ in range(6):
+        world.do(o.Increment(b"count"))
+
+
 class Mixed:
     """A seeded mix of everything."""
 
@@ -146,5 +166,6 @@ class Mixed:
 
 
 ALL: dict[str, Workload] = {
-    work.__name__: work for work in (strings, groups, counters, collections, expiry, snapshots, restarts, bursts)
+    work.__name__: work
+    for work in (strings, groups, counters, collections, expiry, snapshots, restarts, bursts, reserved)
 }

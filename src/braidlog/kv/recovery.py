@@ -3,7 +3,7 @@
 Knows: what a crash can leave in the folder and what it cannot. Refuses to know: how mutations are decided or served.
 Invariants: recovering twice is recovering once; what is shown is durable when this returns. A fault in anything that had been
 durable is damage: nothing is cut, nothing is served, `StorageFault` says where. Only what follows the last file's mark is a
-torn tail.
+torn tail, or zeros that no entry was written over (storage/reserve.py), which are nothing.
 
     <folder>/store.a store.b                 the manifest (kv/wal.py)                        a pair of slots
              <sequence>.snapshot             (kv/snapshot.py)
@@ -44,6 +44,7 @@ from braidlog.kv.wal import (
 )
 from braidlog.model.errors import ProtocolError, StorageFault
 from braidlog.storage.files import Disk, File, join, parent
+from braidlog.storage.reserve import written_end
 from braidlog.storage.slots import SlotPair
 
 REWRITE_BYTES = 1024 * 1024
@@ -236,7 +237,9 @@ class Recovery:
             # another they were. Below the mark they were too: that is checked behind the loop.
             if mark is None or not is_last:
                 raise StorageFault(f"the log is damaged after mutation {sequence}: {bad}", file.path) from bad
-            self.notes.append(f"{name}: a torn tail of {size - position} bytes cut off ({bad.why})")
+            torn = written_end(file, position, size) - position  # what follows are zeros for entries that never came
+            if torn:
+                self.notes.append(f"{name}: a torn tail of {torn} bytes cut off ({bad.why})")
         if mark is not None and (position < mark.position or marked != mark.sequence):
             raise StorageFault(
                 f"the log is damaged: byte {mark.position} and mutation {mark.sequence} were durable, "

@@ -2,8 +2,9 @@
 
 Knows: which entries are buffered, written, durable; when a file ends and the next begins. Refuses to know: what a mutation does.
 Invariants: nothing at or below `durable_sequence` can be lost by a crash. A file is synced to its end before the next
-one is named in the manifest, which takes no entry before that is durable: so only the last file can have a torn tail. After a
-failed sync nothing is acknowledged again; a full disk stops new mutations, loses none, and is over when there is room again.
+one is named in the manifest, which takes no entry before that is durable: so only the last file can have a torn tail, or zeros
+behind its last entry (storage/reserve.py). After a failed sync nothing is acknowledged again; a full disk stops new mutations,
+loses none, and is over when there is room again.
 
 `<first sequence, 20 digits>.wal`
 
@@ -21,6 +22,7 @@ failed sync nothing is acknowledged again; a full disk stops new mutations, lose
     80  mark: crc       u32  CRC-32C of bytes 64..80, seeded with bytes 0..60's
     84  unused     44
    128  entries    kv/entries.py
+        reserve    zeros up to the end of the file, which the next entries are written over; in the last file of an open store
 """
 
 import contextlib
@@ -39,6 +41,7 @@ from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFau
 from braidlog.model.settings import Flush
 from braidlog.model.world import Syncable
 from braidlog.storage.files import Disk, File, is_full, join
+from braidlog.storage.reserve import SmallSyncs, write_reserve
 from braidlog.storage.slots import SlotPair
 
 MAGIC = b"BRAIDKVW"
@@ -175,6 +178,12 @@ class Wal:
         self._head = opened.head
         self._packed = opened.head.pack()
         self._position = opened.position
+        self._mark = Mark(opened.position, opened.sequence)
+        self._reserve_bytes = 0
+        """How many zeros a write leaves behind it that has used up the last ones."""
+        self._reserve_end = 0
+        """Where the file ends, if it has any."""
+        self._small_syncs = SmallSyncs()
         self._sealed = sealed
         self._syncer = syncer
         self._lock = threading.Lock()
@@ -211,7 +220,10 @@ class Wal:
 
     @property
     def unsynced_bytes(self) -> int:
-        return self._unsynced_bytes + (ROLL_BYTES if self._roll_at_ms is not None else 0)
+        """With the zeros that the next write adds, and what a roll counts as."""
+        is_used_up = self._position + self._buffered_bytes > self._reserve_end
+        more = ROLL_BYTES if self._roll_at_ms is not None else self._reserve_bytes if is_used_up else 0
+        return self._unsynced_bytes + more
 
     @property
     def size_bytes(self) -> int:
@@ -294,21 +306,34 @@ class Wal:
             if not parts:
                 self._stalled = None
                 return
+            end = self._position + size
             try:
                 self._file.append(parts, self._position)
+                if self._reserve_bytes and end > self._reserve_end:
+                    self._reserve_end = write_reserve(self._file, end, self._reserve_bytes)
             except StorageFault as fault:
                 self._put_back(parts, size, fault)
                 raise
-            self._position += size
+            self._position = end
             self._written = written
             self._stalled = None
 
     @contextlib.contextmanager
     def held_still(self) -> Iterator[None]:
-        """Everything appended is with the kernel, and no file of the log is written to or made meanwhile, but for its mark."""
+        """Everything appended is with the kernel, and no file of the log is written to or made meanwhile, but for its mark.
+
+        The last one ends with its last entry: who remembers its length has nothing in it that is written later.
+        """
         with self._write_lock:
             self.write()
+            self._drop_reserve()
             yield
+
+    def _drop_reserve(self) -> None:
+        """End the file where its entries end; durable with the next sync. Called with `_write_lock` held."""
+        if self._reserve_end > self._position:
+            self._file.truncate(self._position)
+        self._reserve_end = 0
 
     def _put_back(self, parts: list[bytes | bytearray], size: int, fault: StorageFault) -> None:
         """The disk refused. If it is merely full nothing is lost: the entries wait for room, and no new ones are taken.
@@ -348,7 +373,7 @@ class Wal:
     def _sync_file(self, mark: Mark) -> None:
         try:
             self._file.sync()
-            self._file.write_at(pack_mark(self._packed, mark), MARK_AT)  # durable with the next sync
+            self._set_mark(mark)
         except StorageFault as fault:
             self._fail(fault)
             raise
@@ -356,6 +381,18 @@ class Wal:
             self._durable_sequence = mark.sequence
             # What is in the buffer is the newest: exactly that is not synced, and what was written during the sync.
             self._unsynced_bytes = self._buffered_bytes + self._position - mark.position
+            if self.settings.flush is Flush.ACK:
+                self._reserve_bytes = self._small_syncs.note(mark.position - self._mark.position, mark.position)
+            self._mark = mark
+
+    def _set_mark(self, mark: Mark) -> None:
+        """It becomes durable with the next sync."""
+        try:
+            self._file.write_at(pack_mark(self._packed, mark), MARK_AT)
+        except StorageFault:
+            with contextlib.suppress(StorageFault):  # half a mark would put zeros in doubt; the old one is true too
+                self._file.write_at(pack_mark(self._packed, self._mark), MARK_AT)
+            raise
 
     def _fail(self, fault: StorageFault) -> None:
         self._fault = StorageFault(f"the store stopped after a fault and must be reopened: {fault}", self.folder)
@@ -373,7 +410,11 @@ class Wal:
         with self._write_lock:
             self.write()
             sequence, wall_ms, counter = self._written
+            may_end = self._may_end()
             self._sync_file(Mark(self._position, sequence))
+            if not may_end:
+                self._roll_at_ms = None
+                return
             head = WalHead(self._head.node, sequence + 1, wall_ms, counter, now_ms)
             try:
                 file = create_wal(self._disk, self.folder, head)
@@ -388,8 +429,20 @@ class Wal:
             with self._lock:
                 self._sealed.append(Piece(self._head.base, sequence, self._position))
                 self._file, self._head, self._packed = file, head, head.pack()
-                self._position = DATA_START
+                self._position, self._mark = DATA_START, Mark(DATA_START, sequence)
+                self._reserve_bytes = 0
             self._roll_at_ms = None
+
+    def _may_end(self) -> bool:
+        """End the file with its last entry, for the next sync to make durable. One with zeros is not followed by another."""
+        try:
+            self._drop_reserve()
+        except StorageFault as fault:
+            if is_full(fault):
+                return False
+            self._fail(fault)
+            raise
+        return True
 
     def _undo_roll(self, head: WalHead, fault: StorageFault) -> None:
         self._roll_at_ms = None
@@ -422,8 +475,9 @@ class Wal:
         try:
             if self._fault is None:
                 self.sync()
-                with self._sync_lock:
-                    self._file.sync()  # the mark
+                with self._sync_lock, self._write_lock:
+                    self._drop_reserve()
+                    self._file.sync()  # the mark, and where the file ends
             elif self._durable_sequence < self._sequence:
                 raise self._fault.again()  # with a lazy `flush` nobody may have heard of it yet
         finally:

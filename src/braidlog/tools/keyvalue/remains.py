@@ -217,7 +217,9 @@ class Remains:
             last = first + len(run.entries) - 1
         end = runs[-1]
         known = max(last, anchor.number) if anchor is not None else last
-        if end.end > end.position and not end.is_torn:
+        if end.end > end.position and anchor is None and not any(data[end.position :]):
+            self._in_doubt(name, end)
+        elif end.end > end.position and not end.is_torn:
             self._lost_entries(name, data, end, last + 1, known + 1 if known > last else None)
         elif known > max(last, self._snapshot_upto):
             self.findings.append(
@@ -239,6 +241,20 @@ class Remains:
                 meaning="the snapshot has what was in them; nothing is lost" if count == 0 else told,
                 mutations_lost=count,
                 keys=keys_told([key_of_entry(data, run.position)]) if count == 1 else [],
+            )
+        )
+
+    def _in_doubt(self, name: str, run: _Run) -> None:
+        """Zeros behind the last entry are what a kill leaves (storage/reserve.py), if a mark says that nothing else was there."""
+        self.findings.append(
+            StoreFinding(
+                severity=Severity.DAMAGE,
+                file=name,
+                position=run.position,
+                end=run.end,
+                why="zeros follow the last entry, and the mark is damaged that would say how far the log was durable",
+                meaning="most likely nothing was here yet; if mutations were, they are lost",
+                mutations_lost=None,
             )
         )
 
