@@ -20,6 +20,7 @@ from braidlog.codec.batch import (
     read_header,
 )
 from braidlog.codec.compression import Compression, DecompressedTooLarge
+from braidlog.codec.errors import ProtocolError
 from braidlog.codec.layout import RowForm
 from braidlog.codec.records import decode_section, read_section, write_section
 from braidlog.codec.rows import Ended
@@ -295,7 +296,8 @@ def batches_of(found: FileSlice, first: bytes = b"") -> Iterator[tuple[bytes, in
     start, end = found.position, found.position + found.size
     size = PIECE_BYTES
     while start < end:
-        data, first = first or found.file.read_at(min(size, end - start), start), b""
+        asked = len(first) or min(size, end - start)
+        data, first = first or found.file.read_at(asked, start), b""
         position = 0
         header = read_header(data)
         while position + header.size_bytes <= len(data):
@@ -304,6 +306,9 @@ def batches_of(found: FileSlice, first: bytes = b"") -> Iterator[tuple[bytes, in
             if len(data) - position < HEADER_BYTES:
                 break
             header = read_header(data, position)
+        if not position and (len(data) < asked or header.size_bytes > end - start):
+            # The file has become shorter, or the batch says that it is longer, since the slice was checked.
+            raise ProtocolError(f"batch of {header.size_bytes} bytes is cut off after {len(data)}", start)
         start += position
         size = PIECE_BYTES if position else header.size_bytes  # a batch that is larger than a piece is read alone
 
