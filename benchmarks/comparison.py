@@ -1,7 +1,8 @@
 """What one run of the benchmarks found, as JSON and as a table, beside the run that is kept in the repository.
 
-Knows: ratios, spreads, what was wanted. Refuses to know: how anything is measured, and absolute figures of another run: those
-belong to a machine and its day. Ratios are of neighbours in time, ours to theirs.
+Knows: ratios, spreads, what was wanted, what is kept of a run. Refuses to know: how anything is measured, and absolute figures of
+another run: those belong to a machine and its day. Ratios are of neighbours in time, ours to theirs.
+Invariant: what is kept was measured on a quiet machine; groups that were not asked, or could not answer, stay as they were kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +11,12 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.measure import ratios, spread
+from benchmarks.measure import likely, spread
 
 TOLERANCE: Final = 0.1
-"""A median that is worse by less is the machine's doing; a larger one counts if the spreads of both runs lie apart, too."""
+"""A median that is worse by less is the machine's doing; a larger one counts if it is certain enough, too: `likely`."""
+BUSY_MAX: Final = 0.1
+"""Of a quiet machine's time."""
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -40,16 +43,21 @@ Asked = list[tuple[Question, Round]]
 
 
 class Range(msgspec.Struct, frozen=True):
+    """Of all rounds; and between which of them the median is likely to be."""
+
     low: float
     median: float
     high: float
+    likely_low: float
+    likely_high: float
 
     def __str__(self) -> str:
         return f"{self.median:.2f} ({self.low:.2f} to {self.high:.2f})"
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A question and its answer; `missing` says why there is none."""
+    """A question and its answer; `missing` says why there is none. `busy` is the share of the machine's time that others had just
+    before."""
 
     question: Question
     rounds: int = 0
@@ -58,10 +66,17 @@ class Row(msgspec.Struct, frozen=True):
     theirs: float | None = None
     cpu_us: float | None = None
     missing: str = ""
+    group: str = ""
+    busy: float = 0.0
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether later runs may be compared with it."""
+        return self.ratio is not None and self.busy <= BUSY_MAX
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run of everything."""
+    """One run, or what is kept of several."""
 
     cores: int
     load: float
@@ -72,10 +87,11 @@ class Run(msgspec.Struct, frozen=True):
 def answered(question: Question, samples: Sequence[Sample]) -> Row:
     ours, theirs = [each.ours for each in samples], [each.theirs for each in samples]
     costs = [each.cpu_us for each in samples if each.cpu_us is not None]
+    found = [mine / other for mine, other in zip(ours, theirs, strict=True)]
     return Row(
         question,
         len(samples),
-        Range(*ratios(ours, theirs)),
+        Range(*spread(found), *likely(found)),
         spread(ours).median,
         spread(theirs).median,
         spread(costs).median if costs else None,
@@ -87,7 +103,7 @@ def change(now: Row, kept: Row | None) -> str:
     if now.ratio is None or kept is None or kept.ratio is None:
         return ""
     moved = now.ratio.median / kept.ratio.median if kept.ratio.median else 1.0
-    apart = now.ratio.low > kept.ratio.high or now.ratio.high < kept.ratio.low
+    apart = now.ratio.likely_low > kept.ratio.likely_high or now.ratio.likely_high < kept.ratio.likely_low
     if abs(moved - 1) < TOLERANCE or not apart:
         return ""
     is_better = (moved > 1) != now.question.less_is_better
@@ -96,9 +112,20 @@ def change(now: Row, kept: Row | None) -> str:
 
 def changes(now: Run, kept: Run | None) -> dict[str, str]:
     """By question, of those that moved."""
-    before = {row.question.what: row for row in kept.rows} if kept is not None else {}
-    found = {row.question.what: change(row, before.get(row.question.what)) for row in now.rows}
+    before = {(row.question.what, row.question.peer): row for row in kept.rows} if kept is not None else {}
+    found = {row.question.what: change(row, before.get((row.question.what, row.question.peer))) for row in now.rows}
     return {what: moved for what, moved in found.items() if moved}
+
+
+def merged(now: Run, kept: Run | None, groups: Sequence[str]) -> Run:
+    """What is kept from now on: of each of the groups there are its newest rows, all of one run; nothing of other machines."""
+    spoiled = {row.group for row in now.rows if not row.is_kept}
+    newest = [row for row in now.rows if row.group in groups and row.group not in spoiled]
+    replaced = {row.group for row in newest}
+    before = Run(now.cores, 0.0, []) if kept is None or kept.cores != now.cores else kept
+    older = [row for row in before.rows if row.group in groups and row.group not in replaced]
+    rows = sorted((*newest, *older), key=lambda row: groups.index(row.group))
+    return Run(now.cores, max(now.load, before.load), rows)
 
 
 def table(now: Run, kept: Run | None) -> str:

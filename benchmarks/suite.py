@@ -3,7 +3,8 @@
 
 Knows: the questions, whom they are asked, what was wanted. Refuses to know: how a run is told (comparison.py). Groups of
 questions share servers and the budget; within a group ours and theirs take turns, round by round, until its share is used.
-Writes `bench.json` and a table beside it, and compares ratios with the run beside this file that `--keep` wrote.
+Writes `bench.json` and a table beside it, and compares ratios with what `--keep` wrote beside this file: of the groups that were
+asked on a quiet machine.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import multiprocessing
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,13 +24,28 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from tests.adapters.attackers import CONNECTIONS
 from tests.adapters.rustlog.client import Client
 
 from benchmarks import compaction, doors, flood, hostile, kv, streams
-from benchmarks.comparison import Asked, Question, Row, Run, Sample, answered, changes, load_run, save_run, table
+from benchmarks.comparison import (
+    BUSY_MAX,
+    Asked,
+    Question,
+    Row,
+    Run,
+    Sample,
+    answered,
+    changes,
+    load_run,
+    merged,
+    save_run,
+    table,
+)
 from benchmarks.kafka import NOW_MS, OURS, Contender, consume, make_topic, produce, produce_request, raw_speed
 from benchmarks.load import RECEIVE_BYTES, Cores, Frames, Line, cpu_seconds, percentile, placed
+from benchmarks.measure import busy_share
 from benchmarks.peers import redis
 from braidlog.codec.records import encode_batch
 from braidlog.wire.rustlog import messages as rustlog
@@ -37,6 +54,8 @@ from braidlog.wire.rustlog.connection import ClientConnection as RustlogClient
 KEPT: Final = Path(__file__).parent / "kept.json"
 MINUTES: Final = 10.0
 ROUNDS_MIN: Final = 3
+LOOKS: Final = 5
+LOOK_SECONDS: Final = 1.0
 FLOOD_SECONDS: Final = 3.0
 WAIT_MS_MAX: Final = 30.0
 RECORD_NS_MAX: Final = 65.0
@@ -318,7 +337,7 @@ def measured(group: Group, seconds: float, clock: Callable[[], float] = time.mon
     """Rounds of all its questions until its share of the budget is used, three of them at least."""
     if group.program and shutil.which(group.program) is None:
         missing = f"{group.program} is not installed (Debian: apt-get install {group.program})"
-        return [Row(Question(group.name, group.program, 0.0, ""), missing=missing)]
+        return [Row(Question(group.name, group.program, 0.0, ""), missing=missing, group=group.name)]
     until = clock() + seconds
     try:
         with group.open() as asked:
@@ -326,18 +345,58 @@ def measured(group: Group, seconds: float, clock: Callable[[], float] = time.mon
             while len(samples[0]) < ROUNDS_MIN or clock() < until:
                 for kept, (_, work) in zip(samples, asked, strict=True):
                     kept.append(work())
-            return [answered(question, found) for (question, _), found in zip(asked, samples, strict=True)]
+            rows = [answered(question, found) for (question, _), found in zip(asked, samples, strict=True)]
+            return [msgspec.structs.replace(row, group=group.name) for row in rows]
     except (OSError, RuntimeError) as error:  # the other groups are asked none the less
-        return [Row(Question(group.name, "", 0.0, ""), missing=f"it failed: {error}")]
+        return [Row(Question(group.name, "", 0.0, ""), missing=f"it failed: {error}", group=group.name)]
 
 
-def run(groups: Sequence[Group], minutes: float) -> Run:
+def others_share(looks: int = LOOKS, share: Callable[[float], float] = busy_share) -> float:
+    """How busy others keep the machine. Servers that have just been stopped may have something to clear away: the quietest of a
+    few looks counts, and the first that is quiet is enough."""
+    least = 1.0
+    for _ in range(looks):
+        least = min(least, share(LOOK_SECONDS))
+        if least <= BUSY_MAX:
+            break
+    return least
+
+
+def run(groups: Sequence[Group], minutes: float, others: Callable[[], float]) -> Run:
     load = os.getloadavg()[0]
-    rows = [row for group in groups for row in measured(group, minutes * 60 / len(groups))]
+    rows: list[Row] = []
+    for group in groups:
+        busy = others()
+        found = measured(group, minutes * 60 / len(groups))
+        rows += [msgspec.structs.replace(row, busy=busy) for row in found]
     return Run(os.cpu_count() or 1, load, rows + list(ELSEWHERE))
 
 
-def main() -> None:
+def keep(found: Run, kept: Run | None, path: Path) -> list[str]:
+    """Keep what can be compared with; what is to be said of it."""
+    asked = dict.fromkeys(row.group for row in found.rows if row.group)
+    spoiled = {row.group: row for row in found.rows if row.group and not row.is_kept}
+    told = [f"kept: {', '.join(name for name in asked if name not in spoiled) or 'nothing'}"]
+    told += [
+        f"not kept: {name}: {row.missing or f'others had {row.busy:.0%} of the machine'}"
+        for name, row in spoiled.items()
+    ]
+    if len(spoiled) < len(asked):
+        save_run(merged(found, kept, [group.name for group in GROUPS]), path)
+    return told
+
+
+def refusal(groups: Sequence[Group], kept: Run | None, busy: float) -> str | None:
+    """Why a run need not even begin if it is to be kept."""
+    if busy > BUSY_MAX:
+        return f"others have {busy:.0%} of the machine: end them (`top` names them), or run without --keep"
+    cores = os.cpu_count() or 1
+    if kept is not None and kept.cores != cores and len(groups) < len(GROUPS):
+        return f"the kept run is of {kept.cores} cores and this machine has {cores}: keep all groups at once, not some"
+    return None
+
+
+def main(arguments: Sequence[str] | None = None, others: Callable[[], float] = others_share) -> None:
     names = [group.name for group in GROUPS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"all of {', '.join(names)} without any")
@@ -345,21 +404,31 @@ def main() -> None:
         "--minutes", type=float, default=MINUTES, help="for all together, about; three rounds each at least"
     )
     parser.add_argument("--keep", action="store_true", help="the next runs are compared with this one")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if unknown := set(options.groups) - set(names):
         parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     kept = load_run(KEPT)
-    found = run([group for group in GROUPS if not options.groups or group.name in options.groups], options.minutes)
+    groups = [group for group in GROUPS if not options.groups or group.name in options.groups]
+    busy = others()
+    if options.keep and (why := refusal(groups, kept, busy)) is not None:
+        sys.exit(why)
+    if busy > BUSY_MAX:
+        print(f"others have {busy:.0%} of the machine: the figures tell of them as well", file=sys.stderr)
+    found = run(groups, options.minutes, others)
     text = table(found, kept)
     save_run(found, Path("bench.json"))
     Path("bench.md").write_text(text, encoding="utf-8")
     print(text)
     for what, moved in changes(found, kept).items():
         print(f"{what}: {moved}")
-    if kept is None:
+    if kept is not None and kept.cores != found.cores:
+        print(
+            f"the kept run is of {kept.cores} cores, and this machine has {found.cores}: ratios may have moved by that"
+        )
+    if kept is None and not options.keep:
         print("no run is kept to compare with: --keep on a quiet machine keeps this one")
     if options.keep:
-        save_run(found, KEPT)
+        print(*keep(found, kept, KEPT), sep="\n")
 
 
 if __name__ == "__main__":

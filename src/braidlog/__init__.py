@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         RecordError,
         Refusal,
         RefusedError,
+        SignInError,
         UnknownOutcomeError,
         UnsupportedError,
     )
@@ -49,6 +50,7 @@ _HOMES = {
     "RecordError": "braidlog.client.errors",
     "Refusal": "braidlog.client.errors",
     "RefusedError": "braidlog.client.errors",
+    "SignInError": "braidlog.client.errors",
     "StorageFault": "braidlog.model.errors",
     "Topic": "braidlog.storage.log",
     "TopicSettings": "braidlog.model.settings",
@@ -76,6 +78,7 @@ __all__ = [
     "RecordError",
     "Refusal",
     "RefusedError",
+    "SignInError",
     "StorageFault",
     "Topic",
     "TopicSettings",

@@ -42,14 +42,16 @@ ASKS: dict[str, tuple[bytes, bytes, bytes]] = {
 }
 """What only someone who is known may ask; how that begins to be answered, and how it is refused: by Kafka without a word."""
 
+_WHY = b"authentication failed: no such user, or not its token (a password is good on Kafka's port only)"
 TURNED_AWAY: dict[str, bytes] = {
-    "cursus": b"ERROR: authentication_failed",
-    "flux": b"V1|0|ERR|BAD_REQUEST|authentication failed\n",
+    "cursus": b'ERROR: authentication_failed reason="' + _WHY + b'"',
+    "flux": b"V1|0|ERR|BAD_REQUEST|" + _WHY + b"\n",
     "kafka": b"",
-    "mayfly": bytes.fromhex("CAFE0109 00000000 00000019 00010015") + b"authentication failed",
-    "mlog": b'{"code":0,"message":"authentication failed"}',
-    "rustlog": b'"message":"authentication failed"',
+    "mayfly": bytes.fromhex("CAFE0109 00000000") + struct.pack(">IHH", len(_WHY) + 4, 1, len(_WHY)) + _WHY,
+    "mlog": b'{"code":0,"message":"' + _WHY + b'"}',
+    "rustlog": b'"message":"' + _WHY + b'"',
 }
+"""An unknown user and a wrong token are told the same."""
 
 
 def auth(token: str = CANARY, principal: str = "alice") -> bytes:

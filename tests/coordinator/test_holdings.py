@@ -154,7 +154,7 @@ def test_what_was_there_before_a_restart_is_theirs_who_use_it_again() -> None:
 def test_a_group_has_so_many_commits() -> None:
     node = node_with(commits_per_group_max=2)
     commit(node, "g", 0, 1)
-    assert "state.commits_per_group_max" in str(refusal(commit, node, "g", 2))
+    assert "use another group, or raise state.commits_per_group_max" in str(refusal(commit, node, "g", 2))
     assert "state.commits_per_group_max" in str(refusal(commit, node, "h", 0, 1, 2))
     assert node.services.holdings.used(StateKind.GROUPS) == 1, "what was refused is not counted"
     commit(node, "g", 0, 1)
@@ -167,6 +167,7 @@ def test_who_was_handed_an_id_has_a_seat() -> None:
     assert refusal(lambda: void(node, node.services.groups.classic.join("g", asking()))).reason is Reason.GROUP_FULL
     error = refusal(lambda: void(node, node.services.groups.classic.join("g", asking(id_required=True))))
     assert error.reason is Reason.GROUP_FULL
+    assert str(error).endswith("let some leave, use another group, or raise state.members_per_group_max")
     node.world.advance(SESSION_MS + 1)
     node.run(node.services.groups.expire())
     assert node.services.holdings.used(StateKind.GROUPS) == 0, "nobody came, so there is no group"

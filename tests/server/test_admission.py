@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from tests.server.toy import Scene, until
 
-from braidlog.broker.access.authenticate import Authenticate, Pauses
+from braidlog.broker.access.authenticate import NOT_PROVED, Authenticate, Pauses
 from braidlog.broker.access.authorize import ANONYMOUS, CONSOLE, Authorize
 from braidlog.model.clock import SystemClock
 from braidlog.server import descriptors
@@ -64,7 +64,7 @@ def test_who_shows_a_wrong_one_is_told_late_and_not_served(ordered: bool) -> Non
         assert scene.sent == []
         scene.send("more")
         await until(lambda: scene.transport.closed)
-        assert scene.sent == ["turned away: authentication failed"]
+        assert scene.sent == [f"turned away: {NOT_PROVED}"]
         assert scene.adapter.begun == []
         assert scene.session.principal == ANONYMOUS
         await until(lambda: len(doors.strangers) == 0)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Callable
@@ -156,6 +157,25 @@ def test_a_path_that_cannot_be_looked_at_is_a_fault_and_not_absent(
     monkeypatch.setattr(os, "stat", refuse)
     with pytest.raises(StorageFault, match="cannot stat: Permission denied"):
         disk.exists("/x")
+
+
+def test_who_may_not_read_is_told_whose_it_is(disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(StorageFault, match=r"cannot list: Permission denied$"):
+        disk.names(str(tmp_path))
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o600)
+    with pytest.raises(StorageFault, match=r"\(\S+/folder has mode 600: `chmod -R u\+rwX` lets its owner in\)$"):
+        disk.names(str(folder))
+    mine = pwd.getpwuid(os.geteuid()).pw_name
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    told = f"belongs to user {mine}, and this process runs as 54321: run it as {mine}, or give the whole data folder to 54321"
+    for path in (folder, folder / "what is not there"):
+        with pytest.raises(StorageFault, match=f"/folder {told}"):
+            disk.names(str(path))
 
 
 def test_errors_of_sync_are_faults(disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,13 @@ Invariant: `braid --help` imports click and nothing else of weight; an error a p
 import os
 import sys
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 from click.shell_completion import CompletionItem
+
+if TYPE_CHECKING:
+    from braidlog.client.errors import ClientError
 
 OK, NO, USAGE, REFUSED, FAULT, UNREACHED, SLOW, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 HELP_WIDTH_MAX = 100
@@ -92,7 +95,7 @@ class Program(LazyGroup):
                 formatter.write_dl([(name.ljust(width), sentence) for name, (_, sentence) in commands.items()])
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own
-        from braidlog.client.errors import ClientError, Refusal, RefusedError  # noqa: PLC0415 - not for --help
+        from braidlog.client.errors import ClientError  # noqa: PLC0415 - not for --help
         from braidlog.model.errors import BrokerError, ProtocolError, StorageFault  # noqa: PLC0415
 
         try:
@@ -104,8 +107,7 @@ class Program(LazyGroup):
             say(str(error))
             ctx.exit(FAULT)
         except ClientError as error:
-            not_allowed = isinstance(error, RefusedError) and error.reason is Refusal.NOT_ALLOWED
-            say(f"not allowed: {error}" if not_allowed else str(error))
+            say(_spoken(error))
             ctx.exit(UNREACHED if error.is_unreached else REFUSED)
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
@@ -120,6 +122,17 @@ class Program(LazyGroup):
         except (KeyboardInterrupt, click.Abort):
             say("interrupted")
             ctx.exit(INTERRUPTED)
+
+
+def _spoken(error: "ClientError") -> str:
+    """With what to do next, where only the command line knows it."""
+    from braidlog.client.errors import Refusal, RefusedError, SignInError  # noqa: PLC0415 - not for --help
+
+    words = str(error)
+    if isinstance(error, SignInError):
+        words += "; check who was named and the file of its token, or make a new token: `braid user token`"
+    not_allowed = isinstance(error, RefusedError) and error.reason is Refusal.NOT_ALLOWED
+    return f"not allowed: {words}" if not_allowed and not words.startswith(Refusal.NOT_ALLOWED.value.text) else words
 
 
 def say(sentence: str) -> None:

@@ -9,6 +9,7 @@ Invariant: an error never claims more than is known. What was sent and not answe
 | `ConnectError` | no | no | yes |
 | `NoAnswerError` | yes | nobody knows | reads: yes. Writes: see `UnknownOutcomeError` |
 | `RefusedError` | yes, and answered | as its reason says | as its reason says |
+| `SignInError`, one of them | no: who asks was not let in | no | with another password or token |
 | `UnknownOutcomeError` | yes | nobody knows | only by who can live with a record stored twice |
 | `UnsupportedError`, `RecordError` | no: the dialect cannot say it | no | never |
 | `BufferFullError` | no | no | when there is room |
@@ -98,6 +99,13 @@ class RefusedError(ClientError):
     @property
     def retriable(self) -> bool:  # type: ignore[override]
         return self.reason.retriable
+
+
+class SignInError(RefusedError):
+    """The server does not know the user, or not by this password or token."""
+
+    def __init__(self, dialect: str, code: str | int, words: str) -> None:
+        super().__init__(Refusal.NOT_ALLOWED, dialect, code, words)
 
 
 class UnknownOutcomeError(ClientError):

@@ -125,8 +125,8 @@ class Offsets:
         if len(known) + len(new) > most:
             raise BrokerError(
                 Reason.QUOTA_EXCEEDED,
-                f"group {group!r} has committed offsets of {len(known)} partitions, and may have {most} "
-                "(state.commits_per_group_max)",
+                f"group {group!r} has committed offsets of {len(known)} partitions, and may have {most}, not {len(new)} more: "
+                "delete offsets of the group, use another group, or raise state.commits_per_group_max",
             )
         self._holdings.check_room()
 

@@ -13,7 +13,7 @@ from types import CoroutineType, NoneType
 from typing import TYPE_CHECKING, Any, cast
 
 from braidlog.adapters.contract import Adapter, Relayed, Stream
-from braidlog.broker.access.authenticate import Proof
+from braidlog.broker.access.authenticate import NOT_PROVED, Proof
 from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.server.admission import Admission, certified_name
@@ -418,7 +418,7 @@ class Session(SessionTurns):
             elif proved:
                 self.principal = introduction.principal
             elif self._transport is not None:
-                self._refuse(self.connection.turn_away("authentication failed"))
+                self._refuse(self.connection.turn_away(NOT_PROVED))
             self._pump_soon()
 
         turn.running = start(self.prove(introduction.principal, introduction.token), done)

@@ -11,6 +11,8 @@ import contextlib
 import errno
 import fcntl
 import os
+import pwd
+import stat
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -105,8 +107,38 @@ def _faults(path: str, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = _TOO_MANY_OPEN if error.errno == errno.EMFILE else ""
-        raise StorageFault(f"cannot {doing}: {error.strerror or error}{hint}", path) from error
+        raise _fault(error, path, doing) from error
+
+
+def _fault(error: OSError, path: str, doing: str) -> StorageFault:
+    """With what to do about it, where that is known."""
+    hint = _TOO_MANY_OPEN if error.errno == errno.EMFILE else _whose(path) if error.errno == errno.EACCES else ""
+    return StorageFault(f"cannot {doing}: {error.strerror or error}{hint}", path)
+
+
+def _whose(path: str) -> str:
+    """Why this process may not use a path: whose it is, or the folder that keeps it from being looked at."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        above = parent(path)
+        return "" if above == path else _whose(above)
+    me = os.geteuid()
+    if found.st_uid == me:
+        mode, needed = stat.S_IMODE(found.st_mode), 0o700 if stat.S_ISDIR(found.st_mode) else 0o600
+        return f" ({path} has mode {mode:03o}: `chmod -R u+rwX` lets its owner in)" if needed & ~mode else ""
+    owner, mine = _user(found.st_uid), _user(me)
+    return (
+        f" ({path} belongs to user {owner}, and this process runs as {mine}: run it as {owner}, or give the whole data folder to "
+        f"{mine} with `chown -R {mine}`)"
+    )
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def is_full(fault: StorageFault) -> bool:
@@ -260,7 +292,7 @@ class OsDisk:
         except OSError as error:
             if error.errno in _ABSENT:
                 return False
-            raise StorageFault(f"cannot stat: {error.strerror}", path) from error
+            raise _fault(error, path, "stat") from error
         return True
 
     def is_folder(self, path: str) -> bool:

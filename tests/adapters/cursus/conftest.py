@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.adapters.cursus.drive import Client, batch, prepare
+from tests.adapters.cursus.held_syncs import HoldingNode
 
 from braidlog.broker.access.authorize import hash_token
 from braidlog.testing.server import ServerProcess
@@ -59,6 +60,15 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]
     tokens = {name: hash_token(f"{name}-token".encode()).hex() for name in ("admin", "reader")}
     config.write_text(CONFIG.format(**tokens), "utf-8")
     with ServerProcess(folder / "data", "--config", str(config)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def holding(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HoldingNode]:
+    """A node whose syncs are held when a test wants it."""
+    with HoldingNode(tmp_path_factory.mktemp("holding")) as server:
+        with Client(server) as client:
+            client.ok("CREATE topic=plain partitions=2")
         yield server
 
 

@@ -12,7 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.adapters.cursus.drive import Client, batch
+from tests.adapters.cursus.drive import Client, batch, wait_for
+from tests.adapters.cursus.held_syncs import HoldingNode
 
 from braidlog.adapters.cursus.errors import CODES
 from braidlog.adapters.cursus.handlers import CursusAdapter
@@ -448,20 +449,6 @@ def regress(c: Client, name: str) -> str:
     return c.ask(command(c, name, group=group, **membership, **key))
 
 
-def rebalance(c: Client, _: str) -> str:
-    """A generation begins within a few milliseconds: a heartbeat that a busy machine serves later than that is tried again, in
-    another group."""
-    told = ""
-    for _attempt in range(50):
-        group = fresh("group")
-        c.send(f"JOIN_GROUP plain {group} m", f"HEARTBEAT topic=plain group={group} member=m generation=1")
-        c.read()
-        told = c.read().decode()
-        if not told.startswith("OK"):
-            break
-    return told
-
-
 def wrong_state(c: Client, name: str) -> str:
     if name == "INIT_PRODUCER_ID":
         return c.ask(f"INIT_PRODUCER_ID transactional_id={'x' * 300}")
@@ -526,7 +513,6 @@ PROVOKED: dict[E, Callable[[Client, str], str]] = {
     E.MEMBER_NOT_FOUND: member_change(member="ghost"),
     E.GEN_MISMATCH: member_change(generation=99),
     E.NOT_OWNER: not_owner,
-    E.REBALANCE_REQUIRED: rebalance,
     E.OFFSET_REGRESSION: regress,
     E.EVENT_SOURCING_NOT_ENABLED: in_envelope(change(topic="plain")),
     E.VERSION_CONFLICT: change(version=9),
@@ -542,7 +528,10 @@ NEVER: dict[E, str] = {
 }
 """Codes that a single node has no reason to give; no `Reason` that its services raise leads to them."""
 
-PAIRS = [(row.name, code) for row in OPERATIONS if row.name != "AUTH" for code in row.errors if code not in NEVER]
+HELD = {E.REBALANCE_REQUIRED}
+"""Given only while a generation is not durable yet: by a node whose syncs are held."""
+NAMED = [(row.name, code) for row in OPERATIONS if row.name != "AUTH" for code in row.errors if code not in NEVER]
+PAIRS = [(name, code) for name, code in NAMED if code not in HELD]
 
 
 @pytest.mark.parametrize(("name", "code"), PAIRS)
@@ -551,6 +540,20 @@ def test_every_error_of_every_operation(client: Client, name: str, code: E) -> N
     assert told.startswith(f"ERROR: {code}"), told
     if name != "STREAM":
         client.ok("LIST")  # an error leaves the connection open
+
+
+@pytest.mark.parametrize("name", [name for name, code in NAMED if code in HELD])
+def test_a_member_asks_during_a_rebalance(holding: HoldingNode, name: str) -> None:
+    """The generation that the join begins is told to nobody before it is durable, and to everybody then."""
+    group = fresh("group")
+    asked = f"{name} topic=plain group={group} member=m generation=1"
+    with Client(holding) as joining, Client(holding) as asking:
+        with holding.syncs_held():
+            joining.send(f"JOIN_GROUP topic=plain group={group} member=m")
+            wait_for(lambda: asking.ask(f"GROUP_STATUS group={group}").startswith("{"), "the group is there")
+            assert asking.ask(asked).startswith(f"ERROR: {E.REBALANCE_REQUIRED}")
+        assert joining.read().decode() == "OK generation=1 member=m assignments=[0 1]"
+        asking.ok(asked)
 
 
 def test_fields_that_clients_read(client: Client) -> None:
@@ -613,7 +616,7 @@ def test_errors_of_authentication(guarded: ServerProcess, code: E) -> None:
 
 
 def covered() -> Iterator[E]:
-    yield from (code for _, code in PAIRS)
+    yield from (code for _, code in NAMED)
     yield from (*EVERYWHERE_PROVOKED, *GUARDED, *NEVER, E.FRAME_TOO_LARGE)
 
 

@@ -15,6 +15,7 @@ from tests.adapters.hostility import check_running, client_hello, eventually, is
 from tests.adapters.mayfly.client import Client
 from tests.wire.mayfly.vectors import REFUSED, REQUESTS
 
+from braidlog.broker.access.authenticate import NOT_PROVED
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import ClientConnection, Request
@@ -107,7 +108,7 @@ def test_a_wrong_token_is_told_so_and_nothing_behind_it_is_done(guarded: ServerP
         client.send(m.Auth(b"wrong"), m.Set(b"behind", b"x"), m.Auth(TOKEN))
         response = client.receive()
         assert response.id == 1
-        assert response.message == m.Failure(Status.AUTH_FAILED, "authentication failed")
+        assert response.message == m.Failure(Status.AUTH_FAILED, NOT_PROVED)
         with pytest.raises(EOFError):
             client.receive()
     with Client(guarded) as client:

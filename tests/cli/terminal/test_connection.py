@@ -10,6 +10,7 @@ import trustme
 from tests.cli.braid import Braid, as_, fresh, guarded
 from tests.cli.braid import url_of as url_of_server
 
+from braidlog.broker.access.authenticate import NOT_PROVED
 from braidlog.cli.terminal.connection import Node, NodeOptions
 from braidlog.testing.server import ServerProcess
 
@@ -120,8 +121,32 @@ def test_a_topic_can_be_made_and_not_written_to(guard: Braid, folder: Path) -> N
     )
 
 
-def test_a_wrong_token(guard: Braid, folder: Path) -> None:
-    assert "SASL_AUTHENTICATION_FAILED" in guard.fails(3, "topic", "list", *as_(folder, "ann", "wrong"))
+WRONG = {
+    "kafka": "the user or the password is wrong (SASL_AUTHENTICATION_FAILED)",
+    "cursus": f"{NOT_PROVED} (authentication_failed)",
+    "flux": f"{NOT_PROVED} (BAD_REQUEST)",
+    "mlog": f"{NOT_PROVED} (UNKNOWN)",
+    "rustlog": f"{NOT_PROVED} (INVALID_REQUEST)",
+}
+NEXT = "check who was named and the file of its token, or make a new token: `braid user token`"
+
+
+@pytest.mark.parametrize("dialect", WRONG)
+def test_a_wrong_token(server: ServerProcess, folder: Path, dialect: str) -> None:
+    """And an unknown user, who is told the same."""
+    braid = Braid(url=f"{dialect}://127.0.0.1:{server.ports[dialect]}")
+    for principal in ("ann", "nobody"):
+        said = braid.fails(3, "topic", "list", *as_(folder, principal, "wrong"))
+        assert said == f"braid: not allowed: {WRONG[dialect]}; {NEXT}\n"
+
+
+def test_a_wrong_token_of_the_store(server: ServerProcess, folder: Path) -> None:
+    url, token = f"mayfly://127.0.0.1:{server.ports['mayfly']}", str(folder / "wrong.token")
+    said = Braid().fails(3, "kv", "get", "key", "--url", url, "--token-file", token)
+    assert said == f"braid: not allowed: {NOT_PROVED} (AUTH_FAILED); {NEXT}\n"
+
+
+def test_a_token_of_nobody(guard: Braid, folder: Path) -> None:
     assert "name the token belongs to" in guard.fails(2, "topic", "list", "--token-file", str(folder / "ann.token"))
     (folder / "empty.token").write_text("\n")
     assert "holds no token" in guard.fails(2, "topic", "list", *as_(folder, "ann", "empty"))

@@ -17,6 +17,7 @@ from braidlog.adapters.cursus.served import ServedConnection
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import TransactionHandlers
 from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named
+from braidlog.broker.access.authenticate import NOT_PROVED
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.topics import Placed
 from braidlog.coordinator.groups.assignors import Assignor
@@ -297,7 +298,7 @@ def fetch_offset(message: r.FetchOffset, services: Services, conversation: Conve
 
 async def authenticate(message: r.Auth, _: Services, conversation: Conversation) -> a.Authenticated | Failure:
     if not await conversation.prove(message.principal, message.token.encode()):
-        return Failure.of(ErrorCode.AUTHENTICATION_FAILED)
+        return Failure.of(ErrorCode.AUTHENTICATION_FAILED, reason=NOT_PROVED)
     conversation.principal = message.principal
     return a.Authenticated(message.principal)
 
@@ -465,7 +466,7 @@ class CursusAdapter(ForwardingAdapter):
     ) -> Any:  # noqa: ANN401
         """Serve one request for whom it says it is from; the connection stays whose it was."""
         if not await conversation.prove(credentials.principal, credentials.token.encode()):
-            return Failure.of(ErrorCode.AUTHENTICATION_FAILED)
+            return Failure.of(ErrorCode.AUTHENTICATION_FAILED, reason=NOT_PROVED)
         return await answer_of(self.serve, route, _Speaker(conversation, credentials.principal), request)
 
     def failure(self, request: Request, error: Exception) -> Failure | a.Ack:

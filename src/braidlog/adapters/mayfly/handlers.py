@@ -12,7 +12,8 @@ from braidlog.adapters.mayfly.errors import failure, is_address
 from braidlog.adapters.mayfly.served import ServedConnection, Unserved
 from braidlog.adapters.mayfly.services import Services
 from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, RoutedAdapter, always
-from braidlog.broker.access.authorize import ANONYMOUS, Kind, Operation
+from braidlog.broker.access.authenticate import NOT_PROVED
+from braidlog.broker.access.authorize import ANONYMOUS, AUTHENTICATION_REQUIRED, Kind, Operation
 from braidlog.broker.keyvalue import LEVELS, Scan
 from braidlog.broker.keyvalue import operations as o
 from braidlog.broker.routing import Broker
@@ -161,7 +162,7 @@ async def authenticate(request: Request, services: Services, conversation: Conve
     message: m.Auth = request.message  # type: ignore[assignment]
     principal = services.authorize.authenticate(message.token) or ANONYMOUS
     if not await conversation.prove(principal, message.token):
-        return m.Failure(Status.AUTH_FAILED, "authentication failed")
+        return m.Failure(Status.AUTH_FAILED, NOT_PROVED)
     conversation.principal = principal
     return m.DONE
 
@@ -293,7 +294,7 @@ class MayflyAdapter(ForwardingAdapter):
     def handle(self, conversation: Conversation, request: Request | Burst) -> Any:  # noqa: ANN401
         route = self.routes[type(request.message)] if type(request) is Request else self.bursts[request.mutates]  # type: ignore[union-attr]
         if self._is_guarded and conversation.principal == ANONYMOUS and route.handler is not authenticate:
-            raise BrokerError(Reason.NOT_AUTHENTICATED, "authentication is required")
+            raise BrokerError(Reason.NOT_AUTHENTICATED, AUTHENTICATION_REQUIRED)
         if type(request) is Burst and self._forwarding.calls is not None:
             return self._serve_burst(route, conversation, request)
         return self.serve(route, conversation, request)

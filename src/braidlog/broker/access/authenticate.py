@@ -20,6 +20,8 @@ from braidlog.model.world import World
 
 NETWORKS_MAX = 10_000
 WAIT_SECONDS_MAX = 30.0
+NOT_PROVED = "authentication failed: no such user, or not its token (a password is good on Kafka's port only)"
+"""The same words for both: who guesses learns no names."""
 _IPV6_PREFIX = 64
 """Whoever has one IPv6 address has all of its /64."""
 

@@ -16,8 +16,10 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import no_topic
 
 ANONYMOUS = "anonymous"
+AUTHENTICATION_REQUIRED = "authentication is required: name a user and show its token"
 __all__ = [
     "ANONYMOUS",
+    "AUTHENTICATION_REQUIRED",
     "CONSOLE",
     "EVERYONE",
     "Authorize",
@@ -122,7 +124,7 @@ class Authorize:
 
     def require_known(self, principal: str) -> None:
         if self.required and principal == ANONYMOUS:
-            raise BrokerError(Reason.NOT_AUTHENTICATED, "authentication is required")
+            raise BrokerError(Reason.NOT_AUTHENTICATED, AUTHENTICATION_REQUIRED)
 
     def visible(self, principal: str, names: Sequence[str], kind: Kind = Kind.TOPIC) -> list[str]:
         return [name for name in names if self.is_allowed(principal, Operation.DESCRIBE, name, kind)]

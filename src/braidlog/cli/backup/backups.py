@@ -62,7 +62,9 @@ def _row(manifest: Manifest) -> BackupRow:
 @click.command(epilog="Example: braid backup create /backups/node-1")
 @FOLDER
 @STORE_FILE
-@click.option("--data", type=click.Path(), help="Of a node that is stopped: its data folder. No server is asked.")
+@click.option(
+    "--data", type=click.Path(readable=False), help="Of a node that is stopped: its data folder. No server is asked."
+)
 @click.option("--full", is_flag=True, help="Read everything, and mend damaged pieces of earlier back-ups.")
 @TEXT_OR_JSON
 @with_node

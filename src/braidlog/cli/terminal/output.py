@@ -17,7 +17,8 @@ from msgspec.structs import astuple
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
-DATA = click.argument("data", type=click.Path())
+DATA = click.argument("data", type=click.Path(readable=False))
+"""Whether it can be read is told by who reads it: with whose it is."""
 
 
 _QUIET, _YAML, _BRIEF = "braidlog.quiet", "braidlog.yaml", "braidlog.brief"

@@ -29,7 +29,7 @@ from braidlog.client.drivers.contract import (
 from braidlog.client.drivers.link import ConnectionWire, Link
 from braidlog.client.drivers.routed import CONTROL, PRODUCE, RoutedDriver, fetch_channel
 from braidlog.client.engine.retry import Policy
-from braidlog.client.errors import Address, ClientError, NoAnswerError, RecordError, Refusal, RefusedError
+from braidlog.client.errors import Address, ClientError, NoAnswerError, RecordError, Refusal, RefusedError, SignInError
 from braidlog.client.schemes import Target
 from braidlog.model.address import read_address
 from braidlog.model.record import Header, NewRecord
@@ -131,7 +131,8 @@ class CursusDriver(RoutedDriver):
         message = r.Auth(self._target.principal or "", self._target.token or "")
         answer = await link.ask(message, self._policy.connect_timeout)
         if isinstance(answer, Failure):
-            raise self._refused(answer)
+            error = self._refused(answer)
+            raise SignInError(self.name, error.code, error.words)
 
     # -- who leads, who coordinates --------------------------------------------------------------------------
 
@@ -187,7 +188,8 @@ class CursusDriver(RoutedDriver):
         reason = REASONS.get(failure.code)
         if reason is None:
             reason = Refusal.INVALID if failure.code.startswith(_ABOUT_ARGUMENTS) else Refusal.FAILED
-        told = failure.get("reason") or f"{reason.value.text}: {failure_line(failure).partition(' ')[2]}"
+        _, _, fields = failure_line(failure).partition(" ")
+        told = failure.get("reason") or (f"{reason.value.text}: {fields}" if fields else "")
         return RefusedError(reason, self.name, failure.code, told)
 
     # -- topics ----------------------------------------------------------------------------------------------

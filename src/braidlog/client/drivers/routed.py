@@ -13,7 +13,7 @@ from typing import Any
 from braidlog.client.drivers.contract import Driver
 from braidlog.client.drivers.link import Endpoint, Link, Links, Wire
 from braidlog.client.engine.retry import Policy
-from braidlog.client.errors import Address, ConnectError, Refusal, RefusedError
+from braidlog.client.errors import Address, ConnectError, RefusedError, SignInError
 from braidlog.client.schemes import Target
 from braidlog.wire.preamble import write_introduction
 
@@ -55,7 +55,7 @@ class RoutedDriver(Driver):
         try:
             self.checked(await link.ask(self.greeting(), self._policy.connect_timeout))
         except RefusedError as error:
-            raise RefusedError(Refusal.NOT_ALLOWED, self.name, error.code, error.words) from error
+            raise SignInError(self.name, error.code, error.words) from error
 
     def greeting(self) -> Any:  # noqa: ANN401 - a request of the dialect
         """What is asked first by who has said who it is: something that everybody who is let in may ask."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from braidlog.client.errors import Refusal, RefusedError
+from braidlog.client.errors import Refusal, RefusedError, SignInError
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.messages import Status
 
@@ -52,6 +52,8 @@ class Command(msgspec.Struct, Generic[T], frozen=True):
         if isinstance(answer, m.Failure):
             if answer.status is Status.NOT_FOUND and self.has_missing:
                 return self.missing  # type: ignore[no-any-return]
+            if answer.status is Status.AUTH_FAILED:
+                raise SignInError("mayfly", answer.status.name, answer.message)
             raise RefusedError(REFUSALS[answer.status], "mayfly", answer.status.name, answer.message)
         if isinstance(answer, m.Moved | m.TopologyChanged):
             raise RefusedError(Refusal.NOT_LEADER, "mayfly", type(answer).__name__, "the key is on another node")

@@ -198,7 +198,8 @@ def check_size(group: str, members: int, members_max: int) -> None:
     if members >= members_max:
         raise BrokerError(
             Reason.GROUP_FULL,
-            f"group {group!r} has {members_max} members and takes no more (state.members_per_group_max)",
+            f"group {group!r} has {members_max} members and takes no more: let some leave, use another group, or raise "
+            "state.members_per_group_max",
         )
 
 

@@ -108,7 +108,7 @@ class ServerConnection(Receiver):
 
     def turn_away(self, reason: str) -> Refused:
         """The error for a client that is not let in, whatever it asked or was about to ask."""
-        return self._end(ProtocolError(reason), Failure.of(ErrorCode.AUTHENTICATION_FAILED))
+        return self._end(ProtocolError(reason), Failure.of(ErrorCode.AUTHENTICATION_FAILED, reason=reason))
 
     def _end(self, error: ProtocolError, failure: Failure) -> Refused:
         self._close()

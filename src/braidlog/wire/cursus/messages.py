@@ -136,7 +136,7 @@ OPERATIONS: tuple[Operation, ...] = (
         (a.Assignment,),
         "ask for the assignment of a generation",
         ("topic", "group", "member", "generation"),
-        errors=_MEMBER,
+        errors=(*_MEMBER, E.REBALANCE_REQUIRED),
     ),
     Operation("PUBLISH", r.Publish, (a.Ack, a.Ok), "append one record", errors=_WRITE),
     Operation("DESCRIBE", r.Describe, (a.TopicDescription,), "tell a topic's partitions and replicas", errors=_TOPIC),

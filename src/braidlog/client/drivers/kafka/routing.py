@@ -18,7 +18,7 @@ from braidlog.client.drivers.kafka.wire import KafkaWire
 from braidlog.client.drivers.link import Link
 from braidlog.client.drivers.routed import CONTROL, RoutedDriver
 from braidlog.client.engine.retry import Policy
-from braidlog.client.errors import Address, NoAnswerError, Refusal, RefusedError, UnsupportedError
+from braidlog.client.errors import Address, NoAnswerError, Refusal, RefusedError, SignInError, UnsupportedError
 from braidlog.client.schemes import Target
 from braidlog.codec.compression import Compression
 from braidlog.wire.kafka.apis import OWN_CLIENT
@@ -109,12 +109,14 @@ class Router(RoutedDriver):
         try:
             while True:
                 answer: s.SaslAuthenticateResponse = await link.ask(s.SaslAuthenticateRequest(token), seconds)
-                self.check_code(answer.error_code, answer.error_message)
+                if answer.error_code:
+                    error = self.refuse(answer.error_code, answer.error_message)
+                    raise SignInError(self.name, error.code, error.words)
                 token = exchange.send(answer.auth_bytes)
         except StopIteration:
             return
-        except sasl.SaslError as error:
-            raise RefusedError(Refusal.NOT_ALLOWED, self.name, "", f"{mechanism}: {error}") from error
+        except sasl.SaslError as wrong:
+            raise SignInError(self.name, "", f"{mechanism}: {wrong}") from wrong
 
     async def asked_for(self) -> list[str]:
         """A Kafka server tells strangers which versions it speaks, and hangs up at their next question."""
