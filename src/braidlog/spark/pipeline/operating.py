@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import braidlog.spark
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.spark.pipeline import analysing, backfilling, declarative, replaying, tables
+from braidlog.spark.pipeline import analysing, backfilling, declarative, flow_backfill, replaying, tables
 from braidlog.spark.pipeline.analysing import Analysed
 from braidlog.spark.pipeline.backfilling import Filled
 from braidlog.spark.pipeline.checkpoints import Offsets
@@ -158,17 +158,17 @@ def plan_replay(project: Project, origin: str) -> Plan:
 
 
 def check_backfill(project: Project) -> None:
-    if project.is_declarative:
-        raise refusal(
-            "backfill: a flow of Spark's own pipelines has no end to read to; `braid pipeline replay --from TIME` makes the "
-            "tables anew from there on"
-        )
+    """What can be refused before Java has started."""
+    if project.is_declarative and not project.flows():
+        raise refusal(backfilling.NOT_RUN)
 
 
 def backfill(spark: SparkSession, project: Project, start: str, end: str, *, dry_run: bool) -> Filled:
     with Ledger(project.storage).alone():
         generation = replaying.settle(project)
         found = topic_ends(project)
+        if project.is_declarative:
+            return flow_backfill.backfill(spark, project, generation, start, end, found, dry_run=dry_run)
         backfilling.check(project, found)
         runner = Runner(spark, project, generation)
         return backfilling.backfill(runner, project, generation, start, end, found, dry_run=dry_run)
