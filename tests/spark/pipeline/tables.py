@@ -49,7 +49,7 @@ class Cut:
         self._append = append
         self._table = table
 
-    def __call__(self, rows: DataFrame, project: Project, table: str, *more: dict[str, str]) -> None:
+    def __call__(self, rows: DataFrame, project: Project, table: str, own: dict[str, str] | None = None) -> None:
         if table == self._table:
             raise Cut.Short
-        self._append(rows, project, table, *more)
+        self._append(rows, project, table, own)
