@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 from tests.console.asking import ask
 from tests.console.browsing import MILLISECONDS_MAX, PAGES, opened
-from tests.console.test_spark import stage_report
+from tests.console.test_spark import TABLES, stage_report
 from tests.console.waiting import until
 
 import braidlog
@@ -227,6 +227,7 @@ def test_a_page_per_pipeline(browser: Browser, filled: ServerProcess) -> None:
             row = page.locator("#stages tr[data-key=silver]")
             expect(row).to_contain_text("30")
             expect(page.locator("svg.graph .stage")).to_have_count(2)
+            expect(page.locator("#tables code")).to_have_text(list(TABLES.values()))
             expect(page.locator("svg.graph .topic text")).to_have_text("orders")
             expect(page.locator("[data-plot=pipeline]")).to_have_attribute("data-last", "40")
             failed = QueryProgress("id of silver", "run", "shop.silver", "shop", "failed", "no room <left>")

@@ -330,6 +330,7 @@ def test_progress_reaches_the_admin_port(caplog: pytest.LogCaptureFixture) -> No
         try:
             port = AdminPort(f"http://127.0.0.1:{server.server_port}/", "secret")
             report = QueryProgress("q", "r", "clicks.silver", "clicks", "running", progress={"batchId": 3})
+            report = msgspec.structs.replace(report, tables={"silver": "/srv/clicks/storage/tables/silver"})
             port(report)
             port(msgspec.structs.replace(report, state="failed", error="no", progress=None))
             port.close()
@@ -345,6 +346,7 @@ def test_progress_reaches_the_admin_port(caplog: pytest.LogCaptureFixture) -> No
                         "state": state,
                         "error": error,
                         "progress": progress,
+                        "tables": {"silver": "/srv/clicks/storage/tables/silver"},
                     },
                 )
                 for state, error, progress in (("running", None, {"batchId": 3}), ("failed", "no", None))

@@ -134,6 +134,9 @@ def test_a_pipeline_from_end_to_end(spark: SparkSession, node: ServerProcess, tm
         queries = {each["name"]: each for each in json.load(answer)["queries"]}
     assert queries.keys() == {f"shop.{stage}" for stage in found}
     assert {(each["pipeline"], each["state"]) for each in queries.values()} == {("shop", "stopped")}
+    with urllib.request.urlopen(f"{node.admin_url}/spark/shop", timeout=60) as answer:
+        page = answer.read().decode()
+    assert all(f"<code>{project.table(table)}</code>" in page for table in ("bronze", "silver", "windows"))
 
     replays(spark, node, project)
 

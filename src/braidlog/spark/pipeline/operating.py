@@ -6,6 +6,7 @@ Invariant: whatever changes something holds the ledger's lock and settles an int
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -25,6 +26,7 @@ from braidlog.spark.pipeline.project import Project
 from braidlog.spark.pipeline.replaying import Plan
 from braidlog.spark.pipeline.reporting import Reporter, report
 from braidlog.spark.pipeline.running import Runner, StopRequest, connect, ends
+from braidlog.spark.pipeline.status import places
 
 SHUFFLE_PARTITIONS: Final = "4"
 """Two hundred, Spark's own number, is for clusters; stateful stages keep the number that they began with."""
@@ -88,7 +90,8 @@ def _reported(
 ) -> Reporter:
     admin = project.pipeline.report.admin if wishes.admin is None else wishes.admin
     recorder = ProgressRecorder(Ledger(project.storage), generation, show)
-    return report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,))
+    found = partial(places, project)
+    return report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,), tables=found)
 
 
 def run(
