@@ -225,7 +225,9 @@ def test_a_page_per_pipeline(browser: Browser, filled: ServerProcess) -> None:
         with opened(browser, f"{filled.admin_url}/spark") as page:
             page.get_by_role("link", name="shop").first.click()
             row = page.locator("#stages tr[data-key=silver]")
-            expect(row).to_contain_text("30")
+            expect(row.locator("td.n")).to_have_text(["1", "10", "8", "0", "2", "30", re.compile(r"\d"), "20.0"])
+            dead = page.locator("#stages tr[data-key=dead-letters] td.n")
+            expect(dead).to_have_text(["0", "10", "8", "8", "2", "0", "0 ms", "20.0"])
             expect(page.locator("svg.graph .stage")).to_have_count(2)
             expect(page.locator("#tables code")).to_have_text(list(TABLES.values()))
             expect(page.locator("svg.graph .topic text")).to_have_text("orders")

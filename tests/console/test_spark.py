@@ -116,10 +116,11 @@ def test_a_pipeline_is_the_sum_of_its_reports() -> None:
     assert shop.tables == TABLES, "also after a report that names none"
 
 
-def test_a_flow_of_sparks_own_pipelines_is_a_stage_by_its_last_name() -> None:
+def test_a_flow_of_sparks_own_pipelines_is_a_stage() -> None:
+    """Its query is named after it alone."""
     pipelines = SparkPipelines()
     told = stage_report("", 0, end=5, latest=5, stateOperators=[])
-    pipelines.take(msgspec.structs.replace(told, name="spark_catalog.default.dead_letters"), 1_000)
+    pipelines.take(msgspec.structs.replace(told, name="dead_letters"), 1_000)
     shop = pipelines.get("shop")
     assert shop is not None
     (letters,) = shop.stages.values()

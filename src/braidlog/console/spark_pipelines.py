@@ -88,8 +88,7 @@ class Pipeline:
     def take(self, report: QueryProgress, now_ms: int) -> None:
         if report.tables:
             self.tables = dict(islice(report.tables.items(), STAGES_MAX))
-        # Spark's own pipelines name a query after a catalog and a database.
-        name = (report.name or report.query).rpartition(".")[2]
+        name = (report.name or report.query).removeprefix(f"{self.name}.")
         stage = self.stages.get(name)
         if stage is None:
             if len(self.stages) >= STAGES_MAX:
