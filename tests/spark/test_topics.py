@@ -95,6 +95,18 @@ def test_on_one_machine_the_source_is_told_how_many_tasks_run_at_a_time(spark: S
     assert reader.given["parallelTasks"] == "7"
 
 
+def test_a_part_is_told_to_the_source_and_not_filtered_behind_it(spark: SparkSession, node: Node) -> None:
+    reader = Reader()
+    part = topic(spark, "fl.ights", node.servers).where(partition=1, offset=(5, None), time=(None, 9)).where(offset=7)
+    part._load(reader)
+    assert reader.given.items() >= {
+        ("assign", '{"fl.ights":[1]}'),
+        ("fromOffset", "7"),
+        ("toOffset", "8"),
+        ("endingTimestamp", "9"),
+    }
+
+
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """What was told of each count without reading."""

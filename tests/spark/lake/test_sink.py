@@ -127,7 +127,7 @@ def test_what_cannot_be_done_is_said(spark: SparkSession, tmp_path: Path) -> Non
 
 
 def test_what_a_stream_can_ask_for(spark: SparkSession, tmp_path: Path) -> None:
-    """`complete` replaces a table; topics and keys say what does it for them. `update` is refused by Spark, which asks no sink."""
+    """`complete` replaces a table; topics and keys say what does it for them. Spark refuses `update`, and asks no sink."""
     fatal.write_input(tmp_path, files=2, rows=6)
     rows = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).json(str(tmp_path / "input"))
     counts = rows.groupBy((f.col("id") % 2).alias("id")).count()
@@ -149,7 +149,13 @@ def test_what_a_stream_can_ask_for(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(StreamingQueryException, match=rf"for update and complete, .*upsert\.{way}"):
             run(texts, form, "complete", servers="127.0.0.1:1", **({"topic": "t"} if way == "topic" else {}))
     # Spark does not hand on `writeStream.partitionBy`: the option is the way.
-    run(rows.withColumn("odd", f.col("id") % 2), "braidlog-lake", "append", **{**place, "path": f"{tmp_path}/p"}, partitionBy="odd")
+    run(
+        rows.withColumn("odd", f.col("id") % 2),
+        "braidlog-lake",
+        "append",
+        **{**place, "path": f"{tmp_path}/p"},
+        partitionBy="odd",
+    )
     assert {each.name for each in (tmp_path / "p").glob("odd=*")} == {"odd=0", "odd=1"}
 
 

@@ -277,9 +277,16 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     found = declared()
     with pytest.raises(BrokerError, match=r"there is no flow 'gold'; there are bronze"), declaring(found):
         found.table("bronze")(lambda rows: rows)
+    project = written(tmp_path, '[tables]\npartition_by = { slver = ["day"] }\n')
+    found = declared()
+    said = r"\[tables.partition_by\] slver: there is no such table; there are bronze"
+    with pytest.raises(BrokerError, match=said), declaring(found):
+        found.table("bronze")(lambda rows: rows)
     with pytest.raises(BrokerError, match="'bronze' is declared twice"):
         found.view("bronze")(lambda rows: rows)
     with pytest.raises(BrokerError, match="silver reads 'bronze', which is no view above it; there are records"):
         found.table("silver", reads="bronze")(lambda rows: rows)
     with pytest.raises(BrokerError, match=r"\[silver\]: a pipeline of kind = \"sdp\" has its layers in definitions/"):
         written(tmp_path, '[silver]\nschema = "a int"\n')
+    with pytest.raises(BrokerError, match="target_file_bytes = 0: at least 1"):
+        written(tmp_path, "[tables]\ntarget_file_bytes = 0\n")

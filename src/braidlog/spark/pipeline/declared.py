@@ -201,6 +201,9 @@ def declaring(found: Declared) -> Iterator[Declared]:
         raise refusal(
             f"[[expectations]] {unknown[0].name}: there is no flow {unknown[0].stage!r}; there are {', '.join(names)}"
         )
+    made = [flow.name for flow in found.flows.values() if isinstance(flow.writes, ToTable)]
+    if others := [name for name in found.project.pipeline.tables.partition_by if name not in made]:
+        raise refusal(f"[tables.partition_by] {others[0]}: there is no such table; there are {', '.join(made)}")
 
 
 def register(declared: Declared, flow: Flow) -> None:
