@@ -181,6 +181,17 @@ def test_a_schema_is_told_from_values_and_read_with(spark: SparkSession, node: N
     typed = topic(spark, "fl.ights", node.servers, valueFormat="json", valueSchema=ddl).where(offset=3, partition=0)
     (row,) = typed.frame().select("value.*").collect()
     assert row.asDict() == {"late": 1.5, "n": 3, "origin": "A0"}
+    with braidlog.connect(f"kafka://{node.servers}") as client:
+        client.admin.create_topic("nested")
+        value = b'{"Pos": {"lat": 1.5, "Tags": [{"k v": "x"}], "none": null}, "void": null}'
+        client.producer().send_and_wait("nested", value)
+    ddl = infer_schema(topic(spark, "nested", node.servers))
+    assert ddl == ("`Pos` STRUCT<`Tags`: ARRAY<STRUCT<`k v`: STRING>>, `lat`: DOUBLE, `none`: STRING>, `void` STRING")
+    (row,) = topic(spark, "nested", node.servers, valueFormat="json", valueSchema=ddl).frame().collect()
+    assert row.value.asDict(recursive=True) == {
+        "Pos": {"Tags": [{"k v": "x"}], "lat": 1.5, "none": None},
+        "void": None,
+    }
     with pytest.raises(OptionError, match="values are no JSON objects"):
         infer_schema(spark.sql("SELECT '3' AS value"))
 
