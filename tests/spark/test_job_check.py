@@ -38,6 +38,11 @@ CONNECTOR = {
     "minPartitions": "1",
     "maxRecordsPerPartition": "1",
     "includeHeaders": "true",
+    "groupIdPrefix": "g",
+    "kafkaConsumer.pollTimeoutMs": "1",
+    "fetchOffset.numRetries": "1",
+    "fetchOffset.retryIntervalMs": "1",
+    "partition.metadata.cache.ttl.ms": "1",
 }
 """As in Spark's guide to it (4.3), with a value that it takes."""
 JOB = """\
