@@ -11,7 +11,9 @@ from collections.abc import Callable
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
+from braidlog import BrokerError
 from braidlog.spark.pipeline import operating, tables
+from braidlog.spark.pipeline.ledger import Ledger
 from braidlog.spark.pipeline.operating import Wishes
 from braidlog.spark.pipeline.project import Project, open_project
 from braidlog.spark.pipeline.running import Stopped, StopRequest
@@ -54,6 +56,11 @@ def run(project: Project) -> None:
         try:
             operating.run(spark, project, Wishes(), stop, lambda _: None)
         except Stopped:
+            try:
+                with Ledger(project.storage).alone():
+                    say("free")
+            except BrokerError:
+                say("held")  # flows may write as long as there is a session
             say("stopped")
 
 
@@ -66,8 +73,7 @@ def backfill(spark: SparkSession, project: Project) -> None:
     except CutShort:
         say("cut short")
     tables.append = append
-    for _ in range(2):
-        say(operating.backfill(spark, project, "earliest", "latest", dry_run=False))
+    say(operating.backfill(spark, project, "earliest", "latest", dry_run=False))
     say("filled")
 
 

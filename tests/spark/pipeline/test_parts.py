@@ -124,6 +124,10 @@ def test_progress_is_kept_and_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_one_at_a_time(tmp_path: Path) -> None:
     with Ledger(tmp_path).alone(), pytest.raises(BrokerError, match="is in use"), Ledger(tmp_path).alone():
         pass
+    with Ledger(tmp_path).alone() as held:
+        left = held.pop_all()
+    with left, pytest.raises(BrokerError, match="is in use"), Ledger(tmp_path).alone():
+        pass
     with Ledger(tmp_path).alone():
         pass
     (tmp_path / "generation.json").write_text("{")

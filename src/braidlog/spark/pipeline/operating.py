@@ -5,7 +5,7 @@ Invariant: whatever changes something holds the ledger's lock and settles an int
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Final
 
@@ -25,11 +25,15 @@ from braidlog.spark.pipeline.progress import ProgressRecorder, StageProgress
 from braidlog.spark.pipeline.project import Project
 from braidlog.spark.pipeline.replaying import Plan
 from braidlog.spark.pipeline.reporting import Reporter, report
-from braidlog.spark.pipeline.running import Runner, StopRequest, connect, ends
+from braidlog.spark.pipeline.running import Runner, Stopped, StopRequest, connect, ends
 from braidlog.spark.pipeline.status import places
 
 SHUFFLE_PARTITIONS: Final = "4"
 """Two hundred, Spark's own number, is for clusters; stateful stages keep the number that they began with."""
+
+
+_left_behind: Final[list[ExitStack]] = []
+"""Locks of pipelines that were stopped; the process holds them to its end."""
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -103,7 +107,7 @@ def run(
     plan: Plan | None = None,
 ) -> None:
     """Run the stages until they are done or told to stop. With a plan, its replay begins first."""
-    with Ledger(project.storage).alone():
+    with Ledger(project.storage).alone() as held:
         if plan is not None:
             if Ledger(project.storage).generation().latest != plan.generation - 1:
                 raise refusal("another replay has begun since this one was planned; plan it again")
@@ -111,7 +115,12 @@ def run(
         generation = replaying.settle(project)
         with _reported(spark, project, generation, wishes, show) as reporter:
             if project.is_declarative:
-                _update(Engine(spark, project, generation, reporter), wishes, stop)
+                try:
+                    _update(Engine(spark, project, generation, reporter), wishes, stop)
+                except Stopped:
+                    # Flows of an update that nobody waits for write until their session has ended.
+                    _left_behind.append(held.pop_all())
+                    raise
             else:
                 _run_stages(Runner(spark, project, generation, reporter), project, generation, wishes, stop)
         if wishes.once and not wishes.only:
