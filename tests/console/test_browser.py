@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Route, expect
 from tests.console.asking import ask
 from tests.console.browsing import MILLISECONDS_MAX, PAGES, opened
-from tests.console.test_spark import stage_report
+from tests.console.test_spark import TABLES, stage_report
 from tests.console.waiting import until
 
 import braidlog
@@ -225,8 +225,11 @@ def test_a_page_per_pipeline(browser: Browser, filled: ServerProcess) -> None:
         with opened(browser, f"{filled.admin_url}/spark") as page:
             page.get_by_role("link", name="shop").first.click()
             row = page.locator("#stages tr[data-key=silver]")
-            expect(row).to_contain_text("30")
+            expect(row.locator("td.n")).to_have_text(["1", "10", "8", "0", "2", "30", re.compile(r"\d"), "20.0"])
+            dead = page.locator("#stages tr[data-key=dead-letters] td.n")
+            expect(dead).to_have_text(["0", "10", "8", "8", "2", "0", "0 ms", "20.0"])
             expect(page.locator("svg.graph .stage")).to_have_count(2)
+            expect(page.locator("#tables code")).to_have_text(list(TABLES.values()))
             expect(page.locator("svg.graph .topic text")).to_have_text("orders")
             expect(page.locator("[data-plot=pipeline]")).to_have_attribute("data-last", "40")
             failed = QueryProgress("id of silver", "run", "shop.silver", "shop", "failed", "no room <left>")

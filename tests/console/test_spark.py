@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.console.asking import ask
 from tests.console.waiting import until
@@ -66,6 +67,9 @@ def test_whatever_spark_may_say_later_the_page_stands(node: ServerProcess, progr
     assert ask(f"{node.admin_url}/spark").status == 200
 
 
+TABLES = {"bronze": "/srv/<shop>/tables/bronze", "silver": "s3://lake/shop/tables/silver"}
+
+
 def stage_report(
     stage: str, batch: int, *, end: int, latest: int, reads: str = "orders", **more: object
 ) -> QueryProgress:
@@ -82,7 +86,7 @@ def stage_report(
         "stateOperators": [{"numRowsDroppedByWatermark": 2}],
         **more,
     }
-    return QueryProgress(f"id of {stage}", "run", f"shop.{stage}", "shop", progress=progress)
+    return QueryProgress(f"id of {stage}", "run", f"shop.{stage}", "shop", progress=progress, tables=TABLES)
 
 
 def test_a_pipeline_is_the_sum_of_its_reports() -> None:
@@ -109,6 +113,18 @@ def test_a_pipeline_is_the_sum_of_its_reports() -> None:
     assert len(drawn.lines) == 6
     pipelines.take(QueryProgress("id of silver", "run", "shop.silver", "shop", "failed", "no room"), 5_000)
     assert (silver.state, silver.error, silver.rows) == ("failed", "no room", 20)
+    assert shop.tables == TABLES, "also after a report that names none"
+
+
+def test_a_flow_of_sparks_own_pipelines_is_a_stage() -> None:
+    """Its query is named after it alone."""
+    pipelines = SparkPipelines()
+    told = stage_report("", 0, end=5, latest=5, stateOperators=[])
+    pipelines.take(msgspec.structs.replace(told, name="dead_letters"), 1_000)
+    shop = pipelines.get("shop")
+    assert shop is not None
+    (letters,) = shop.stages.values()
+    assert (letters.name, letters.dead) == ("dead_letters", 8)
 
 
 def test_only_so_many_pipelines_and_stages_are_kept() -> None:
@@ -121,6 +137,9 @@ def test_only_so_many_pipelines_and_stages_are_kept() -> None:
     kept = pipelines.get("p1")
     assert kept is not None
     assert len(kept.stages) == STAGES_MAX
+    many = {str(number): "" for number in range(STAGES_MAX + 1)}
+    pipelines.take(QueryProgress("q", "r", "p1.0", "p1", tables=many), 0)
+    assert len(kept.tables) == STAGES_MAX
     assert graph(kept).lines == []
 
 

@@ -40,5 +40,7 @@ def test_every_block_about_streams_runs(spark: SparkSession, braid_server: Serve
         "in SQL: 49",
         "`delay` BIGINT, `flight` BIGINT, `origin` STRING",
         "[('Oslo', 97), ('Rome', 99)]",
+        "now: 10 of 100",
     ]
-    spark.catalog.dropTempView("flights")
+    for view in ("flights", "changes"):
+        spark.catalog.dropTempView(view)

@@ -8,7 +8,43 @@ from click.testing import CliRunner
 
 from braidlog.cli import main
 from braidlog.spark.job_check import check
+from braidlog.spark.kafka_options import TUNING
+from braidlog.spark.options import OptionError
+from braidlog.spark.source.options import Query
 
+CONNECTOR = {
+    "assign": '{"t":[0]}',
+    "subscribe": "t",
+    "subscribePattern": "t.*",
+    "kafka.bootstrap.servers": "n:1",
+    "kafka.group.id": "g",
+    "kafka.isolation.level": "read_committed",
+    "kafka.auto.offset.reset": "earliest",
+    "kafka.key.deserializer": "x",
+    "kafka.value.deserializer": "x",
+    "kafka.enable.auto.commit": "true",
+    "kafka.interceptor.classes": "x",
+    "startingTimestamp": "1",
+    "startingOffsetsByTimestamp": '{"t":{"0":1}}',
+    "startingOffsets": "earliest",
+    "startingOffsetsByTimestampStrategy": "error",
+    "endingTimestamp": "1",
+    "endingOffsetsByTimestamp": '{"t":{"0":1}}',
+    "endingOffsets": "latest",
+    "failOnDataLoss": "false",
+    "maxOffsetsPerTrigger": "1",
+    "minOffsetsPerTrigger": "1",
+    "maxTriggerDelay": "1m",
+    "minPartitions": "1",
+    "maxRecordsPerPartition": "1",
+    "includeHeaders": "true",
+    "groupIdPrefix": "g",
+    "kafkaConsumer.pollTimeoutMs": "1",
+    "fetchOffset.numRetries": "1",
+    "fetchOffset.retryIntervalMs": "1",
+    "partition.metadata.cache.ttl.ms": "1",
+}
+"""As in Spark's guide to it (4.3), with a value that it takes."""
 JOB = """\
 from pyspark.sql import SparkSession
 
@@ -49,6 +85,65 @@ def test_what_differs_is_named_by_its_line() -> None:
     ]
     (refused,) = [each for each in check(JOB) if each.what == "kafka.auto.offset.reset"]
     assert "where to start is said by startingOffsets" in refused.says
+
+
+def verdicts(text: str) -> dict[str, str]:
+    return {each.what: each.verdict for each in check(text) if not each.what.startswith("format")}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "verdict"),
+    [
+        ("kafka.acks", "all", "same"),
+        ("kafka.acks", "1", "refused"),
+        ("kafka.ssl.truststore.type", "PEM", "same"),
+        ("kafka.ssl.truststore.type", "JKS", "refused"),
+        ("kafka.security.protocol", "SASL_SSL", "same"),
+        ("kafka.security.protocol", "TLS", "refused"),
+        ("kafka.ssl.endpoint.identification.algorithm", "", "refused"),
+        ("kafka.delivery.timeout.ms", "1", "same"),
+        ("partition.metadata.cache.ttl.ms", "1", "same"),
+    ],
+)
+def test_a_value_may_decide(name: str, value: str, verdict: str) -> None:
+    assert verdicts(f'df.write.format("kafka").option("{name}", "{value}")') == {name: verdict}
+    assert verdicts(f'df.write.format("kafka").options(**{{"{name}": "{value}"}})') == {name: verdict}
+
+
+def test_an_option_that_kafkas_connector_ignores_is_refused_here_and_named() -> None:
+    """By the direction of its chain; options of other formats are theirs."""
+    text = """
+spark.readStream.option("subscribePatern", "a.*").format("kafka").load().writeStream.format("delta").option("mergeSchema", 1)
+df.write.format("kafka").option("startingOffsets", "earliest").option("topic", "t").save()
+df.write.format("csv").option("header", "true").option("topik", "t").save()
+reader.option("kafka.group.id", "g").option("header", "true")
+"""
+    found = {each.what: (each.line, each.verdict) for each in check(text)}
+    assert found == {
+        "subscribePatern": (2, "refused"),
+        "format(kafka)": (3, "change"),
+        "startingOffsets": (3, "refused"),
+    }
+    (typo,) = [each for each in check(text) if each.what == "subscribePatern"]
+    assert "did you mean subscribePattern?" in typo.says
+
+
+def test_what_is_said_is_what_happens() -> None:
+    """Every option of Spark's Kafka connector, and of its Java client as far as it is named here, by running it."""
+    for name in sorted({*TUNING, *CONNECTOR}):
+        value = CONNECTOR.get(name, "1")
+        said = verdicts(f'spark.readStream.format("kafka").option("{name}", {value!r})').get(name)
+        options = {"kafka.bootstrap.servers": "n:1", "subscribe": "t", name: value}
+        if name in ("assign", "subscribePattern"):
+            del options["subscribe"]
+        if name == "maxTriggerDelay":
+            options["minOffsetsPerTrigger"] = "1"
+        try:
+            Query(options, streaming=not name.startswith("ending"))
+        except OptionError:
+            assert said == "refused", name
+        else:
+            assert said != "refused", name
 
 
 def test_the_command(tmp_path: Path) -> None:

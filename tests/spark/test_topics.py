@@ -95,6 +95,18 @@ def test_on_one_machine_the_source_is_told_how_many_tasks_run_at_a_time(spark: S
     assert reader.given["parallelTasks"] == "7"
 
 
+def test_a_part_is_told_to_the_source_and_not_filtered_behind_it(spark: SparkSession, node: Node) -> None:
+    reader = Reader()
+    part = topic(spark, "fl.ights", node.servers).where(partition=1, offset=(5, None), time=(None, 9)).where(offset=7)
+    part._load(reader)
+    assert reader.given.items() >= {
+        ("assign", '{"fl.ights":[1]}'),
+        ("fromOffset", "7"),
+        ("toOffset", "8"),
+        ("endingTimestamp", "9"),
+    }
+
+
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
     """What was told of each count without reading."""
@@ -169,6 +181,17 @@ def test_a_schema_is_told_from_values_and_read_with(spark: SparkSession, node: N
     typed = topic(spark, "fl.ights", node.servers, valueFormat="json", valueSchema=ddl).where(offset=3, partition=0)
     (row,) = typed.frame().select("value.*").collect()
     assert row.asDict() == {"late": 1.5, "n": 3, "origin": "A0"}
+    with braidlog.connect(f"kafka://{node.servers}") as client:
+        client.admin.create_topic("nested")
+        value = b'{"Pos": {"lat": 1.5, "Tags": [{"k v": "x"}], "none": null}, "void": null}'
+        client.producer().send_and_wait("nested", value)
+    ddl = infer_schema(topic(spark, "nested", node.servers))
+    assert ddl == ("`Pos` STRUCT<`Tags`: ARRAY<STRUCT<`k v`: STRING>>, `lat`: DOUBLE, `none`: STRING>, `void` STRING")
+    (row,) = topic(spark, "nested", node.servers, valueFormat="json", valueSchema=ddl).frame().collect()
+    assert row.value.asDict(recursive=True) == {
+        "Pos": {"Tags": [{"k v": "x"}], "lat": 1.5, "none": None},
+        "void": None,
+    }
     with pytest.raises(OptionError, match="values are no JSON objects"):
         infer_schema(spark.sql("SELECT '3' AS value"))
 

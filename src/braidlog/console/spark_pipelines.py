@@ -2,12 +2,13 @@
 
 Knows: Spark's progress, whatever of it is there; that a stage's query is named `<pipeline>.<stage>`, and its topic too. Refuses
 to know: the pipeline's folder: `braid pipeline status` reads there what the same reports have left, of all runs.
-Invariants: no more than `PIPELINES_MAX` are kept, those that reported last, of `STAGES_MAX` stages each, and of each an hour of
-points; all of it is memory: figures begin with the console.
+Invariants: no more than `PIPELINES_MAX` are kept, those that reported last, of `STAGES_MAX` stages and tables each, and of each
+an hour of points; all of it is memory: figures begin with the console.
 """
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from braidlog.model.queries import QueryProgress
@@ -81,9 +82,12 @@ class Pipeline:
     def __init__(self, name: str) -> None:
         self.name = name
         self.stages: dict[str, Stage] = {}
+        self.tables: dict[str, str] = {}
         self._points: deque[Point] = deque(maxlen=POINTS_MAX)
 
     def take(self, report: QueryProgress, now_ms: int) -> None:
+        if report.tables:
+            self.tables = dict(islice(report.tables.items(), STAGES_MAX))
         name = (report.name or report.query).removeprefix(f"{self.name}.")
         stage = self.stages.get(name)
         if stage is None:

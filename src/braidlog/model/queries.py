@@ -15,3 +15,5 @@ class QueryProgress(msgspec.Struct, frozen=True):
     state: Literal["running", "stopped", "failed"] = "running"
     error: str | None = None
     progress: dict[str, Any] | None = None
+    tables: dict[str, str] = {}
+    """Where the pipeline's tables are, by their names: a folder, a URI, or a name in a catalog."""

@@ -11,6 +11,7 @@ from braidlog.spark.topics import Topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 _OBJECT = re.compile(r"\bOBJECT<")
 _UNTYPED = re.compile(r"\b(?:VOID|VARIANT)\b(?=[,>])")
@@ -31,4 +32,21 @@ def infer_schema(source: "Topic | DataFrame", n: int = 1000) -> str:
         raise OptionError("infer_schema", str(n), f"values are no JSON objects; they are {said[:100]}")
     kind = DataType.fromDDL(_DECIMAL.sub("DOUBLE", _UNTYPED.sub("STRING", _OBJECT.sub("STRUCT<", said))))
     assert isinstance(kind, StructType)
-    return ", ".join(f"`{field.name}` {field.dataType.simpleString().upper()}" for field in kind.fields)
+    return ", ".join(f"{_quoted(field.name)} {_ddl(field.dataType)}" for field in kind.fields)
+
+
+def _ddl(kind: "DataType") -> str:
+    """Words in capitals and names as they are: a field is found by its name, letter by letter."""
+    from pyspark.sql.types import ArrayType, StructType  # noqa: PLC0415 - an extra
+
+    match kind:
+        case StructType():
+            return f"STRUCT<{', '.join(f'{_quoted(each.name)}: {_ddl(each.dataType)}' for each in kind.fields)}>"
+        case ArrayType():
+            return f"ARRAY<{_ddl(kind.elementType)}>"
+        case _:
+            return kind.simpleString().upper()
+
+
+def _quoted(name: str) -> str:
+    return f"`{name.replace('`', '``')}`"

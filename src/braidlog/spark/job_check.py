@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from braidlog.spark.kafka_options import PREFIX, RENAMED, SECURITY, TUNING
-from braidlog.spark.options import BY_SPARK, OptionError
+from braidlog.spark.kafka_options import PREFIX, RENAMED, SECURITY, TUNING, judged
+from braidlog.spark.options import BY_SPARK, FormatOptions, OptionError
 from braidlog.spark.sink.options import Settings
 from braidlog.spark.source.options import Query
 
@@ -42,15 +42,47 @@ _CALLS = {
     ),
 }
 _PACKAGE = "spark-sql-kafka"
+_DIRECTIONS = {
+    "read": Query.declared,
+    "readStream": Query.declared,
+    "write": Settings.declared,
+    "writeStream": Settings.declared,
+}
 
 
 def check(text: str, name: str = "job.py") -> list[Finding]:
     """What is to be said of a job, in the order of its lines. `SyntaxError` if it is no Python."""
-    found = [finding for node in ast.walk(ast.parse(text, name)) for finding in _of_node(node)]
+    tree = ast.parse(text, name)
+    of_kafka = dict(_kafka_calls(tree))
+    found = [finding for node in ast.walk(tree) for finding in _of_node(node, of_kafka.get(node))]
     return sorted(set(found), key=lambda each: (each.line, each.what))
 
 
-def _of_node(node: ast.AST) -> Iterator[Finding]:
+def _kafka_calls(tree: ast.AST) -> Iterator[tuple[ast.AST, FormatOptions]]:
+    """The calls that are chained to a format("kafka"), with the options of its direction: only there any option is Kafka's."""
+    for outer in ast.walk(tree):
+        calls: list[ast.AST] = []
+        node: ast.AST = outer
+        while isinstance(node, ast.Call | ast.Attribute):
+            if isinstance(node, ast.Call):
+                calls.append(node)
+                node = node.func
+            elif (declared := _DIRECTIONS.get(node.attr)) is not None:
+                if any(_is_format_kafka(call) for call in calls):
+                    yield from ((call, declared) for call in calls)
+                calls, node = [], node.value
+            else:
+                node = node.value
+
+
+def _is_format_kafka(node: ast.AST) -> bool:
+    match node:
+        case ast.Call(func=ast.Attribute(attr="format"), args=[ast.Constant(value="kafka")]):
+            return True
+    return False
+
+
+def _of_node(node: ast.AST, declared: FormatOptions | None) -> Iterator[Finding]:
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and _PACKAGE in node.value:
         yield Finding(node.lineno, "spark.jars.packages", CHANGE, "no jar is needed: leave the Kafka package out")
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -58,35 +90,52 @@ def _of_node(node: ast.AST) -> Iterator[Finding]:
         line, call = node.func.end_lineno or node.lineno, node.func.attr
         words = [*texts, *(keyword.arg for keyword in node.keywords if keyword.arg is not None)]
         if call in ("option", "options"):
-            for name in texts[:1] if call == "option" else words:
-                yield from _option(line, name)
-            for keyword in node.keywords:
-                if keyword.arg is None and isinstance(keyword.value, ast.Dict):
-                    yield from (finding for key in keyword.value.keys for finding in _key(key))
+            for at, name, value in _options(node, line):
+                yield from _option(at, name, value, declared)
         yield from (Finding(line, f"{call}({word})", *_CALLS[call, word]) for word in words if (call, word) in _CALLS)
         if call == "partitionBy" and any(getattr(part, "attr", None) == "writeStream" for part in ast.walk(node)):
             yield Finding(line, call, CHANGE, 'Spark drops it on the way to a Python sink: option("partitionBy", …)')
 
 
-def _key(key: ast.expr | None) -> Iterator[Finding]:
-    if isinstance(key, ast.Constant) and isinstance(key.value, str):
-        yield from _option(key.lineno, key.value)
+def _options(node: ast.Call, line: int) -> Iterator[tuple[int, str, str | None]]:
+    """Line, name and value of what a call sets, as far as it is written there: the value is None where it is computed."""
+    match node.args:
+        case [ast.Constant(value=str(name)), value]:
+            yield line, name, _text(value)
+    for keyword in node.keywords:
+        if keyword.arg is not None:
+            yield line, keyword.arg, _text(keyword.value)
+        elif isinstance(keyword.value, ast.Dict):
+            for key, value in zip(keyword.value.keys, keyword.value.values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.lineno, key.value, _text(value)
 
 
-def _option(line: int, name: str) -> Iterator[Finding]:
+def _text(value: ast.expr) -> str | None:
+    return str(value.value) if isinstance(value, ast.Constant) else None
+
+
+def _option(line: int, name: str, value: str | None, declared: FormatOptions | None) -> Iterator[Finding]:
     low = name.lower()
-    if low in TUNING:
+    if value is not None and (found := judged(low, value)) is not None:
+        yield Finding(line, name, SAME if found[0] else REFUSED, found[1])
+    elif low in TUNING:
         yield Finding(line, name, SAME, "changes nothing here: it tunes Kafka's Java client")
     elif low in RENAMED:
         yield Finding(line, name, SAME, f"understood as {RENAMED[low]}")
     elif low in SECURITY:
         yield Finding(line, name, SAME, "understood; it becomes part of the URL that servers takes")
-    elif low.startswith(PREFIX) and low not in BY_SPARK:
-        refusals = []
-        for declared in (Query.declared, Settings.declared):
-            try:
-                declared.check_name(name)
-            except OptionError as error:
-                refusals.append(error.accepted)
-        if len(refusals) > 1:
+    elif (low.startswith(PREFIX) or declared is not None) and low not in BY_SPARK:
+        # Without a format at hand, it is an option of either direction.
+        wanted = (Query.declared, Settings.declared) if declared is None else (declared,)
+        refusals = [error.accepted for each in wanted if (error := _refused(each, name)) is not None]
+        if len(refusals) == len(wanted):
             yield Finding(line, name, REFUSED, refusals[0])
+
+
+def _refused(declared: FormatOptions, name: str) -> OptionError | None:
+    try:
+        declared.check_name(name)
+    except OptionError as error:
+        return error
+    return None

@@ -31,16 +31,21 @@ SECURITY: Final = frozenset({_PROTOCOL, _MECHANISM, _JAAS, _IDENTIFICATION, *_FI
 """What becomes part of the URL."""
 RENAMED: Final = {"kafka.compression.type": "compression"}
 _TUNING: Final = """
-batch.size buffer.memory client.id connections.max.idle.ms default.api.timeout.ms enable.idempotence fetch.max.wait.ms
-fetch.min.bytes heartbeat.interval.ms linger.ms max.in.flight.requests.per.connection max.partition.fetch.bytes
-max.poll.interval.ms max.poll.records metadata.max.age.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
-request.timeout.ms retries retry.backoff.ms send.buffer.bytes session.timeout.ms
+batch.size buffer.memory check.crcs client.dns.lookup client.id connections.max.idle.ms default.api.timeout.ms delivery.timeout.ms
+enable.idempotence fetch.max.bytes fetch.max.wait.ms fetch.min.bytes heartbeat.interval.ms linger.ms max.block.ms
+max.in.flight.requests.per.connection max.partition.fetch.bytes max.poll.interval.ms max.poll.records max.request.size
+metadata.max.age.ms metadata.max.idle.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms request.timeout.ms
+retries retry.backoff.max.ms retry.backoff.ms send.buffer.bytes session.timeout.ms socket.connection.setup.timeout.max.ms
+socket.connection.setup.timeout.ms
 """
-_OF_CONNECTOR: Final = "groupidprefix kafkaconsumer.polltimeoutms fetchoffset.numretries fetchoffset.retryintervalms"
+_OF_CONNECTOR: Final = """
+groupidprefix kafkaconsumer.polltimeoutms fetchoffset.numretries fetchoffset.retryintervalms partition.metadata.cache.ttl.ms
+"""
 TUNING: Final = frozenset([*(PREFIX + name for name in _TUNING.split()), *_OF_CONNECTOR.split()])
 """How the Java client goes about it; there is none here, and what is read and written is the same without."""
 
 _ACKS: Final = (("kafka.acks", "all"), ("kafka.acks", "-1"))
+_OPENSSL: Final = "`openssl pkcs12 -nodes` makes one of a Java store"
 _LOGIN: Final = re.compile(r'\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|\'((?:[^\'\\]|\\.)*)\')')
 
 
@@ -60,6 +65,23 @@ def understood(options: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
             raise OptionError(_PROTOCOL, None, f"it goes with {_SERVERS} = host:port; a URL says it by itself")
         found[name] = _url(found[name], given)
     return found, idle
+
+
+def judged(name: str, value: str) -> tuple[bool, str] | None:
+    """Of an option whose value decides: whether it is taken, and what is to be said of it."""
+    low = name.lower()
+    match low:
+        case "kafka.acks":
+            if (low, value) in _ACKS:
+                return True, "changes nothing here: rows are acknowledged by all replicas"
+            return False, "rows are acknowledged by all replicas: it takes all"
+        case _ if low == _PROTOCOL and value.upper() not in _PROTOCOLS:
+            return False, f"it takes {', '.join(_PROTOCOLS)}"
+        case _ if low in _PEM and value.upper() != "PEM":
+            return False, f"files are PEM; {_OPENSSL}"
+        case _ if low == _IDENTIFICATION and value.lower() != "https":
+            return False, "a server's name is always checked: it takes https"
+    return None
 
 
 def _url(nodes: str, given: Mapping[str, str]) -> str:
@@ -89,7 +111,7 @@ def _check_tls(given: Mapping[str, str], *, tls: bool) -> None:
     for name in _FILES:
         kind = name.replace("location", "type")
         if name in given and given.get(kind, "").upper() != "PEM":
-            said = f"files are PEM: set {kind} = PEM; `openssl pkcs12 -nodes` makes one of a Java store"
+            said = f"files are PEM: set {kind} = PEM; {_OPENSSL}"
             raise OptionError(name, given[name], said)
     if given.get(_IDENTIFICATION, "https").lower() != "https":
         raise OptionError(_IDENTIFICATION, given[_IDENTIFICATION], "a server's name is always checked: it takes https")

@@ -6,20 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.table import Table
+from pyiceberg.typedef import Record
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from braidlog.spark.lake import KINDS
 from braidlog.spark.lake.errors import LakeError
+from braidlog.spark.lake.iceberg import local_catalog
 from braidlog.spark.lake.reading import LakeQuery, LakeReader, LakeStreamReader
 from braidlog.spark.lake.schemas import table_schema
 from braidlog.spark.lake.tables import open_table
 from braidlog.spark.lake.upserting import upsert_rows
 from braidlog.spark.lake.writing import Form, write_files
 from braidlog.spark.lake.written import Change
+from braidlog.tables.catalogs import open_catalog
 
 BY = ("kind", "day")
 
@@ -128,6 +134,44 @@ def test_a_table_that_would_be_read_wrong_is_refused_by_name(tmp_path: Path) -> 
     )
     with pytest.raises(LakeError, match="deletionVectors"):
         Written("delta", str(tmp_path / "t")).batch()
+
+
+def test_rows_that_others_have_deleted_are_not_read(written: Written) -> None:
+    """Deleted by deltalake and pyiceberg, which write the files anew."""
+    written.append(0, 4, by=())
+    if written.kind == "delta":
+        DeltaTable(written.path).delete("id = 2")
+    else:
+        _iceberg(written.path).delete("id == 2")
+    assert [row["id"] for row in written.batch()] == [0, 1, 3]
+
+
+def test_an_iceberg_table_with_files_of_deletes_is_refused_by_name(tmp_path: Path) -> None:
+    """As Spark and Flink write them where a table is merged on read: rows of a file, by their positions in it."""
+    written = Written("iceberg", str(tmp_path / "t"))
+    written.append(0, 4, by=())
+    table = _iceberg(written.path)
+    (task,) = table.scan().plan_files()
+    path = f"{written.path}/deletes.parquet"
+    pq.write_table(pa.table({"file_path": [task.file.file_path], "pos": pa.array([2], pa.int64())}), path)
+    deletes = DataFile.from_args(
+        content=DataFileContent.POSITION_DELETES,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        record_count=1,
+        file_size_in_bytes=Path(path).stat().st_size,
+        spec_id=table.spec().spec_id,
+    )
+    with table.transaction() as change, change.update_snapshot().fast_append() as snapshot:
+        snapshot.append_data_file(deletes)
+    assert sorted(_iceberg(written.path).scan().to_arrow()["id"].to_pylist()) == [0, 1, 3], "pyiceberg honours them"
+    with pytest.raises(LakeError, match="are deleted by files of their own; use pyiceberg"):
+        written.batch()
+
+
+def _iceberg(path: str) -> Table:
+    return open_catalog("default", local_catalog(path)).load_table("default.t")
 
 
 def test_spark_reads_what_it_wrote(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from tests.spark.lake import fatal
 from tests.spark.lake.fatal import FATAL_BATCH
 
@@ -123,6 +124,39 @@ def test_what_cannot_be_done_is_said(spark: SparkSession, tmp_path: Path) -> Non
     )
     found = read_foreign("delta", str(tmp_path / "t")).to_pylist()
     assert {(row["id"], row["name"]) for row in found} == {(1, None), (1, "a")}
+
+
+def test_what_a_stream_can_ask_for(spark: SparkSession, tmp_path: Path) -> None:
+    """`complete` replaces a table; topics and keys say what does it for them. Spark refuses `update`, and asks no sink."""
+    fatal.write_input(tmp_path, files=2, rows=6)
+    rows = spark.readStream.schema("id bigint").option("maxFilesPerTrigger", 1).json(str(tmp_path / "input"))
+    counts = rows.groupBy((f.col("id") % 2).alias("id")).count()
+    texts = counts.selectExpr("string(id) AS key", "string(count) AS value")
+    place = {"table": "delta", "path": str(tmp_path / "t")}
+
+    def run(frame: DataFrame, form: str, mode: str, **options: str) -> None:
+        writer = frame.writeStream.format(form).options(**options).outputMode(mode)
+        checkpoint = tmp_path / f"{form}-{mode}-at"
+        writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(StreamingQueryException, match="braidlog-lake does not support Update mode"):
+        run(counts, "braidlog-lake", "update", **place)
+    assert not (tmp_path / "t").exists()
+    run(counts, "braidlog-lake", "complete", **place)
+    held = read_foreign("delta", str(tmp_path / "t")).to_pylist()
+    assert sorted((row["id"], row["count"]) for row in held) == [(0, 6), (1, 6)], "the second batch is all there is"
+    for form, way in (("braidlog", "topic"), ("braidlog-kv", "kv")):
+        with pytest.raises(StreamingQueryException, match=rf"for update and complete, .*upsert\.{way}"):
+            run(texts, form, "complete", servers="127.0.0.1:1", **({"topic": "t"} if way == "topic" else {}))
+    # Spark does not hand on `writeStream.partitionBy`: the option is the way.
+    run(
+        rows.withColumn("odd", f.col("id") % 2),
+        "braidlog-lake",
+        "append",
+        **{**place, "path": f"{tmp_path}/p"},
+        partitionBy="odd",
+    )
+    assert {each.name for each in (tmp_path / "p").glob("odd=*")} == {"odd=0", "odd=1"}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,8 +1,10 @@
-"""Tables, read by others than Spark and braidlog."""
+"""Tables, read by others than Spark and braidlog; and a pipeline's writes to them, cut short."""
+
+from collections.abc import Callable
 
 from deltalake import DeltaTable
 from pyarrow import Table
-from pyspark.sql import Row
+from pyspark.sql import DataFrame, Row
 
 from braidlog.spark.lake.delta import _storage_options
 from braidlog.spark.lake.iceberg import local_catalog
@@ -35,3 +37,19 @@ def _read_iceberg(path: str, table: str) -> Table:
 
 
 _READERS = {"delta": _read_delta, "iceberg": _read_iceberg}
+
+
+class Cut:
+    """`tables.append` until a table's turn comes: all that a process which dies there has done."""
+
+    class Short(Exception):  # noqa: N818 - what it is
+        pass
+
+    def __init__(self, append: Callable[..., None], table: str) -> None:
+        self._append = append
+        self._table = table
+
+    def __call__(self, rows: DataFrame, project: Project, table: str, own: dict[str, str] | None = None) -> None:
+        if table == self._table:
+            raise Cut.Short
+        self._append(rows, project, table, own)

@@ -9,24 +9,31 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.debian import have
-from tests.spark.pipeline.shop import LATE, Shop, read_all
+from tests.spark.pipeline.shop import LATE, SIZE, Shop, read_all
 from tests.spark.pipeline.tables import rows_of
 from tests.spark.pipeline.test_commands import LOOK_SECONDS, SECONDS_MAX, braid
 
 from braidlog import BrokerError
 from braidlog.client.drivers.contract import ConsumedRecord
 from braidlog.spark.pipeline import replaying
+from braidlog.spark.pipeline.backfilling import Filled
 from braidlog.spark.pipeline.declared import Declared, declaring
 from braidlog.spark.pipeline.ledger import Generation, Ledger
 from braidlog.spark.pipeline.operating import check_backfill, check_dry_run, topic_ends
 from braidlog.spark.pipeline.project import Project, open_project
 from braidlog.spark.pipeline.status import status
 from braidlog.testing.server import ServerProcess
+
+FLOWS = ["bronze", "dead_letters", "silver", "windows"]
+FILLED = ("silver", "windows")
+MIDDLE = 70
+"""An offset of both partitions, about half of their records before it."""
 
 
 @pytest.fixture(scope="module")
@@ -71,30 +78,51 @@ def events_of(log: list[ConsumedRecord]) -> dict[tuple[str, int], dict[str, obje
     return found
 
 
-def check(node: ServerProcess, project: Project) -> None:
-    log = read_all(node, "orders")
+def check_rows(log: list[ConsumedRecord], project: Project) -> None:
     bronze = sorted((row.partition, row.offset) for row in rows_of(project, "bronze"))
     assert bronze == sorted((each.partition, each.offset) for each in log)
 
-    events = events_of(log)
     silver = [(row.id, row.version) for row in rows_of(project, "silver")]
-    assert sorted(silver) == sorted(key for key, event in events.items() if event["amount"] >= 0)  # type: ignore[operator]
-
-    windows = rows_of(project, "windows")
-    counted = {(row.window_start, row.type): row.events for row in windows}
-    assert len(counted) == len(windows) > 0
-    for (start, kind), count in counted.items():
-        minute = start.strftime("%Y-%m-%dT%H:%M:")
-        same = [each for each in events.values() if each["type"] == kind and str(each["at"]).startswith(minute)]
-        assert count == len(same)
+    assert sorted(silver) == sorted(key for key, event in events_of(log).items() if event["amount"] >= 0)  # type: ignore[operator]
 
 
-def dead(node: ServerProcess) -> list[tuple[str, str]]:
-    found = []
+def check_windows(log: list[ConsumedRecord], project: Project, first: int = 0, *, is_stopped: bool = False) -> None:
+    """Every window that is closed is there once, of all its events; one that a stream has counted from an offset on, of those
+    from there. Whoever is stopped may have left some to the next run."""
+    events, later = events_of(log), events_of([each for each in log if each.offset >= first]).keys()
+    moments = {key: datetime.fromisoformat(str(event["at"])) for key, event in events.items()}
+    wanted: dict[tuple[datetime, str], list[bool]] = {}
+    for key, event in events.items():
+        start = moments[key].replace(second=0, microsecond=0)
+        if start + SIZE <= max(moments.values()) - LATE:
+            wanted.setdefault((start, str(event["type"])), []).append(key in later)
+    rows = rows_of(project, "windows")
+    counted = {(row.window_start, row.type): row.events for row in rows}
+    assert len(counted) == len(rows)
+    right = {key: sum(found) or len(found) for key, found in wanted.items()}
+    assert counted == {key: count for key, count in right.items() if not is_stopped or key in counted}
+    assert first == 0 or any(sum(found) == 0 for found in wanted.values()), "none of them was for the backfill"
+
+
+def check_dead(node: ServerProcess) -> None:
+    """Each once in a generation; the second began in the middle."""
+    log = read_all(node, "orders")
+    letters = []
     for letter in read_all(node, "shop.dead-letters"):
         headers = {name: (value or b"").decode() for name, value in letter.headers}
-        found.append((headers["braid.partition"] + "/" + headers["braid.offset"], headers["braid.reason"]))
-    return found
+        place = int(headers["braid.partition"]), int(headers["braid.offset"])
+        letters.append((headers["braid.generation"], *place, headers["braid.reason"]))
+    assert len(letters) == len(set(letters))
+    bad = {(each.partition, each.offset) for each in log if not events_of([each])}
+    assert {letter[1:3] for letter in letters if letter[0] == "2"} == {place for place in bad if place[1] >= MIDDLE}
+    early = {letter[1:3] for letter in letters if letter[0] == "1"}
+    assert early <= bad
+    assert {place for place in bad if place[1] < MIDDLE} <= early
+    assert {letter[-1] for letter in letters} == {
+        "there is no value",
+        "the value does not fit the schema",
+        "required and not there: type",
+    }
 
 
 def lines_until(process: "subprocess.Popen[str]", last: str) -> list[str]:
@@ -118,10 +146,10 @@ def wait_until_read(project: Project, process: "subprocess.Popen[str]") -> None:
 
 
 def test_every_row_once_whatever_is_repeated(node: ServerProcess, tmp_path: Path) -> None:
+    """Run, replayed from the middle of the log, backfilled before it, and on from there."""
     shop = Shop(node, seed=11)
-    shop.send(150)
+    shop.send(250)
     project = from_template(tmp_path / "shop", node)
-    flows = ["bronze", "dead_letters", "silver", "windows"]
     command = [sys.executable, str(Path(__file__).with_name("declarative_driver.py")), str(project.folder)]
     pipe = subprocess.PIPE
     with (
@@ -138,42 +166,70 @@ def test_every_row_once_whatever_is_repeated(node: ServerProcess, tmp_path: Path
                 "windows: events → table windows",
                 "done",
             ]
-            assert project.flows() == flows
-            check(node, project)
+            assert project.flows() == FLOWS
+            log = read_all(node, "orders")
+            check_rows(log, project)
+            check_windows(log, project)
+            replaying.begin(project, replaying.make_plan(project, str(MIDDLE), topic_ends(project)))
+            tell(process, "replay")
+            assert lines_until(process, "replayed") == ["replayed"]
+            backfilled(log, project, process)
+            check_rows(log, project)
+            check_windows(log, project, MIDDLE)
             # As if the driver had died between the commit of a sink and Spark's own: it does the last batch again.
-            for flow in flows:
+            for flow in FLOWS:
                 commits = project.checkpoint(flow, 1) / "commits"
                 last = max(int(path.name) for path in commits.iterdir() if path.name.isdigit())
                 (commits / str(last)).unlink()
                 (commits / f".{last}.crc").unlink(missing_ok=True)
             shop.send(100)
-            assert process.stdin is not None
-            process.stdin.write("go on\n")
-            process.stdin.flush()
+            tell(process, "go on")
             wait_until_read(project, process)
+            assert process.stdin is not None
             process.stdin.close()
-            assert lines_until(process, "stopped") == ["stopped"]
+            assert lines_until(process, "stopped") == ["held", "stopped"]
             assert process.wait(SECONDS_MAX) == 0
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    check(node, project)
+    check_dead(node)
     log = read_all(node, "orders")
-    letters = dead(node)
-    assert len(letters) == len({place for place, _ in letters}) == len(log) - good(log)
-    assert {reason for _, reason in letters} == {
-        "there is no value",
-        "the value does not fit the schema",
-        "required and not there: type",
-    }
+    check_rows(log, project)
+    check_windows(log, project, MIDDLE, is_stopped=True)
     assert any(project.table("silver").glob("day=*"))
     told = {each.stage: each for each in status(project, topic_ends(project)).stages}
-    assert list(told) == flows
+    assert list(told) == FLOWS
     assert told["silver"].violations["amount_not_negative"] > 0
 
 
-def good(log: list[ConsumedRecord]) -> int:
-    return sum(bool(events_of([each])) for each in log)
+def tell(process: "subprocess.Popen[str]", what: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{what}\n")
+    process.stdin.flush()
+
+
+def backfilled(log: list[ConsumedRecord], project: Project, process: "subprocess.Popen[str]") -> None:
+    """The replay made silver and windows anew from the middle on; now they get what is before it, and nothing twice."""
+    before = {table: len(rows_of(project, table)) for table in FILLED}
+    if is_full := os.environ.get("SPARK") == "full":
+        killed_backfills(project)
+    tell(process, "backfill")
+    first, cut, second, last = lines_until(process, "filled")
+    assert (cut, last) == ("cut short", "filled")
+    planned, done = (msgspec.json.decode(line, type=Filled) for line in (first, second))
+    assert planned.records == len(log)
+    if not is_full:  # nobody else has filled anything
+        found = {table: len(rows_of(project, table)) - before[table] for table in FILLED}
+        assert planned.added == {"bronze": 0, **found}
+        assert min(found.values()) > 0
+    assert done == Filled(len(log), {**planned.added, "silver": 0}, planned.kept), "silver was written before the cut"
+
+
+def killed_backfills(project: Project) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("declarative_driver.py")), str(project.folder)]
+    for point in (["silver"], ["silver", "after"], ["windows"]):
+        done = subprocess.run([*command, *point], capture_output=True, text=True, timeout=SECONDS_MAX, check=False)
+        assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def written(tmp_path: Path, more: str = "") -> Project:
@@ -209,7 +265,7 @@ def test_a_replay_puts_flows_aside_and_leaves_bronze(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     project = written(tmp_path, '[[expectations]]\nstage = "gold"\nname = "n"\ncheck = "true"\n')
-    with pytest.raises(BrokerError, match="replay --from TIME"):
+    with pytest.raises(BrokerError, match="the pipeline has not run yet"):
         check_backfill(project)
     check_dry_run(project)
 
@@ -219,9 +275,16 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     found = declared()
     with pytest.raises(BrokerError, match=r"there is no flow 'gold'; there are bronze"), declaring(found):
         found.table("bronze")(lambda rows: rows)
+    project = written(tmp_path, '[tables]\npartition_by = { slver = ["day"] }\n')
+    found = declared()
+    said = r"\[tables.partition_by\] slver: there is no such table; there are bronze"
+    with pytest.raises(BrokerError, match=said), declaring(found):
+        found.table("bronze")(lambda rows: rows)
     with pytest.raises(BrokerError, match="'bronze' is declared twice"):
         found.view("bronze")(lambda rows: rows)
     with pytest.raises(BrokerError, match="silver reads 'bronze', which is no view above it; there are records"):
         found.table("silver", reads="bronze")(lambda rows: rows)
     with pytest.raises(BrokerError, match=r"\[silver\]: a pipeline of kind = \"sdp\" has its layers in definitions/"):
         written(tmp_path, '[silver]\nschema = "a int"\n')
+    with pytest.raises(BrokerError, match="target_file_bytes = 0: at least 1"):
+        written(tmp_path, "[tables]\ntarget_file_bytes = 0\n")

@@ -124,6 +124,10 @@ def test_progress_is_kept_and_bounded(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_one_at_a_time(tmp_path: Path) -> None:
     with Ledger(tmp_path).alone(), pytest.raises(BrokerError, match="is in use"), Ledger(tmp_path).alone():
         pass
+    with Ledger(tmp_path).alone() as held:
+        left = held.pop_all()
+    with left, pytest.raises(BrokerError, match="is in use"), Ledger(tmp_path).alone():
+        pass
     with Ledger(tmp_path).alone():
         pass
     (tmp_path / "generation.json").write_text("{")
@@ -330,6 +334,7 @@ def test_progress_reaches_the_admin_port(caplog: pytest.LogCaptureFixture) -> No
         try:
             port = AdminPort(f"http://127.0.0.1:{server.server_port}/", "secret")
             report = QueryProgress("q", "r", "clicks.silver", "clicks", "running", progress={"batchId": 3})
+            report = msgspec.structs.replace(report, tables={"silver": "/srv/clicks/storage/tables/silver"})
             port(report)
             port(msgspec.structs.replace(report, state="failed", error="no", progress=None))
             port.close()
@@ -345,6 +350,7 @@ def test_progress_reaches_the_admin_port(caplog: pytest.LogCaptureFixture) -> No
                         "state": state,
                         "error": error,
                         "progress": progress,
+                        "tables": {"silver": "/srv/clicks/storage/tables/silver"},
                     },
                 )
                 for state, error, progress in (("running", None, {"batchId": 3}), ("failed", "no", None))

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.spark.pipeline.shop import Shop, expected, read_all, write_project
-from tests.spark.pipeline.tables import rows_of
+from tests.spark.pipeline.tables import Cut, rows_of
 
 from braidlog import BrokerError, kv
-from braidlog.spark.pipeline import operating
+from braidlog.spark.pipeline import operating, tables
+from braidlog.spark.pipeline.backfilling import Filled
 from braidlog.spark.pipeline.operating import Wishes
 from braidlog.spark.pipeline.project import Project, open_project
 from braidlog.spark.pipeline.running import StageFailed, StopRequest
@@ -133,6 +134,9 @@ def test_a_pipeline_from_end_to_end(spark: SparkSession, node: ServerProcess, tm
         queries = {each["name"]: each for each in json.load(answer)["queries"]}
     assert queries.keys() == {f"shop.{stage}" for stage in found}
     assert {(each["pipeline"], each["state"]) for each in queries.values()} == {("shop", "stopped")}
+    with urllib.request.urlopen(f"{node.admin_url}/spark/shop", timeout=60) as answer:
+        page = answer.read().decode()
+    assert all(f"<code>{project.table(table)}</code>" in page for table in ("bronze", "silver", "windows"))
 
     replays(spark, node, project)
 
@@ -156,7 +160,9 @@ def replays(spark: SparkSession, node: ServerProcess, project: Project) -> None:
             operating.run(spark, project, Wishes(once=True), StopRequest(), lambda _: None, plan)
 
 
-def test_a_backfill_adds_what_is_missing_once(spark: SparkSession, node: ServerProcess, tmp_path: Path) -> None:
+def test_a_backfill_adds_what_is_missing_once(
+    spark: SparkSession, node: ServerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = "returns"
     shop = Shop(node, seed=7, topic=topic)
     shop.send(60)
@@ -175,9 +181,14 @@ def test_a_backfill_adds_what_is_missing_once(spark: SparkSession, node: ServerP
 
     planned = operating.backfill(spark, project, "earliest", "latest", dry_run=True)
     assert len(rows_of(project, "bronze")) == before
+    monkeypatch.setattr(tables, "append", Cut(tables.append, "windows"))
+    with pytest.raises(Cut.Short):
+        operating.backfill(spark, project, "earliest", "latest", dry_run=False)
+    monkeypatch.undo()
     done = operating.backfill(spark, project, "earliest", "latest", dry_run=False)
-    assert planned == done
-    assert (done.records, done.bronze) == (len(log), len(log) - before)
+    assert (planned.records, planned.added["bronze"]) == (len(log), len(log) - before)
+    assert done == Filled(planned.records, {**planned.added, "bronze": 0, "silver": 0}, planned.kept)
+    assert done.added["windows"] > 0
     wanted = expected(log)
     places = [(row.partition, row.offset) for row in rows_of(project, "bronze")]
     assert sorted(places) == sorted((each.partition, each.offset) for each in log)
@@ -188,9 +199,9 @@ def test_a_backfill_adds_what_is_missing_once(spark: SparkSession, node: ServerP
     assert windows.keys() == wanted.windows.keys()
     # A window that the stream had closed with fewer events stays as it was, and that is told.
     fewer = [key for key, events in windows.items() if events != wanted.windows[key][0]]
-    assert len(fewer) <= done.windows_kept
+    assert len(fewer) <= done.kept["windows"]
     again = operating.backfill(spark, project, "earliest", "latest", dry_run=False)
-    assert (again.bronze, again.silver, again.windows) == (0, 0, 0)
+    assert set(again.added.values()) == {0}
 
     # An expectation that must hold stops the stage before anything is written.
     text = (folder / "pipeline.toml").read_text().replace('on_violation = "drop"', 'on_violation = "fail"')

@@ -1,12 +1,15 @@
 """`braid pipeline test`: the tests that templates come with hold, and one that does not hold says what differs."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
 from braidlog import BrokerError
-from braidlog.spark.pipeline import backfilling, row_tests, templates
+from braidlog.cli import main
+from braidlog.spark.pipeline import backfilling, operating, row_tests, templates
 from braidlog.spark.pipeline.project import Project, open_project
 
 
@@ -73,6 +76,29 @@ def test_what_differs_is_told_row_by_row(spark: SparkSession, tmp_path: Path) ->
         silver.write_text(text)
         with pytest.raises(BrokerError, match=words):
             row_tests.run(spark, project, test)
+
+
+def test_the_command_ends_with_1_where_rows_differ(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the session of the tests; only its start is not the command's own."""
+    _, test = made("events", tmp_path)
+    for path in test.glob("*.jsonl"):
+        if path.name not in ("records.jsonl", "silver.jsonl"):
+            path.unlink()
+    monkeypatch.setattr(operating, "test_session", lambda *_: nullcontext(spark))
+
+    def run(*words: str) -> tuple[int, list[str]]:
+        done = CliRunner().invoke(main, ["pipeline", "test", str(tmp_path), *words])
+        return done.exit_code, done.output.splitlines()
+
+    assert run() == (0, ["first: silver: 2 rows, as expected"])
+    (test / "silver.jsonl").write_text('{"id": "a1", "amount": 9.5}\n')
+    code, said = run("--only", "first")
+    assert (code, said[0]) == (1, "first: silver: 2 rows; - 0 missing, + 1 not expected")
+    assert said[-1] == "braid: 1 stage makes other rows than expected"
+    assert run("--update")[0] == 0
+    assert run()[0] == 0
 
 
 def test_a_test_that_says_nothing_is_refused(spark: SparkSession, tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from braidlog.cli.terminal.output import OUTPUT, print_json
 def backfill(
     folder: str, start: str, end: str, master: str | None, conf: tuple[str, ...], output: str, *, dry_run: bool
 ) -> None:
-    """Put the records of a range into the tables bronze, silver and windows of the pipeline in FOLDER, as far as they lack them.
+    """Put the records of a range into the tables bronze, silver and windows of the pipeline in FOLDER, as far as they lack them;
+    with Spark's own pipelines, into the tables of all flows.
 
     In batch, beside the stream's checkpoints. What the stream has not read yet is left to it; a row that is there is not added
     again, so that a backfill may be repeated. Topics and keys are not touched.
@@ -33,10 +34,5 @@ def backfill(
     if output == "json":
         print_json(done)
         return
-    would = "would be " if dry_run else ""
-    click.echo(f"{done.records} records in the range")
-    click.echo(f"{would}added: {done.bronze} to bronze, {done.silver} to silver, {done.windows} to windows")
-    if done.windows_kept:
-        click.echo(
-            f"{done.windows_kept} windows are there already and stay as they are; replay --from silver sums them up anew"
-        )
+    for sentence in done.sentences("would be " if dry_run else ""):
+        click.echo(sentence)

@@ -336,14 +336,20 @@ def _of_events(pipeline: Pipeline) -> list[str]:
     if source is None or silver is None:
         return ['kind = "events" needs the sections [source] and [silver]']
     found = [] if source.topics else ["[source] topics: name at least one"]
-    if source.max_records_per_batch < 0:
-        found.append(f"[source] max_records_per_batch = {source.max_records_per_batch}: 0 is no limit, less is nothing")
-    if pipeline.tables.target_file_bytes < 1:
-        found.append(f"[tables] target_file_bytes = {pipeline.tables.target_file_bytes}: at least 1")
+    found += _sizes(pipeline, source)
     found += _tables(pipeline)
     found += _spans(pipeline, silver)
     found += _columns(pipeline, silver)
     found += _of_stages(pipeline)
+    return found
+
+
+def _sizes(pipeline: Pipeline, source: Source) -> list[str]:
+    found = []
+    if source.max_records_per_batch < 0:
+        found.append(f"[source] max_records_per_batch = {source.max_records_per_batch}: 0 is no limit, less is nothing")
+    if pipeline.tables.target_file_bytes < 1:
+        found.append(f"[tables] target_file_bytes = {pipeline.tables.target_file_bytes}: at least 1")
     return found
 
 
@@ -356,6 +362,7 @@ def _of_sdp(pipeline: Pipeline) -> list[str]:
         for name in ("silver", "gold", "stages")
         if getattr(pipeline, name) != getattr(Pipeline(pipeline.name), name)
     ]
+    found += _sizes(pipeline, pipeline.source)
     if pipeline.tables.upsert:
         found.append('[tables.upsert]: Spark\'s own pipelines only append to sinks; kind = "events" upserts')
     if not _SPAN.fullmatch(pipeline.run.trigger):

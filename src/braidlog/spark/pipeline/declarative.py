@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
+from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -129,6 +130,19 @@ def declare(spark: SparkSession, project: Project, generation: Generation) -> tu
     except PySparkException as error:
         raise refusal(f"the definitions cannot be used: {cause(str(error))}") from error
     return graph, list(found.flows.values())
+
+
+def for_batches(spark: SparkSession, project: Project, generation: Generation) -> Declared:
+    """The functions of the definition files, for batches; Spark's own pipelines are not told."""
+    with declaring(Declared(project, generation, lambda *_: None, is_batch=True)) as found:
+        for path in definitions(project):
+            spec = util.spec_from_file_location(path.stem, path)
+            assert spec is not None
+            assert spec.loader is not None
+            module = util.module_from_spec(spec)
+            module.__dict__["spark"] = spark  # as Spark's own loader does
+            spec.loader.exec_module(module)
+    return found
 
 
 def _drop(spark: SparkSession, graph: str) -> None:

@@ -12,7 +12,7 @@ and gives rows, of a stream or of a batch, so that a test can call it. A view is
 Connect, `drop` and `dropDuplicates` look at what they are applied to at once, and find no view of a graph that is being made.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -43,6 +43,11 @@ class Flow(msgspec.Struct, frozen=True):
     make: Frames
     writes: ToTable | ToTopic | None = None
     options: dict[str, str] = {}
+    key: tuple[str, ...] = ()
+    """The columns by which a row of its table is known again; none: the place of the record that it comes from."""
+    until: str = ""
+    """SQL over a row that sums up several records: the moment after which it does not change any more."""
+    backfill: bool = True
 
     def sentence(self) -> str:
         """`silver: parsed → table silver`."""
@@ -66,14 +71,32 @@ class Declared:
         self.is_batch = is_batch
         self.flows: dict[str, Flow] = {}
         self._tell = tell
+        self._told_apart: tuple[str, ...] = ()
 
     def view(self, name: str, *, reads: str = RECORDS) -> Callable[[Frames], Frames]:
         """Rows that several flows read; they are not kept, but made for each of them."""
         return self._declare(name, reads, None)
 
-    def table(self, name: str, *, reads: str = RECORDS, **options: str) -> Callable[[Frames], Frames]:
-        """Rows into a table of the project. `options`: those of the format `braidlog-lake`, over what pipeline.toml says."""
-        return self._declare(name, reads, ToTable(name), options)
+    def table(
+        self,
+        name: str,
+        *,
+        reads: str = RECORDS,
+        key: Sequence[str] = (),
+        until: str = "",
+        backfill: bool = True,
+        **options: str,
+    ) -> Callable[[Frames], Frames]:
+        """Rows into a table of the project. `options`: those of the format `braidlog-lake`, over what pipeline.toml says.
+
+        For `braid pipeline backfill`: `key` names the columns by which a row is known again, and may be left out of rows that
+        carry the place of their record, or went through `once`. `until`, of rows that sum up several records: SQL for the moment
+        after which a row does not change any more, such as the end of its window. `backfill=False` leaves the table out."""
+        if isinstance(key, str):
+            raise refusal(f"{name}: key is a list of columns, such as [{key!r}]")
+        if until and not key:
+            raise refusal(f"{name}: until = {until!r} needs key = [...], the columns by which its rows are grouped")
+        return self._declare(name, reads, ToTable(name), options, (tuple(key), until, backfill))
 
     def topic(self, name: str, topic: str = "", *, reads: str = RECORDS, **options: str) -> Callable[[Frames], Frames]:
         """Rows with a column `value` (and key, headers, …) into a topic, named after the pipeline unless it is told."""
@@ -95,6 +118,7 @@ class Declared:
         """Of rows that are equal in these columns, one. A stream remembers them for `within`, by its own clock, so that a late
         row is still a row; or by a column `time`, whose watermark then also tells late rows, which are left out."""
         if self.is_batch:
+            self._told_apart = by
             return rows.dropDuplicates(list(by))
         if time:
             return rows.withWatermark(time, within).dropDuplicatesWithinWatermark(list(by))
@@ -104,7 +128,12 @@ class Declared:
     # -- what flows are made of ------------------------------------------------------------------------------------
 
     def _declare(
-        self, name: str, reads: str, writes: ToTable | ToTopic | None, options: dict[str, str] | None = None
+        self,
+        name: str,
+        reads: str,
+        writes: ToTable | ToTopic | None,
+        options: dict[str, str] | None = None,
+        known_by: tuple[tuple[str, ...], str, bool] = ((), "", True),
     ) -> Callable[[Frames], Frames]:
         def declare(make: Frames) -> Frames:
             if name in self.flows or name == RECORDS:
@@ -112,7 +141,7 @@ class Declared:
             if reads != RECORDS and (reads not in self.flows or self.flows[reads].writes is not None):
                 views = [RECORDS, *[each.name for each in self.flows.values() if each.writes is None]]
                 raise refusal(f"{name} reads {reads!r}, which is no view above it; there are {', '.join(views)}")
-            self.flows[name] = Flow(name, reads, make, writes, options or {})
+            self.flows[name] = Flow(name, reads, make, writes, options or {}, *known_by)
             self._tell(self, self.flows[name])
             return make
 
@@ -122,6 +151,12 @@ class Declared:
         """What a flow makes of records, stream or batch, by way of the views it reads; with its expectations."""
         expected = tuple(each for each in self.project.pipeline.expectations if each.stage == name)
         return watched(self._made(name, read), expected)
+
+    def known_rows(self, name: str, read: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
+        """What a flow makes of a batch, and the columns that the last `once` on the way has told its rows apart by, if any."""
+        assert self.is_batch
+        self._told_apart = ()
+        return self.rows(name, read), self._told_apart
 
     def _made(self, name: str, read: DataFrame) -> DataFrame:
         if name == RECORDS:
@@ -166,6 +201,9 @@ def declaring(found: Declared) -> Iterator[Declared]:
         raise refusal(
             f"[[expectations]] {unknown[0].name}: there is no flow {unknown[0].stage!r}; there are {', '.join(names)}"
         )
+    made = [flow.name for flow in found.flows.values() if isinstance(flow.writes, ToTable)]
+    if others := [name for name in found.project.pipeline.tables.partition_by if name not in made]:
+        raise refusal(f"[tables.partition_by] {others[0]}: there is no such table; there are {', '.join(made)}")
 
 
 def register(declared: Declared, flow: Flow) -> None:

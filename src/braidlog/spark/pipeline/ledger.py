@@ -12,7 +12,7 @@ that a crash leaves the old one or the new one. One process at a time runs, repl
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -116,15 +116,17 @@ class Ledger:
     # -- one at a time -----------------------------------------------------------------------------------------
 
     @contextmanager
-    def alone(self) -> Iterator[None]:
-        """Refused while another process of this pipeline runs, replays or backfills."""
+    def alone(self) -> Iterator[ExitStack]:
+        """Refused while another process of this pipeline runs, replays or backfills. What is given holds the lock: whoever leaves
+        writers behind takes it over with `pop_all`, and the lock is held until the process has ended."""
         self._storage.mkdir(parents=True, exist_ok=True)
-        with (self._storage / "lock").open("w") as lock:
+        with ExitStack() as held:
+            lock = held.enter_context((self._storage / "lock").open("w"))
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise refusal(f"{self._storage} is in use: the pipeline is running") from None
-            yield
+            yield held
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -5,7 +5,8 @@ Invariant: whatever changes something holds the ledger's lock and settles an int
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -13,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import braidlog.spark
 from braidlog.client.errors import Refusal, RefusedError
-from braidlog.spark.pipeline import analysing, backfilling, declarative, replaying, tables
+from braidlog.spark.pipeline import analysing, backfilling, declarative, flow_backfill, replaying, tables
 from braidlog.spark.pipeline.analysing import Analysed
 from braidlog.spark.pipeline.backfilling import Filled
 from braidlog.spark.pipeline.checkpoints import Offsets
@@ -24,10 +25,15 @@ from braidlog.spark.pipeline.progress import ProgressRecorder, StageProgress
 from braidlog.spark.pipeline.project import Project
 from braidlog.spark.pipeline.replaying import Plan
 from braidlog.spark.pipeline.reporting import Reporter, report
-from braidlog.spark.pipeline.running import Runner, StopRequest, connect, ends
+from braidlog.spark.pipeline.running import Runner, Stopped, StopRequest, connect, ends
+from braidlog.spark.pipeline.status import places
 
 SHUFFLE_PARTITIONS: Final = "4"
 """Two hundred, Spark's own number, is for clusters; stateful stages keep the number that they began with."""
+
+
+_left_behind: Final[list[ExitStack]] = []
+"""Locks of pipelines that were stopped; the process holds them to its end."""
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -88,7 +94,8 @@ def _reported(
 ) -> Reporter:
     admin = project.pipeline.report.admin if wishes.admin is None else wishes.admin
     recorder = ProgressRecorder(Ledger(project.storage), generation, show)
-    return report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,))
+    found = partial(places, project)
+    return report(spark, admin or None, wishes.token, pipeline=project.name, listeners=(recorder,), tables=found)
 
 
 def run(
@@ -100,7 +107,7 @@ def run(
     plan: Plan | None = None,
 ) -> None:
     """Run the stages until they are done or told to stop. With a plan, its replay begins first."""
-    with Ledger(project.storage).alone():
+    with Ledger(project.storage).alone() as held:
         if plan is not None:
             if Ledger(project.storage).generation().latest != plan.generation - 1:
                 raise refusal("another replay has begun since this one was planned; plan it again")
@@ -108,7 +115,12 @@ def run(
         generation = replaying.settle(project)
         with _reported(spark, project, generation, wishes, show) as reporter:
             if project.is_declarative:
-                _update(Engine(spark, project, generation, reporter), wishes, stop)
+                try:
+                    _update(Engine(spark, project, generation, reporter), wishes, stop)
+                except Stopped:
+                    # Flows of an update that nobody waits for write until their session has ended.
+                    _left_behind.append(held.pop_all())
+                    raise
             else:
                 _run_stages(Runner(spark, project, generation, reporter), project, generation, wishes, stop)
         if wishes.once and not wishes.only:
@@ -158,17 +170,17 @@ def plan_replay(project: Project, origin: str) -> Plan:
 
 
 def check_backfill(project: Project) -> None:
-    if project.is_declarative:
-        raise refusal(
-            "backfill: a flow of Spark's own pipelines has no end to read to; `braid pipeline replay --from TIME` makes the "
-            "tables anew from there on"
-        )
+    """What can be refused before Java has started."""
+    if project.is_declarative and not project.flows():
+        raise refusal(backfilling.NOT_RUN)
 
 
 def backfill(spark: SparkSession, project: Project, start: str, end: str, *, dry_run: bool) -> Filled:
     with Ledger(project.storage).alone():
         generation = replaying.settle(project)
         found = topic_ends(project)
+        if project.is_declarative:
+            return flow_backfill.backfill(spark, project, generation, start, end, found, dry_run=dry_run)
         backfilling.check(project, found)
         runner = Runner(spark, project, generation)
         return backfilling.backfill(runner, project, generation, start, end, found, dry_run=dry_run)

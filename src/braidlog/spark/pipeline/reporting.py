@@ -4,7 +4,8 @@ Knows: Spark's listener of streaming queries, and one POST. Refuses to know: pip
 Invariants: reporting never stops a query nor makes it wait: what does not fit the queue is dropped, an admin port that cannot be
 reached is named once and asked again; Spark's progress is passed on as it is.
 
-    POST /api/spark/progress   {"query": id, "run": id, "name": …, "pipeline": …, "state": …, "error": null, "progress": {…}}
+    POST /api/spark/progress   {"query": id, "run": id, "name": …, "pipeline": …, "state": …, "error": null, "progress": {…},
+                                "tables": {name: place}}
 """
 
 import json
@@ -42,14 +43,17 @@ _LIKE_PATH: Final = ("http://", "https://")
 
 
 Listener = Callable[[QueryProgress], object]
+Places = Callable[[], dict[str, str]]
+"""Where the tables are that there are by now."""
 
 
 class Reporter(StreamingQueryListener):
     """Listens to every query of a session, until `close`."""
 
-    def __init__(self, spark: SparkSession, pipeline: str | None, listeners: list[Listener]) -> None:
+    def __init__(self, spark: SparkSession, pipeline: str | None, listeners: list[Listener], tables: Places) -> None:
         self._spark = spark
         self._pipeline = pipeline
+        self._tables = tables
         self._listeners = listeners
         self._names: dict[str, str | None] = {}
         self._ended: set[str] = set()
@@ -117,6 +121,7 @@ class Reporter(StreamingQueryListener):
     def _all(self, report: QueryProgress) -> None:
         if not self._is_open:
             return
+        report = msgspec.structs.replace(report, tables=self._tables())
         for listener in self._listeners:
             listener(report)
 
@@ -183,11 +188,13 @@ def report(
     *,
     pipeline: str | None = None,
     listeners: tuple[Listener, ...] = (),
+    tables: Places = dict,
 ) -> Reporter:
     """Report the progress of every streaming query of a session to a node's admin port (None: to none) and to `listeners`.
+    `tables` tells where a pipeline's are.
 
     with report(spark, token="…"):
         query.awaitTermination()
     """
     ports = [AdminPort(admin, token)] if admin else []
-    return Reporter(spark, pipeline, [*listeners, *ports])
+    return Reporter(spark, pipeline, [*listeners, *ports], tables)

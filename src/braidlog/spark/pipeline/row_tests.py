@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import cache
-from importlib import util
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +25,6 @@ from braidlog.model.record_json import read_json
 from braidlog.spark import upsert
 from braidlog.spark.pipeline import declarative, records
 from braidlog.spark.pipeline.config import refusal
-from braidlog.spark.pipeline.declared import Declared, declaring
 from braidlog.spark.pipeline.ledger import Generation
 from braidlog.spark.pipeline.project import SOURCE, TESTS, Project
 from braidlog.spark.pipeline.running import cause
@@ -116,7 +114,7 @@ def _text(value: object) -> object:
 
 def _stages(spark: SparkSession, project: Project, raw: DataFrame) -> tuple[list[str], Rows]:
     if project.is_declarative:
-        declared = _declared(spark, project)
+        declared = declarative.for_batches(spark, project, Generation())
         return list(declared.flows), lambda name: declared.rows(name, raw)
     if project.pipeline.kind != "events":
         raise refusal(
@@ -139,19 +137,6 @@ def _stages(spark: SparkSession, project: Project, raw: DataFrame) -> tuple[list
                 return made
 
     return list(stages), cache(rows)
-
-
-def _declared(spark: SparkSession, project: Project) -> Declared:
-    """The functions of the definition files, for batches; Spark's own pipelines are not told."""
-    with declaring(Declared(project, Generation(), lambda *_: None, is_batch=True)) as found:
-        for path in declarative.definitions(project):
-            spec = util.spec_from_file_location(path.stem, path)
-            assert spec is not None
-            assert spec.loader is not None
-            module = util.module_from_spec(spec)
-            module.__dict__["spark"] = spark  # as Spark's own loader does
-            spec.loader.exec_module(module)
-    return found
 
 
 # -- what differs --------------------------------------------------------------------------------------------------

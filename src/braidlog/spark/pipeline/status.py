@@ -90,10 +90,11 @@ def status(project: Project, ends: Offsets | None) -> Status:
                 _violations(batches),
             )
         )
-    return Status(project.name, tuple(found), _places(project))
+    return Status(project.name, tuple(found), places(project))
 
 
-def _places(project: Project) -> dict[str, str]:
+def places(project: Project) -> dict[str, str]:
+    """Where the tables are that there are."""
     names = project.flows() if project.is_declarative else project.table_names()
     return {name: project.place(name) for name in names if project.is_in_store or project.table(name).is_dir()}
 

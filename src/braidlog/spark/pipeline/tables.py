@@ -87,9 +87,9 @@ def upserting(project: Project, table: str) -> upsert.Write:
     )
 
 
-def append(rows: DataFrame, project: Project, table: str) -> None:
-    """A batch, all of it or nothing."""
-    rows.write.format(FORMAT).options(**options(project, table)).mode("append").save()
+def append(rows: DataFrame, project: Project, table: str, own: dict[str, str] | None = None) -> None:
+    """A batch, all of it or nothing. `own`: options over those that the pipeline's file tells."""
+    rows.write.format(FORMAT).options(**options(project, table) | (own or {})).mode("append").save()
 
 
 def read(spark: SparkSession, project: Project, table: str, schema: StructType) -> DataFrame:

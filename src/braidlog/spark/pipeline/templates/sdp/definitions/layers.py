@@ -60,7 +60,8 @@ def silver(events: DataFrame) -> DataFrame:
     return layer.once(events, "id", "version", within="1 hour")
 
 
-@layer.table("windows", reads="events")
+# For `braid pipeline backfill`: which columns tell a count from others, and from when on it does not change any more.
+@layer.table("windows", reads="events", key=["window_start", "type"], until="window_start + INTERVAL 1 MINUTE")
 def windows(events: DataFrame) -> DataFrame:
     """Counts per minute of event time, written when no event can come any more: ten minutes after its end."""
     unique = layer.once(events, "id", "version", within="10 minutes", time="_time")
