@@ -7,6 +7,7 @@ told otherwise; one row is told otherwise, a hundred records in an entry.
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
@@ -173,7 +174,9 @@ def clients() -> Iterator[Asked]:
         ) -> Sample:
             topic = f"written-{time.monotonic_ns()}"
             make_topic(f"{host}:{port}", topic)
+            os.sync()  # so that neither waits for the disk to take what the other wrote
             mine, used = ours(count, lambda: write(url, topic, value, count))
+            os.sync()
             theirs, _ = rabbit.produce(
                 value, chunks // 4 if per_entry == 1 else chunks, window=WINDOW, per_entry=per_entry
             )
