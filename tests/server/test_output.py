@@ -14,7 +14,7 @@ from tests.server.toy import Account, Scene, ToyAdapter, until
 from braidlog.model.errors import StorageFault
 from braidlog.server.budget import Budget
 from braidlog.server.connection_tap import TappedTransport
-from braidlog.server.output import Led, Outbox, read_slice, send_from_file, size_of, writes
+from braidlog.server.output import TOGETHER_BYTES, Led, Outbox, read_slice, send_from_file, size_of, writes
 from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
 from braidlog.storage.files import OsDisk
@@ -63,9 +63,10 @@ def test_order_and_few_writes() -> None:
     assert list(writes([b"a", [b"b", small, b"c"], b"d"])) == [b"absmallcd"]
     assert list(writes([b"a", [b"b", large, b"c"], b"d"])) == [[b"ab", LARGE, b"cd"]]
     assert list(writes([[large], b"", [Piece(LARGE)]])) == [[LARGE, b"", LARGE]]
-    assert list(writes([[b"1", LARGE], [b"2", LARGE], [b"3", LARGE], [b"4", LARGE], b"5"])) == [
-        [b"1", LARGE, b"2", LARGE, b"3", LARGE],
-        [b"4", LARGE, b"5"],
+    enough = TOGETHER_BYTES // len(LARGE) + 1
+    assert list(writes([*[[b"1", LARGE]] * enough, [b"2", LARGE], b"3"])) == [
+        [b"1", LARGE] * enough,
+        [b"2", LARGE, b"3"],
     ]
     assert list(writes([b"alone"])) == [b"alone"]
     assert list(writes([])) == []
@@ -86,7 +87,7 @@ def test_pieces_of_bytes_leave_as_they_are_unless_they_are_small() -> None:
 
 
 def test_nothing_is_read_before_it_leaves() -> None:
-    first, second = Piece(LARGE * 3), Piece(LARGE * 3)
+    first, second = Piece(bytes(TOGETHER_BYTES)), Piece(bytes(TOGETHER_BYTES))
     leaving = writes([[first, second]])
     assert (first.reads, second.reads) == (0, 0)
     next(leaving)
