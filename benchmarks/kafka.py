@@ -98,6 +98,11 @@ def make_topic(address: str, name: str) -> None:
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(SECONDS_MAX)
 
 
+def delete_topic(address: str, name: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address, **QUIET})
+    admin.delete_topics([name])[name].result(SECONDS_MAX)
+
+
 # -- what librdkafka does with them ------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from benchmarks import doors
 from benchmarks.comparison import Asked, Question, Sample
-from benchmarks.kafka import MB, NOW_MS, WINDOW, make_topic, produce_request
+from benchmarks.kafka import MB, NOW_MS, WINDOW, delete_topic, make_topic, produce_request
 from benchmarks.load import Frames, Line, cpu_seconds
 from benchmarks.peers.rabbitmq import CHUNK, Rabbit
 from braidlog.aio import connect
@@ -172,14 +172,18 @@ def clients() -> Iterator[Asked]:
         def produce(
             write: Callable[[str, str, bytes, int], Coroutine[Any, Any, None]], count: int, per_entry: int = 1
         ) -> Sample:
+            # Neither waits for the disk to take what the other wrote, and what was written is deleted: a run of minutes would
+            # fill the memory with gigabytes of it, and tell how quickly the machine gives out new pages.
             topic = f"written-{time.monotonic_ns()}"
             make_topic(f"{host}:{port}", topic)
-            os.sync()  # so that neither waits for the disk to take what the other wrote
-            mine, used = ours(count, lambda: write(url, topic, value, count))
             os.sync()
-            theirs, _ = rabbit.produce(
+            mine, used = ours(count, lambda: write(url, topic, value, count))
+            delete_topic(f"{host}:{port}", topic)
+            os.sync()
+            theirs, written = rabbit.produce(
                 value, chunks // 4 if per_entry == 1 else chunks, window=WINDOW, per_entry=per_entry
             )
+            rabbit.delete_stream(written)
             return Sample(mine, theirs, used)
 
         def consume() -> Sample:

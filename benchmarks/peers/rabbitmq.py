@@ -26,7 +26,7 @@ _SCRIPT: Final = "/usr/lib/rabbitmq/bin/rabbitmq-server"
 """Debian's own: the one in the path becomes another user, whose folders it takes."""
 
 _PUBLISHER, _PUBLISH, _CONFIRM, _REFUSED = 1, 2, 3, 4
-_SUBSCRIBE, _DELIVER, _CREATE = 7, 8, 13
+_SUBSCRIBE, _DELIVER, _CREATE, _DELETE = 7, 8, 13, 14
 _PROPERTIES, _MECHANISMS, _AUTHENTICATE, _TUNE, _OPEN = 17, 18, 19, 20, 21
 _ANSWER: Final = 0x8000
 _WELL: Final = 1
@@ -109,6 +109,11 @@ class Rabbit(PeerProcess):
         name = b"s%d" % self._streams
         _asked(line, request(_CREATE, text(name) + struct.pack(">I", 0)))
         return name
+
+    def delete_stream(self, name: bytes) -> None:
+        line = self.connect()
+        _asked(line, request(_DELETE, text(name)))
+        line.close()
 
     # -- what is measured ----------------------------------------------------------------------------------------------
 
