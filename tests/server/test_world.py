@@ -159,57 +159,7 @@ def test_a_fault_reaches_who_does_not_wait() -> None:
     play(scene, ManualClock())
 
 
-def test_a_small_sync_that_many_wait_for_runs_on_the_loop_too() -> None:
-    async def scene(world: LoopWorld, log: StubLog) -> None:
-        for turn in range(1, 4):
-            await asyncio.gather(*(world.durable(as_log(log), log.append()) for _ in range(10)))
-            assert (log.thread, log.syncs) == (threading.current_thread(), turn)
-        assert waits(world, log)  # and none of them was alone
-
-    play(scene, ManualClock())  # on a busy machine any sync may seem slow
-
-
-def test_who_comes_while_a_large_sync_runs_elsewhere_is_synced_on_the_loop_after_it() -> None:
-    """Else each sync that is handed over finds the one before it there, and is handed over for that."""
-
-    async def scene(world: LoopWorld, log: StubLog) -> None:
-        log.gate.clear()
-        log.unsynced_bytes = SYNC_HERE_BYTES_MAX + 1
-        first = asyncio.ensure_future(world.durable(as_log(log), log.append()))
-        await until(log.started.is_set)
-        log.unsynced_bytes = 0
-        late = []
-        for _ in range(5):
-            late += [asyncio.ensure_future(world.durable(as_log(log), log.append())) for _ in range(2)]
-            await asyncio.sleep(0)
-            await asyncio.sleep(0)
-        assert log.syncs == 1
-        log.gate.set()
-        await asyncio.gather(first, *late)
-        assert (log.durable_offset, log.syncs, log.thread) == (11, 2, threading.current_thread())
-
-    play(scene, ManualClock())
-
-
-def test_a_fault_of_the_sync_before_it_reaches_who_was_held_back() -> None:
-    async def scene(world: LoopWorld, log: StubLog) -> None:
-        log.gate.clear()
-        log.unsynced_bytes = SYNC_HERE_BYTES_MAX + 1
-        first = asyncio.ensure_future(world.durable(as_log(log), log.append()))
-        await until(log.started.is_set)
-        log.unsynced_bytes = 0
-        late = asyncio.ensure_future(world.durable(as_log(log), log.append()))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        log.fault = StorageFault("the disk is gone")
-        log.gate.set()
-        results = await asyncio.gather(*[first, late], return_exceptions=True)
-        assert results == [log.fault] * 2
-
-    play(scene, ManualClock())
-
-
-def test_the_syncs_of_two_logs_run_beside_the_loop() -> None:
+def test_a_sync_that_two_wait_for_runs_beside_the_loop() -> None:
     async def scene(world: LoopWorld, log: StubLog) -> None:
         other = StubLog()
         waits = [world.durable(as_log(each), each.append()) for each in (log, other)]
@@ -235,25 +185,6 @@ def test_after_a_slow_sync_on_the_loop_the_next_ones_run_beside_it_for_a_while()
         clock.advance(1_100)
         await world.durable(as_log(log), log.append())
         assert log.thread is threading.current_thread()
-
-    play(scene, clock)
-
-
-def test_one_slow_sync_among_quick_ones_does_not_drive_them_from_the_loop() -> None:
-    clock = ManualClock()
-
-    async def scene(world: LoopWorld, log: StubLog) -> None:
-        log.clock = clock
-
-        async def is_here(sync_ms: int) -> bool:
-            log.sync_ms = sync_ms
-            await asyncio.gather(*(world.durable(as_log(log), log.append()) for _ in range(2)))
-            return log.thread is threading.current_thread()
-
-        assert [await is_here(ms) for ms in (0, 3, *[0] * 8)] == [True] * 10
-        assert [await is_here(ms) for ms in (3, 3, 0)] == [True, True, False]
-        clock.advance(61)
-        assert await is_here(0)
 
     play(scene, clock)
 

@@ -2,9 +2,9 @@
 
 Knows: futures, the flusher's thread, the executor. Refuses to know: what is waited for.
 Invariant: a wait for durability ends well only after a sync that began after the append; all who wait for one partition at a
-time share one sync and one future. A small sync runs on the loop, where it spares two hand-overs between threads, if no other
-partition waits for one and only as long as the disk is quick; all others run on the flusher's thread. After several syncs in a
-row that a single request waited for, the next one does not wait for the end of its turn either: nobody is there to share it.
+time share one sync and one future. Syncs run on the flusher's thread; only a small one, for which a single request waits, runs
+on the loop, where it spares two hand-overs between threads, and only as long as the disk is quick. After several of these in a
+row the next one does not wait for the end of its turn either: nobody is there to share it.
 """
 
 import asyncio
@@ -22,10 +22,8 @@ from braidlog.storage.commit import Flusher
 T = TypeVar("T")
 
 SYNC_HERE_BYTES_MAX = 64 * 1024
-SYNC_HERE_SECONDS_MAX = 0.0005
-"""If syncs on the loop take longer, the last one was the last there for a while: everybody else stands still meanwhile."""
-MEAN_OF_SYNCS = 8
-"""About so many of them make up what they take: one alone may have been slow because the machine was busy."""
+SYNC_HERE_SECONDS_MAX = 0.001
+"""A sync on the loop that took longer was the last one there for a while: everybody else stood still meanwhile."""
 SYNC_ELSEWHERE_FACTOR = 20
 """For so many times as long as it took: slow syncs have at most a twentieth of the loop's time."""
 LONE_SYNCS_MIN = 8
@@ -100,14 +98,10 @@ class LoopWorld:
         self.appended = flusher.appended
         self._loop = asyncio.get_running_loop()
         self._waker = Waker(self._loop)
-        self._groups: dict[Syncable, _Group] = {}
-        self._held_back: set[Syncable] = set()
-        """Whose groups wait for the end of a sync elsewhere, to be synced here."""
-        self._elsewhere: dict[Syncable, int] = {}
-        """Syncs that were handed to the flusher."""
+        self._groups: dict[Syncable, asyncio.Future[None]] = {}
+        self._waiters = 0
+        self._syncs_elsewhere = 0
         self._may_sync_here_from = clock.monotonic()
-        self._mean_seconds: float | None = None
-        """What a sync on the loop takes of late; None: nobody knows, or it was too much."""
         self._lone_syncs = 0
         self._synced_in_turn = False
         self.seconds = Seconds()
@@ -124,6 +118,7 @@ class LoopWorld:
             self._loop.call_soon(self._end_turn)
             self._sync_here(log)
         else:
+            self._waiters += 1
             await self._group(log)
         if log.durable_offset < next_offset:
             # The sync began after the append, so only a truncation can have come between: the records are no more.
@@ -133,7 +128,7 @@ class LoopWorld:
         """Whether to sync at once. Who comes second in a turn shows that there are others, who can share a sync."""
         if self._synced_in_turn:
             self._lone_syncs = 0
-        is_lone = self._lone_syncs >= LONE_SYNCS_MIN and not self._groups and not self._elsewhere
+        is_lone = self._lone_syncs >= LONE_SYNCS_MIN and not self._groups and not self._syncs_elsewhere
         return is_lone and self._is_quick(log)
 
     def _end_turn(self) -> None:
@@ -144,29 +139,25 @@ class LoopWorld:
             if group.exception() is None:
                 then()
 
+        self._waiters += 1
         self._group(log).add_done_callback(synced)
 
-    def _group(self, log: Syncable) -> "_Group":
+    def _group(self, log: Syncable) -> "asyncio.Future[None]":
         """The future of everyone who waits for the next sync of this partition."""
         group = self._groups.get(log)
         if group is None:
             group = self._groups[log] = _Group(loop=self._loop)
             # Not at once: whatever else this turn of the loop appends shares the sync.
             self._loop.call_soon(self._submit, log)
-        group.waiters += 1
         return group
 
     def _submit(self, log: Syncable) -> None:
-        is_quick = self._is_quick(log)
-        if is_quick and log in self._elsewhere:
-            # The flusher would begin after that one, too. Handed over, it would be there for the next to find, and so on.
-            self._held_back.add(log)
-            return
         group = self._groups.pop(log)
-        is_only = not self._groups and not self._elsewhere
-        is_alone = is_only and group.waiters == 1
-        self._lone_syncs = self._lone_syncs + 1 if is_alone else 0
-        if is_only and is_quick:
+        is_alone = self._waiters == 1 and not self._syncs_elsewhere
+        if not self._groups:
+            self._waiters = 0
+        if is_alone and self._is_quick(log):
+            self._lone_syncs += 1
             try:
                 self._sync_here(log)
             except StorageFault as fault:
@@ -174,24 +165,21 @@ class LoopWorld:
             else:
                 _settle(group, None)
             return
-        self._elsewhere[log] = self._elsewhere.get(log, 0) + 1
+        if not is_alone:
+            self._lone_syncs = 0
+        self._syncs_elsewhere += 1
 
         def synced(fault: StorageFault | None) -> None:
-            self._loop.call_soon_threadsafe(self._synced_elsewhere, log, group, fault)
+            self._loop.call_soon_threadsafe(self._synced_elsewhere, group, fault)
 
         try:
             self._flusher.submit(log, synced)
         except BrokerError as error:  # the server stops: nobody will sync this, and nobody may wait for it for ever
-            self._synced_elsewhere(log, group, error)
+            self._synced_elsewhere(group, error)
 
-    def _synced_elsewhere(self, log: Syncable, group: "_Group", fault: StorageFault | BrokerError | None) -> None:
-        self._elsewhere[log] -= 1
+    def _synced_elsewhere(self, group: "asyncio.Future[None]", fault: StorageFault | BrokerError | None) -> None:
+        self._syncs_elsewhere -= 1
         _settle(group, fault)
-        if not self._elsewhere[log]:
-            del self._elsewhere[log]
-            if log in self._held_back:
-                self._held_back.remove(log)
-                self._loop.call_soon(self._submit, log)
 
     def _is_quick(self, log: Syncable) -> bool:
         return log.unsynced_bytes <= SYNC_HERE_BYTES_MAX and self._clock.monotonic() >= self._may_sync_here_from
@@ -201,12 +189,8 @@ class LoopWorld:
         log.sync()
         end = self._clock.monotonic()
         self.seconds.note(end - start)
-        mean = self._mean_seconds
-        mean = end - start if mean is None else mean + (end - start - mean) / MEAN_OF_SYNCS
-        is_slow = mean > SYNC_HERE_SECONDS_MAX
-        self._mean_seconds = None if is_slow else mean
-        if is_slow:
-            self._may_sync_here_from = end + SYNC_ELSEWHERE_FACTOR * max(end - start, mean)
+        if end - start > SYNC_HERE_SECONDS_MAX:
+            self._may_sync_here_from = end + SYNC_ELSEWHERE_FACTOR * (end - start)
 
     def blocking(self, work: Callable[[], T]) -> Awaitable[T]:
         return self._loop.run_in_executor(None, work)
@@ -214,8 +198,6 @@ class LoopWorld:
 
 class _Group(asyncio.Future[None]):
     """Shared: one who waits and is ended does not end the wait of the others. It ends itself when the sync has."""
-
-    waiters = 0
 
     def cancel(self, msg: object = None) -> bool:  # noqa: ARG002 - as asyncio calls it
         return False
