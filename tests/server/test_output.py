@@ -64,7 +64,7 @@ def test_order_and_few_writes() -> None:
     assert list(writes([b"a", [b"b", large, b"c"], b"d"])) == [[b"ab", LARGE, b"cd"]]
     assert list(writes([[large], b"", [Piece(LARGE)]])) == [[LARGE, b"", LARGE]]
     enough = TOGETHER_BYTES // len(LARGE) + 1
-    assert list(writes([*[[b"1", LARGE]] * enough, [b"2", LARGE], b"3"])) == [
+    assert list(writes([*[(b"1", LARGE)] * enough, (b"2", LARGE), b"3"])) == [
         [b"1", LARGE] * enough,
         [b"2", LARGE, b"3"],
     ]
