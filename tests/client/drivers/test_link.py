@@ -9,7 +9,19 @@ from typing import Any
 
 import pytest
 import trustme
-from tests.client.dialects import COLUMNS, dialect_of, fresh, read_all, run, server_url, until, url_of
+import uvloop
+from tests.client.dialects import (
+    COLUMNS,
+    SECONDS_MAX,
+    dialect_of,
+    fresh,
+    read,
+    read_all,
+    run,
+    server_url,
+    until,
+    url_of,
+)
 from tests.client.proxy import Proxy
 
 from braidlog import aio
@@ -232,3 +244,23 @@ def test_credentials(tmp_path: Any) -> None:
                 assert caught.value.reason is Refusal.NOT_ALLOWED
 
         run(test)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_in_a_program_on_uvloop_records_of_all_sizes_go_there_and_back(
+    column: str, braid_server_shared: ServerProcess
+) -> None:
+    """As a web server's loop often is: its transports are not of asyncio's classes."""
+    values = [b"small", b"large " * 40_000, b"small again"]
+
+    async def test() -> None:
+        async with asyncio.timeout(SECONDS_MAX), aio.connect(server_url(column, braid_server_shared)) as client:
+            topic = fresh()
+            await client.admin.create_topic(topic)
+            async with client.producer() as producer:
+                for value in values:
+                    await producer.send(topic, value)
+            assert [each.value for each in await read(client, topic, len(values))] == values
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(test())
