@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -41,7 +41,20 @@ SERVERS: dict[str, Any] = {
     "rustlog": RustlogServer,
     "kafka": KafkaServer,
 }
+SIZES = [b"small", b"large " * 40_000, b"small again"]
+"""Large ones leave from where they are, between what was joined."""
 PRODUCES = ("Produce", "ProduceBatchRequest", "Batch", "ProduceRequest")
+
+
+def run_on_uvloop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """As a web server's loop often is: its transports are not of asyncio's classes."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            await test()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(bounded())
 
 
 @asynccontextmanager
@@ -195,12 +208,15 @@ def test_tls(tmp_path: Any) -> None:
                 async with aio.connect(url) as client:
                     topic = fresh()
                     await client.admin.create_topic(topic)
-                    assert (await client.producer().send_and_wait(topic, b"secret")).offset == 0
-                    assert [each.value for each in await read_all(client, topic)] == [b"secret"]
+                    async with client.producer() as producer:
+                        for value in SIZES:
+                            await producer.send(topic, value)
+                    assert [each.value for each in await read(client, topic, len(SIZES))] == SIZES
             with pytest.raises(ConnectError, match="certificate"):
                 await aio.connect(f"mlog+tls://127.0.0.1:{server.ports['mlog']}", retry_timeout=0.1)
 
         run(test)
+        run_on_uvloop(test)
 
 
 def test_credentials(tmp_path: Any) -> None:
@@ -250,17 +266,13 @@ def test_credentials(tmp_path: Any) -> None:
 def test_in_a_program_on_uvloop_records_of_all_sizes_go_there_and_back(
     column: str, braid_server_shared: ServerProcess
 ) -> None:
-    """As a web server's loop often is: its transports are not of asyncio's classes."""
-    values = [b"small", b"large " * 40_000, b"small again"]
-
     async def test() -> None:
-        async with asyncio.timeout(SECONDS_MAX), aio.connect(server_url(column, braid_server_shared)) as client:
+        async with aio.connect(server_url(column, braid_server_shared)) as client:
             topic = fresh()
             await client.admin.create_topic(topic)
             async with client.producer() as producer:
-                for value in values:
+                for value in SIZES:
                     await producer.send(topic, value)
-            assert [each.value for each in await read(client, topic, len(values))] == values
+            assert [each.value for each in await read(client, topic, len(SIZES))] == SIZES
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(test())
+    run_on_uvloop(test)
