@@ -29,6 +29,7 @@ from tests.attack.campaign import noting
 from tests.attack.clients import Client
 from tests.attack.foreign import CommittedReader, TransactionalProducer
 from tests.attack.node import BUGS
+from tests.nemesis.console import ConsoleReader
 from tests.nemesis.faults import CannotGoOnError, Faults
 from tests.nemesis.keys import HASH, LIST, fetch_porcupine, second_opinion, write_calls
 from tests.nemesis.load import (
@@ -43,7 +44,14 @@ from tests.nemesis.load import (
     read_through,
 )
 from tests.nemesis.nodes import NUMBERS, ONE_KEEPER, SETTINGS, NemesisCluster
-from tests.nemesis.replicas import FULL_SECONDS_MAX, create_topics, different_logs, missing_replicas, wait_until
+from tests.nemesis.replicas import (
+    FULL_SECONDS_MAX,
+    create_replicated_topic,
+    create_topics,
+    different_logs,
+    missing_replicas,
+    wait_until,
+)
 from tests.nemesis.topics import NAME
 
 from braidlog.testing.checker import check
@@ -54,6 +62,8 @@ BUG_SECONDS_MAX = 10
 LOOK_SECONDS = 0.02
 FAULTS_A_ROUND = 5
 ROLLING = "rolling restart"
+CONSOLES = (1,)
+"""The nodes whose consoles are read, if any."""
 BULK = 3
 _OF_THE_MACHINE = [os.strerror(number) for number in (errno.EIO, errno.ENOSPC, errno.EMFILE)]
 FOUND = 3
@@ -80,7 +90,15 @@ def _name_of(operation: Operation) -> str:
 class Round:
     """One history: its clients, and what is left to read when they have ended."""
 
-    def __init__(self, cluster: NemesisCluster, number: int, rng: random.Random, *, is_rolling: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: NemesisCluster,
+        number: int,
+        rng: random.Random,
+        *,
+        is_rolling: bool = False,
+        consoles: Sequence[int] = (),
+    ) -> None:
         self.cluster = cluster
         self.history = History()
         self.last = ""
@@ -105,6 +123,7 @@ class Round:
         self.clients: list[Client] = [*self.bulk, *writers]
         if not is_rolling:
             self.clients += self._clients_that_wait(number)
+        self.clients += [ConsoleReader(cluster, self.history, each, self.topics) for each in consoles]
 
     def _clients_that_wait(self, number: int) -> Iterator[Client]:
         """For whoever keeps what they use."""
@@ -195,7 +214,10 @@ class Campaign:
         self._records = asked.records
         self._bug = asked.bug
         self._bag: list[str] = []
-        self.cluster = NemesisCluster(folder, asked.bug, ONE_KEEPER if asked.one_keeper else SETTINGS)
+        self._consoles = CONSOLES if asked.console else ()
+        self.cluster = NemesisCluster(
+            folder, asked.bug, ONE_KEEPER if asked.one_keeper else SETTINGS, consoles=self._consoles
+        )
         self.faults = Faults(self.cluster, self._rng)
         self.findings: list[str] = []
         self.history = History()
@@ -225,7 +247,7 @@ class Campaign:
     def run_round(self, faults: Sequence[str], *, is_rolling: bool = False) -> None:
         """`is_rolling`: clients that send again, and nobody else."""
         began, number = time.monotonic(), self.totals["rounds"]
-        with Round(self.cluster, number, self._rng, is_rolling=is_rolling) as current:
+        with Round(self.cluster, number, self._rng, is_rolling=is_rolling, consoles=self._consoles) as current:
             self.history = current.history
             self._wait_for_all(current, "the beginning")
             print(f"round {number} begins", flush=True)
@@ -260,6 +282,7 @@ class Campaign:
             print(f"  {fault}: {self.findings[-1]}", flush=True)
             return
         over = time.monotonic()
+        self.findings += [f"after {fault}: {each}" for each in self._create_replicated_topic()]
         self._wait_for_all(current, fault)
         if fault == ROLLING:
             self.findings += [f"{fault}: a client was told: {each}" for each in current.take_errors()]
@@ -268,6 +291,12 @@ class Campaign:
             f"  {fault}: {said}; over after {over - began:.1f} s, all served {time.monotonic() - over:.1f} s later{last}",
             flush=True,
         )
+
+    def _create_replicated_topic(self) -> list[str]:
+        """Right after a fault, when a node may still be away or fenced: a topic with a replica on every node."""
+        self.totals["topics with three replicas"] += 1
+        name = f"after-fault-{self.totals['topics with three replicas']}"
+        return create_replicated_topic(self.cluster, name, len(NUMBERS))
 
     def _wait_for_all(self, current: Round, after: str) -> None:
         """Who has a bug may serve some clients no more: that alone is no finding, the history has to show it."""
@@ -336,6 +365,7 @@ def main() -> int:
     parser.add_argument("--rolling", action="store_true", help="rounds of rolling restarts, under clients that retry")
     parser.add_argument("--one-keeper", action="store_true", help="one node keeps all keys, which are in no slots")
     parser.add_argument("--porcupine", action="store_true", help="have it check the calls of keys, too (Go 1.24)")
+    parser.add_argument("--console", action="store_true", help="read all pages of one node's console meanwhile")
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant one")
     asked = parser.parse_args()
     print(f"NEMESIS_SEED={asked.seed}", flush=True)

@@ -54,7 +54,15 @@ class NemesisNode(ServerProcess):
     module = "tests.attack.node"
 
     def __init__(
-        self, number: int, folder: Path, disk: Disk, network: Network, settings: dict[str, Any], bug: str
+        self,
+        number: int,
+        folder: Path,
+        disk: Disk,
+        network: Network,
+        settings: dict[str, Any],
+        bug: str,
+        *,
+        has_console: bool = False,
     ) -> None:
         self.number = number
         self.disk = disk
@@ -69,6 +77,7 @@ class NemesisNode(ServerProcess):
             disk.data,
             *(word for name, value in settings.items() for word in ("--set", f"{name}={value}")),
             environment=environment,
+            admin=has_console,
             prefix=network.prefix(number),
             host=network.host(number),
         )
@@ -183,8 +192,12 @@ def _wait_for_end(pid: int) -> None:
 class NemesisCluster:
     """`with NemesisCluster(folder) as cluster:`; `cluster[2]` is a node. Entered by a process that has no second thread yet."""
 
-    def __init__(self, folder: Path, bug: str = "", settings: Mapping[str, Any] = SETTINGS) -> None:
+    def __init__(
+        self, folder: Path, bug: str = "", settings: Mapping[str, Any] = SETTINGS, consoles: Sequence[int] = ()
+    ) -> None:
+        """`consoles`: the nodes that run one."""
         have("etcd", "etcd-server")
+        self._consoles = consoles
         self._settings = settings
         self._folder = folder
         self._bug = bug
@@ -226,7 +239,9 @@ class NemesisCluster:
             if authority is not None:
                 own |= _exposed(authority, self._folder, number, network.host(number))
             disk = stack.enter_context(Disk(folder))
-            self.nodes[number] = NemesisNode(number, folder, disk, network, own, self._bug)
+            self.nodes[number] = NemesisNode(
+                number, folder, disk, network, own, self._bug, has_console=number in self._consoles
+            )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

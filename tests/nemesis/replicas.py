@@ -1,5 +1,6 @@
 """What the nodes of a cluster say of their partitions, and what is on their disks: full sets, equal logs."""
 
+import itertools
 import json
 import threading
 import time
@@ -19,6 +20,8 @@ from braidlog.wire.kafka.messages import topics as kafka_topics
 FULL_SECONDS_MAX = 300.0
 LOOK_SECONDS = 0.1
 NO_ERROR, TOPIC_EXISTS = 0, 36
+RETRIED = {5, 7, 41}
+"""LEADER_NOT_AVAILABLE, REQUEST_TIMED_OUT, NOT_CONTROLLER: a client asks again."""
 MISSING_MAX = 5
 """How many partitions are named in a message."""
 
@@ -92,6 +95,27 @@ def create_topics(cluster: NemesisCluster, placed: Mapping[str, Sequence[int]]) 
 
     refused = wait_until(create)
     assert not refused, refused
+
+
+def create_replicated_topic(cluster: NemesisCluster, name: str, factor: int) -> list[str]:
+    """Create a topic of one partition through any node, as clients do that retry; return the refusals that they take as final."""
+    nodes = itertools.cycle(cluster.nodes.values())
+    final: list[str] = []
+
+    def create() -> list[str]:
+        row = kafka_topics.CreateTopicsRequestTopic(name, num_partitions=1, replication_factor=factor)
+        try:
+            with KafkaClient(next(nodes)) as client:
+                (answer,) = client.ask(kafka_topics.CreateTopicsRequest([row], 60_000)).topics
+        except TROUBLE as error:
+            return [f"{name} cannot be created: {error!r}"]
+        refusal = [f"{name} is refused: {answer.error_code} {answer.error_message}"]
+        if answer.error_code in RETRIED:
+            return refusal
+        final.extend(refusal if answer.error_code not in (NO_ERROR, TOPIC_EXISTS) else [])
+        return []
+
+    return [*wait_until(create), *final]
 
 
 def leader_of(cluster: NemesisCluster, topic: str) -> NemesisNode:
