@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -147,16 +148,23 @@ def test_stopped_here_and_finished_on_a_cluster(node: ServerProcess, tmp_path: P
     assert open_project(folder).storage.joinpath("generation.json").exists() is False
 
 
-def test_flags_for_a_cluster() -> None:
-    done = subprocess.run(
-        braid("spark", "submit-args", "--master", "yarn", "--archive", "env.tar.gz"),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert "--master yarn --archives 'env.tar.gz#environment'" in done.stdout
-    assert "spark.pyspark.python=./environment/bin/python" in done.stdout
+def test_flags_for_a_cluster_as_a_shell_passes_them(tmp_path: Path) -> None:
+    submit = tmp_path / "spark-submit"
+    submit.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    submit.chmod(0o755)
+    command = f"{submit} $({shlex.join(braid('spark', 'submit-args'))} {{}}) job.py"
+
+    def submitted(flags: str) -> list[str]:
+        done = subprocess.run(
+            ["sh", "-c", command.format(flags)], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path
+        )
+        return done.stdout.splitlines()
+
+    packed = submitted("--master yarn --archive env.tar.gz")
+    assert packed[:4] == ["--master", "yarn", "--archives", "env.tar.gz#environment"]
+    assert "spark.pyspark.python=./environment/bin/python" in packed
+    assert submitted("")[:2] == ["--master", "local[*]"]
+    assert submitted("--archive 'my env.tar.gz'") == ["job.py"], "a name that no shell can pass is refused"
 
 
 def test_a_prompt_with_a_session() -> None:

@@ -1,6 +1,5 @@
 """`braid spark submit-args`: what a cluster has to be told."""
 
-import shlex
 import sys
 
 import click
@@ -32,4 +31,8 @@ def submit_args(master: str, python: str, archive: str | None) -> None:
         flags += ["--archives", f"{archive}#environment"]
     for key, value in conf.items():
         flags += ["--conf", f"{key}={value}"]
-    click.echo(shlex.join(flags))
+    for flag in flags:
+        if any(character.isspace() for character in flag):
+            # The shell splits what $(…) expands to at blanks, and removes no quotes in it.
+            raise click.UsageError(f"{flag!r} has a blank: $(braid spark submit-args …) cannot pass it to spark-submit")
+    click.echo(" ".join(flags))
