@@ -322,8 +322,9 @@ class Inspector:
             return  # an active segment gets one with its first checkpoint
         why = check.finish(checkpoint_end, is_due=is_due)
         if why is not None:
-            is_rewritten = is_missing and segment.head.generation > 0
-            severity = Severity.FAULT if (is_clean or is_due) and not is_rewritten else Severity.NOTE
+            # A rewrite brings its index later, and a back-up holds none of an active segment.
+            is_left_out = is_missing and (segment.head.generation > 0 or following is None)
+            severity = Severity.FAULT if (is_clean or is_due) and not is_left_out else Severity.NOTE
             meaning = "no record is lost; it is built again from the batches"
             self._find(severity, Kind.INDEX, index_name(segment.base_offset), why, meaning)
 

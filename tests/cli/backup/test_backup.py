@@ -144,6 +144,17 @@ def test_a_restored_backup_is_a_consistent_cut(
             until(lambda: fed(client) == held, "the feed of keys tells what they hold")
 
 
+def test_a_backup_of_partitions_that_were_closed_is_sound_when_restored(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path / "data") as server:
+        Braid(server).ok("topic", "create", "closed", "-p", "3")
+        for partition in "012":
+            Braid(server).ok("produce", "closed", "-p", partition, stdin="one\ntwo\n")
+    with ServerProcess(tmp_path / "data") as server:
+        Braid(server).ok("backup", "create", str(tmp_path / "kept"))
+    Braid().ok("restore", str(tmp_path / "kept"), str(tmp_path / "restored"))
+    assert "Sound" in Braid().ok("log", "verify", str(tmp_path / "restored"))
+
+
 def numbers(client: Client, topic: str) -> list[int]:
     return [int(record.value or b"") for record in all_of(client, topic)]
 
