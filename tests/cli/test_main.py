@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,14 @@ def test_help_is_as_kept(command: str) -> None:
     if os.environ.get("UPDATE_SNAPSHOTS"):
         kept.write_text(result.output)
     assert result.output == kept.read_text()
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command or "braid")
+def test_each_example_of_a_help_is_one_line_that_a_shell_reads(command: str) -> None:
+    kept = (SNAPSHOTS / f"{'-'.join(['braid', *command.split()])}.txt").read_text()
+    for line in kept.splitlines():
+        if line.startswith("    braid "):
+            shlex.split(line.strip().split("   ")[0])  # a ValueError if a quote is left open
 
 
 def test_no_help_is_kept_of_a_command_that_is_gone() -> None:

@@ -124,6 +124,7 @@ class Admin(Facade[aio_admin.Admin]):
     partition_count = blocking(aio_admin.Admin.partition_count)
     span = blocking(aio_admin.Admin.span)
     describe_topic = blocking(aio_admin.Admin.describe_topic)
+    describe_topics = blocking(aio_admin.Admin.describe_topics)
     topic_settings = blocking(aio_admin.Admin.topic_settings)
     alter_topic = blocking(aio_admin.Admin.alter_topic)
     trim = blocking(aio_admin.Admin.trim)

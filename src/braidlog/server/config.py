@@ -52,6 +52,7 @@ OF_CLIENTS = frozenset(
         "FEED_URL",
         "ADMIN_URL",
         "ADMIN_TOKEN",
+        "ADMIN_TOKEN_FILE",
         "REGISTRY_URL",
     )
 )

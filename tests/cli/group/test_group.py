@@ -26,7 +26,7 @@ class Read:
             for time in range(5):
                 line = f"{time}\n"
                 braid.ok("produce", self.topic, "-p", str(number), "--timestamp", str(1000 * time), stdin=line)
-        braid.ok("group", "reset", self.group, "--topic", self.topic, "--to", "3", "-p", "0")
+        braid.ok("group", "reset", self.group, "--topic", self.topic, "--to", "3", "-p", "0", "--yes")
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_a_group_whose_coordinator_divides_the_work_says_so(
         refused = braid.fails(3, "group", "reset", group, "--topic", read.topic, "--to", "1")
         assert "has 1 member" in refused
         assert asker.ask(m.ConsumerGroupHeartbeatRequest(group, "me", -1)).error_code == 0
-    braid.ok("group", "reset", group, "--topic", read.topic, "--to", "1")
+    braid.ok("group", "reset", group, "--topic", read.topic, "--to", "1", "--yes")
     assert [(each[0], each[2]) for each in positions(braid, group)] == [(0, 4), (1, 4)]
 
 
@@ -98,7 +98,7 @@ def test_a_group_is_sent_elsewhere(braid: Braid, read: Read, aim: list[str], off
     planned = braid.json("group", "reset", read.group, *aim, "--dry-run", schema="group-reset")
     assert planned["done"] is False
     assert positions(braid, read.group) == [(0, 3, 2)], "a dry run changes nothing"
-    done = braid.json("group", "reset", read.group, *aim, schema="group-reset")
+    done = braid.json("group", "reset", read.group, *aim, "--yes", schema="group-reset")
     assert done == {**planned, "done": True}
     assert done["moves"] == [
         {"topic": read.topic, "partition": 0, "committed": 3, "to": offset, "lag": 5 - offset},
@@ -107,7 +107,11 @@ def test_a_group_is_sent_elsewhere(braid: Braid, read: Read, aim: list[str], off
 
 
 def test_topics_that_were_never_read(braid: Braid, read: Read) -> None:
-    table = braid.ok("group", "reset", read.group, "--topic", read.topic, "--to", "earliest").splitlines()
+    reset = "group", "reset", read.group, "--topic", read.topic, "--to", "earliest"
+    unanswered = braid(*reset)
+    assert (unanswered.exit_code, "not a terminal: pass --yes to confirm" in unanswered.stderr) == (2, True)
+    assert positions(braid, read.group) == [(0, 3, 2)], "nothing is reset without an answer"
+    table = braid.ok(*reset, "--yes").splitlines()
     assert [line.split() for line in table[1:3]] == [[read.topic, "0", "3", "0", "5"], [read.topic, "1", "0", "5"]]
     assert braid.ok("consume", read.topic, "--group", read.group).count("\n") == 10
     nothing = fresh("nothing")
@@ -137,7 +141,7 @@ def test_the_commits_of_one_topic_are_forgotten(braid: Braid) -> None:
     group, kept, gone = fresh("g"), fresh("kept"), fresh("gone")
     for topic in (kept, gone):
         braid.ok("topic", "create", topic, "-p", "2")
-        braid.ok("group", "reset", group, "--to", "latest", "--topic", topic)
+        braid.ok("group", "reset", group, "--to", "latest", "--topic", topic, "--yes")
     assert braid.ok("group", "delete", group, "--topic", gone, "--yes") == f"{group}: forgot 2 commits\n"
     left = braid.json("group", "describe", group, schema="group-describe")["positions"]
     assert [(row["topic"], row["partition"]) for row in left] == [(kept, 0), (kept, 1)]
@@ -154,7 +158,7 @@ def test_a_topic_that_is_gone(braid: Braid, read: Read) -> None:
     """What was committed of it goes with it; the rest stays."""
     other = fresh("other")
     braid.ok("topic", "create", other)
-    braid.ok("group", "reset", read.group, "--topic", other, "--to", "latest")
+    braid.ok("group", "reset", read.group, "--topic", other, "--to", "latest", "--yes")
     assert positions(braid, read.group) == [(0, 0, 0), (0, 3, 2)]
     braid.ok("topic", "delete", read.topic, "--yes")
     assert positions(braid, read.group) == [(0, 0, 0)]
@@ -186,7 +190,7 @@ def test_doors_that_tell_less(braid_server_shared: ServerProcess) -> None:
     cursus = Braid(braid_server_shared, "cursus")
     assert cursus.ok("consume", topic, "--group", group, "-n", "1") == "one\n"
     assert "pass --topic" in cursus.fails(2, "group", "reset", group, "--to", "latest")
-    assert cursus.ok("group", "reset", group, "--to", "latest", "--topic", topic).endswith("goes on there.\n")
+    assert cursus.ok("group", "reset", group, "--to", "latest", "--topic", topic, "--yes").endswith("were reset.\n")
     assert "listing a group's commits" in cursus.fails(3, "group", "delete", group, "--yes")
     assert "listing and describing groups" in Braid(braid_server_shared, "rustlog").fails(3, "group", "list")
     flux = Braid(braid_server_shared, "flux")

@@ -257,6 +257,13 @@ def test_health(admin: HTTPServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("word\n")
     braid.ok("health", "--token-file", str(tmp_path / "token"))
     assert _Admin.seen == ("/readyz?within_ms=800", "Bearer word")
+    (tmp_path / "users").write_text("a user's secret\n")
+    braid.environment["BRAID_TOKEN_FILE"] = str(tmp_path / "users")
+    braid.ok("health")
+    assert "user" not in str(_Admin.seen), "a token of BRAID_TOKEN_FILE is not sent as the admin token"
+    braid.environment["BRAID_ADMIN_TOKEN_FILE"] = str(tmp_path / "token")
+    braid.ok("health")
+    assert _Admin.seen == ("/readyz?within_ms=800", "Bearer word")
     stands = {"status": "ready", "checks": [{"name": "metadata", "ok": True, "reason": "etcd is away\n  goes on: all"}]}
     _Admin.answer = 200, json.dumps(stands).encode()
     assert braid.ok("health").splitlines()[2:] == ["ok  metadata  etcd is away", "                goes on: all"]

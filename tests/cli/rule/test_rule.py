@@ -29,7 +29,7 @@ def braid(server: ServerProcess) -> Braid:
 def test_a_rule_is_added_holds_and_is_taken_back(braid: Braid, folder: Path) -> None:
     root, ann = as_(folder, "root"), as_(folder, "ann")
     braid.ok("topic", "create", "open1", *root)
-    reset = ("group", "reset", "anns-1", "--to", "earliest", "--topic", "open1", *ann)
+    reset = ("group", "reset", "anns-1", "--to", "earliest", "--topic", "open1", "--yes", *ann)
     assert "not allowed" in braid.fails(3, *reset)
     said = braid.ok("rule", "add", "ann", "read", "--group", "anns-*", "--key", "ann:*", *root)
     assert said == "added ann may read group anns-*\nadded ann may read key ann:*\n"
@@ -50,6 +50,18 @@ def test_a_rule_is_added_holds_and_is_taken_back(braid: Braid, folder: Path) -> 
     assert "no such rule was added" in braid.fails(1, "rule", "delete", "ann", "read", "--topic", "open*", *root)
     braid.ok("rule", "delete", "ann", "read", "--group", "anns-*", "--key", "ann:*", *root)
     assert "not allowed" in braid.fails(3, *reset)
+
+
+@pytest.mark.parametrize("noun", ["rule", "user", "quota", "group", "txn", "topic"])
+def test_a_list_of_a_node_without_access_control_is_no_error(braid_server_shared: ServerProcess, noun: str) -> None:
+    assert Braid(braid_server_shared).ok(noun, "list")
+
+
+def test_rules_of_a_node_without_access_control(braid_server_shared: ServerProcess) -> None:
+    open_to_all = Braid(braid_server_shared)
+    assert open_to_all.json("rule", "list", schema="rule-list") == []
+    assert "Access control is off" in open_to_all.ok("rule", "list")
+    assert "add `auth.rules`" in open_to_all.fails(3, "rule", "add", "ann", "read", "--topic", "t")
 
 
 def test_names_of_keys_are_told_to_who_may_read_them(braid: Braid, server: ServerProcess, folder: Path) -> None:

@@ -26,7 +26,7 @@ COMMANDS = [
     ["tail", "closed", "-n", "1"],
     ["group", "list"],
     ["group", "describe", "g"],
-    ["group", "reset", "g", "--to", "latest", "--topic", "closed"],
+    ["group", "reset", "g", "--to", "latest", "--topic", "closed", "--yes"],
     ["group", "delete", "g", "--yes"],
     ["demo", "clicks", "--count", "1", "--topic", "closed"],
     ["bench", "--records", "1", "--repeats", "1"],

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource
 from tests.client.dialects import COLUMNS, fresh, server_url
 
 import braidlog
+from braidlog.client.drivers.kafka.driver import KafkaDriver
 from braidlog.client.schemes import capabilities
 from braidlog.testing.server import ServerProcess
 
@@ -46,6 +47,33 @@ def test_settings_and_partitions(braid_server_shared: ServerProcess) -> None:
         assert own_settings(other, topic)["cleanup.policy"] == "compact", "all of them or none"
         with pytest.raises(braidlog.RefusedError, match="INVALID_PARTITIONS"):
             client.admin.alter_topic(topic, partitions=2)
+
+
+def test_topics_are_described_with_one_request_of_a_kind(
+    braid_server_shared: ServerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ask = KafkaDriver.ask
+
+    async def counted(driver: KafkaDriver, message: Any, *args: Any) -> Any:
+        asked.append(type(message).__name__)
+        return await ask(driver, message, *args)
+
+    names = [fresh("many") for _ in range(3)]
+    with braidlog.connect(server_url("kafka", braid_server_shared)) as client:
+        for count, name in enumerate(names, start=1):
+            client.admin.create_topic(name, count)
+        client.producer().send_and_wait(names[2], b"one", partition=2)
+        monkeypatch.setattr(KafkaDriver, "ask", counted)
+        found = client.admin.describe_topics(names)
+        assert asked == ["MetadataRequest", "ListOffsetsRequest", "ListOffsetsRequest"]
+        assert [(each.topic, [span.latest for span in each.partitions]) for each in found] == [
+            (names[0], [0]),
+            (names[1], [0, 0]),
+            (names[2], [0, 0, 1]),
+        ]
+        with pytest.raises(braidlog.RefusedError, match="braid topic create absent"):
+            client.admin.describe_topics([names[0], "absent"])
 
 
 def test_the_oldest_records_are_deleted(braid_server_shared: ServerProcess) -> None:

@@ -39,7 +39,7 @@ class Rules:
     def require_on(self) -> None:
         if self._authorize.is_open:
             raise BrokerError(
-                Reason.RULE_NOT_SUPPORTED, "the configuration has no rules (auth.rules): everyone may do everything"
+                Reason.RULE_NOT_SUPPORTED, "access control is off; add `auth.rules` to the node's settings first"
             )
 
     async def add(self, rules: Sequence[Rule]) -> None:

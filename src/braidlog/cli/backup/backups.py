@@ -135,7 +135,12 @@ def list_(folder: str, properties: Mapping[str, str], output: str) -> None:
     head = ["BACKUP", "CREATED", "FILES", "BYTES", "ADDED", "VERSION"]
     empty = (f"{folder} holds no back-up that was finished.",)
     print_listing(
-        store.ids(), output, lambda name: _row(store.read_manifest(name)), head, empty, f"braid backup verify {folder}"
+        store.ids(),
+        output,
+        lambda names: [_row(store.read_manifest(name)) for name in names],
+        head,
+        empty,
+        f"braid backup verify {folder}",
     )
 
 

@@ -69,7 +69,7 @@ def reset_target(to: str | None, by: int | None) -> ResetTarget:
 Example:
   braid group reset billing --to earliest --dry-run
   braid group reset billing --to 2026-11-15T08:00:00Z --topic orders
-  braid group reset billing --by -100 --topic orders -p 0
+  braid group reset billing --by -100 --topic orders -p 0 --yes
 """
 )
 @click.argument("group", shell_complete=complete_groups)
@@ -80,6 +80,7 @@ Example:
     "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; may be repeated."
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@YES
 @OUTPUT
 @with_client
 def reset(  # noqa: PLR0913 - one parameter an option
@@ -91,6 +92,7 @@ def reset(  # noqa: PLR0913 - one parameter an option
     topics: tuple[str, ...],
     partitions: tuple[int, ...],
     dry_run: bool,
+    yes: bool,
     output: str,
 ) -> None:
     """Let GROUP go on somewhere else: at an end of each partition, an offset, a time, or some records on or back.
@@ -106,14 +108,16 @@ def reset(  # noqa: PLR0913 - one parameter an option
     moves = _moves(client, group, target, topics, partitions)
     if not moves:
         end(NO, f"group {group!r} has committed nothing there; pass --topic for a topic it is to begin with")
+    if output == "table":
+        print_table(["TOPIC", "PARTITION", "WAS AT", "GOES TO", "LAG"], map(astuple, moves))
     if not dry_run:
+        confirm(f"Reset {plural(len(moves), 'committed offset')} of group {group}?", yes=yes)
         for topic in {move.topic for move in moves}:
             client.admin.reset_group(group, topic, {move.partition: move.to for move in moves if move.topic == topic})
     if output == "json":
         print_json(ResetReport(group, not dry_run, moves))
         return
-    print_table(["TOPIC", "PARTITION", "WAS AT", "GOES TO", "LAG"], map(astuple, moves))
-    click.echo("Nothing was changed: --dry-run." if dry_run else f"{group} goes on there.")
+    click.echo("Nothing was changed: --dry-run." if dry_run else f"Offsets of group {group} were reset.")
     hint(f"braid group describe {group}")
 
 

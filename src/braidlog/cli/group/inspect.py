@@ -5,7 +5,7 @@ Invariant: lag is what `model/lag.py` says, of every partition with a commit or 
 gone, none is invented.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import click
 import msgspec
@@ -106,13 +106,13 @@ def described(client: Client, group: str) -> GroupDescription:
 def list_(client: Client, output: str) -> None:
     """Which groups there are, whether somebody reads, and how far behind they are."""
 
-    def row(name: str) -> GroupRow:
-        found = described(client, name)
-        return GroupRow(name, found.kind, found.state, len(found.members), found.lag)
+    def rows(names: Sequence[str]) -> list[GroupRow]:
+        groups = [described(client, name) for name in names]
+        return [GroupRow(each.group, each.kind, each.state, len(each.members), each.lag) for each in groups]
 
     empty = "There are no groups yet.", "braid tail TOPIC --group NAME"
     head = ["GROUP", "KIND", "STATE", "MEMBERS", "LAG"]
-    print_listing(client.admin.list_groups(), output, row, head, empty, "braid group describe")
+    print_listing(client.admin.list_groups(), output, rows, head, empty, "braid group describe")
 
 
 @click.command(epilog="Example: braid group describe billing -o json")

@@ -51,7 +51,7 @@ class Readiness(msgspec.Struct, frozen=True):
 )
 @click.option(
     "--token-file",
-    envvar="BRAID_TOKEN_FILE",
+    envvar="BRAID_ADMIN_TOKEN_FILE",
     show_envvar=True,
     type=click.Path(exists=True),
     help="Holds the admin token.",

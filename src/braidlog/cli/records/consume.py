@@ -139,7 +139,7 @@ _EPILOG = f"""\b
 Example:
   braid {{command}} clicks -f '%p/%o %k: %s\\n'
   braid {{command}} clicks --json | jq .value
-  braid {{command}} orders 'log-*' -f '%t %s\n'         several topics, or all that match
+  braid {{command}} orders 'log-*' -f '%t %s\\n'         several topics, or all that match
   braid {{command}} orders --decode | jq .total         values of Avro or Protobuf, by the schema registry
 \b
 In a format:

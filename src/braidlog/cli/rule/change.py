@@ -4,7 +4,7 @@ Knows: how rules look and are typed. Refuses to know: what one allows.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 from msgspec.structs import astuple
@@ -14,6 +14,8 @@ from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.output import OUTPUT, print_json, print_table
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.contract import AccessRule
+from braidlog.client.errors import RefusedError
+from braidlog.wire.kafka.codes import ErrorCode
 
 OPERATIONS = ("describe", "read", "write", "create", "delete", "alter", "cluster", "*")
 RESOURCES = ("topic", "group", "transactional_id", "key")
@@ -48,12 +50,21 @@ def _rules(principal: str, operations: tuple[str, ...], *, deny: bool, **named: 
 @with_client
 def list_(client: Client, *, output: str) -> None:
     """All rules, those of the node's settings too: one line for each operation."""
-    rules = client.admin.list_rules()
+    rules: Sequence[AccessRule] = ()
+    empty = "There are no rules: only superusers have access."
+    try:
+        rules = client.admin.list_rules()
+    except RefusedError as error:
+        if error.code != ErrorCode.SECURITY_DISABLED:
+            raise
+        empty = "Access control is off: every client has access. Rules need `auth.rules` in the node's settings."
     if output == "json":
         print_json(rules)
-        return
-    lines = [(*astuple(rule)[:-1], "deny" if rule.deny else "allow") for rule in rules]
-    print_table(["PRINCIPAL", "RESOURCE", "NAME", "OPERATION", "RULE"], lines)
+    elif rules:
+        lines = [(*astuple(rule)[:-1], "deny" if rule.deny else "allow") for rule in rules]
+        print_table(["PRINCIPAL", "RESOURCE", "NAME", "OPERATION", "RULE"], lines)
+    else:
+        click.echo(empty)
 
 
 @click.command(epilog="Example: braid rule add billing read --topic orders --group 'billing-*'")

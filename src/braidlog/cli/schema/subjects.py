@@ -61,12 +61,25 @@ def with_registry(command: Callable[..., None]) -> Callable[..., None]:
         envvar="BRAID_TOKEN_FILE",
         show_envvar=True,
         type=click.Path(exists=True),
-        help="Holds the token or password; without --principal, the admin token.",
+        help="File with the principal's token or password.",
+    )
+    @click.option(
+        "--admin-token-file",
+        envvar="BRAID_ADMIN_TOKEN_FILE",
+        show_envvar=True,
+        type=click.Path(exists=True),
+        help="File with the admin token; used without --principal.",
     )
     @wraps(command)
-    def run(url: str, principal: str, token_file: str | None, **arguments: Any) -> None:  # noqa: ANN401 - click's own
+    def run(
+        url: str,
+        principal: str,
+        token_file: str | None,
+        admin_token_file: str | None,
+        **arguments: Any,  # noqa: ANN401 - click's own
+    ) -> None:
         try:
-            client = RegistryClient(url, principal, read_token(token_file) or "")
+            client = RegistryClient(url, principal, read_token(token_file if principal else admin_token_file) or "")
         except ValueError as error:
             raise click.UsageError(f"--url: {error}") from None
         command(client, **arguments)

@@ -160,7 +160,7 @@ def line_of(encoded: bytes) -> str:
 def print_listing(
     names: Sequence[str],
     output: str,
-    row_of: Callable[[str], msgspec.Struct],
+    rows_of: Callable[[Sequence[str]], Sequence[msgspec.Struct]],
     head: Sequence[str],
     empty: tuple[str, ...],
     more: str,
@@ -170,7 +170,7 @@ def print_listing(
         for name in names:
             click.echo(name)
         return
-    print_rows([row_of(name) for name in names], output, head, empty)
+    print_rows(rows_of(names), output, head, empty)
     if names and output == "table":
         hint(f"{more} {names[0]}")
 

@@ -3,6 +3,8 @@
 Knows: how topics look. Refuses to know: how a door tells of them.
 """
 
+from collections.abc import Sequence
+
 import click
 import msgspec
 from msgspec.structs import astuple
@@ -51,13 +53,15 @@ class TopicDescription(msgspec.Struct, frozen=True):
 def list_(client: Client, output: str) -> None:
     """Which topics there are, with their partitions and how many offsets they have."""
 
-    def row(name: str) -> TopicRow:
-        spans = client.admin.describe_topic(name).partitions
-        return TopicRow(name, len(spans), sum(span.latest - span.earliest for span in spans))
+    def rows(names: Sequence[str]) -> list[TopicRow]:
+        return [
+            TopicRow(info.topic, len(info.partitions), sum(span.latest - span.earliest for span in info.partitions))
+            for info in client.admin.describe_topics(names)
+        ]
 
     empty = "There are no topics yet.", "braid topic create NAME", "braid demo clicks"
     head = ["TOPIC", "PARTITIONS", "OFFSETS"]
-    print_listing(client.admin.list_topics(), output, row, head, empty, "braid topic describe")
+    print_listing(client.admin.list_topics(), output, rows, head, empty, "braid topic describe")
 
 
 @click.command(epilog="Example: braid topic describe clicks -o json")

@@ -27,7 +27,7 @@ def list_(client: Client, output: str, *, open_only: bool) -> None:
     found = {each.transactional_id: each for each in client.admin.list_transactions(open_only=open_only)}
     empty = ("No transaction is open." if open_only else "There are no transactions.",)
     head = ["TRANSACTIONAL-ID", "STATE", "PRODUCER-ID"]
-    print_listing(list(found), output, lambda name: found[name], head, empty, "braid txn describe")
+    print_listing(list(found), output, lambda names: [found[name] for name in names], head, empty, "braid txn describe")
 
 
 @click.command(epilog="Example: braid txn describe billing-1 -o json")

@@ -300,6 +300,11 @@ class Driver(TransactionPort):
     @abstractmethod
     async def span(self, topic: str, partition: int) -> Span: ...
 
+    async def spans(self, topics: Sequence[str]) -> dict[str, tuple[Span, ...]]:
+        """Offsets of all partitions of each topic."""
+        counts = {topic: await self.partition_count(topic) for topic in topics}
+        return {topic: tuple([await self.span(topic, n) for n in range(count)]) for topic, count in counts.items()}
+
     async def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int | None:  # noqa: ARG002 - a port's signature
         """Of the first record at or after a time; None if there is none."""
         raise self.missing("finds_times")

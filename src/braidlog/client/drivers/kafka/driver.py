@@ -151,6 +151,29 @@ class KafkaDriver(
         earliest = await self._offset(topic, partition, EARLIEST)
         return Span(earliest, max(await self._offset(topic, partition, LATEST), earliest))
 
+    async def spans(self, topics: Sequence[str]) -> dict[str, tuple[Span, ...]]:
+        """One Metadata for all topics, then two ListOffsets for each leader."""
+        described = {each.name: each for each in (await self.metadata(topics)).topics if not each.error_code}
+        counts = {
+            topic: len(described[topic].partitions) if topic in described else await self.partition_count(topic)
+            for topic in topics
+        }
+        places: dict[Address, list[Place]] = {}
+        for place in [(topic, number) for topic, count in counts.items() for number in range(count)]:
+            places.setdefault(await self.leader_of(*place), []).append(place)
+        earliest: dict[Place, int] = {}
+        latest: dict[Place, int] = {}
+        for leader, led in places.items():
+            earliest |= await self.list_offsets(leader, dict.fromkeys(led, EARLIEST))
+            latest |= await self.list_offsets(leader, dict.fromkeys(led, LATEST))
+        return {
+            topic: tuple(
+                Span(earliest[topic, number], max(latest[topic, number], earliest[topic, number]))
+                for number in range(count)
+            )
+            for topic, count in counts.items()
+        }
+
     async def add_partitions(self, topic: str, partitions: int) -> None:
         timeout_ms = self._timeout_ms
         wanted = m.CreatePartitionsRequestTopic(topic, partitions, None)
