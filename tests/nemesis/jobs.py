@@ -13,6 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.server.etcd.members import members
 from braidlog import connect
 from braidlog.spark import session
 from braidlog.testing.cluster_process import NODES, ClusterProcess
+from braidlog.testing.server import ServerProcess
 
 ENDED_SECONDS_MAX = 300.0
 """From the last input until all are through."""
@@ -70,20 +72,25 @@ class Inputs(threading.Thread):
 
 
 class Kills(threading.Thread):
-    """One node after the other, every so many seconds, each started again at once."""
+    """One node after the other, or all nodes together, every so many seconds; each is restarted at once."""
 
-    def __init__(self, cluster: ClusterProcess, every: float) -> None:
+    def __init__(self, cluster: ClusterProcess, every: float, *, together: bool) -> None:
         super().__init__(name="kills", daemon=True)
         self._cluster = cluster
         self._every = every
+        self._together = together
         self.count = 0
         self.enough = threading.Event()
 
     def run(self) -> None:
         while not self.enough.wait(self._every):
-            victim = self._cluster[NODES[self.count % len(NODES)]]
-            victim.kill()
-            victim.restart()
+            victims = [
+                self._cluster[node] for node in (NODES if self._together else NODES[self.count % len(NODES) :][:1])
+            ]
+            for victim in victims:
+                victim.kill()
+            with ThreadPoolExecutor(len(victims)) as pool:  # each waits for its own process
+                list(pool.map(ServerProcess.restart, victims))
             self.count += 1
 
 
@@ -223,7 +230,9 @@ def rows(folder: Path) -> list[bytes | None]:
 JOBS = {"inputs": nothing, "transform": transform, "spark-topic": to_topic, "spark-delta": to_delta}
 
 
-def run(name: str, seconds: float, every: float, folder: Path, kills_min: int = 0) -> list[str]:
+def run(
+    name: str, seconds: float, every: float, folder: Path, kills_min: int = 0, *, together: bool = False
+) -> list[str]:
     """What the job did wrong, with inputs for so long and until so many nodes were killed."""
     etcd = folder / "etcd"
     etcd.mkdir()
@@ -231,7 +240,7 @@ def run(name: str, seconds: float, every: float, folder: Path, kills_min: int = 
         with connect(cluster.url("kafka")) as client:
             for topic in ("in", "out"):
                 made(client, topic)
-        inputs, kills, until = Inputs(cluster), Kills(cluster, every), time.monotonic() + seconds
+        inputs, kills, until = Inputs(cluster), Kills(cluster, every, together=together), time.monotonic() + seconds
         inputs.start()
         kills.start()
         try:
@@ -276,6 +285,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=300, help="how long each has inputs")
     parser.add_argument("--every", type=float, default=20, help="so many seconds are between two kills")
     parser.add_argument("--kills", type=int, default=0, help="inputs go on until so many nodes were killed, too")
+    parser.add_argument("--together", action="store_true", help="each kill is of all nodes at once")
     asked = parser.parse_args()
     names = asked.jobs.split(",")
     if unknown := set(names) - set(JOBS):
@@ -283,7 +293,7 @@ def main() -> int:
     findings = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="braidlog-jobs-") as folder:
-            findings += run(name, asked.seconds, asked.every, Path(folder), asked.kills)
+            findings += run(name, asked.seconds, asked.every, Path(folder), asked.kills, together=asked.together)
     print(*(f"FOUND {finding}" for finding in findings), sep="\n")
     return FOUND if findings else 0
 
