@@ -112,7 +112,7 @@ class ClusteredKeys:
                 log.info("keys are in %d slots from now on, on nodes %s", SLOTS, self._routing.numbers)
 
     async def tend(self) -> None:
-        """Make what is to be made, move replicas to new nodes, send what was cut. Every now and then."""
+        """Make what is to be made, send what was cut. Every now and then."""
         try:
             await self._tend()
         except BrokerError as error:
@@ -130,8 +130,6 @@ class ClusteredKeys:
             known = self._topics.hosting.topics.get(LOG_TOPIC)  # None: this node is about to open what the metadata has
             if known is not None and known.settings.altered(self._flushing) != known.settings:
                 await self._topics.alter_internal(LOG_TOPIC, self._flushing)
-            for name in (LOG_TOPIC, FEED_TOPIC):
-                await self._topics.add_replicas(name)
         if self._settings.feed and any(each.is_leader and each.slot.applied for each in self.slots.here().values()):
             await self._make_feed()
 

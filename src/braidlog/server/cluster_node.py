@@ -279,7 +279,7 @@ class ClusterNode:
         self._metadata.listeners.append(self.follow)
         self._tasks.spawn(self.replicas.run(), "replicas")
         self._tasks.spawn(self.controller.run(), "controller")
-        self._tasks.every(SHARE_SECONDS, self._services.coordinators.add_replicas, "share-topics")
+        self._tasks.every(SHARE_SECONDS, self._services.replica_moves.complete, "share-topics")
         self._tasks.every(SHARE_SECONDS, self._keys.tend, "tend-slots")
         self._tasks.every(COMPARE_SECONDS, self.keys.compare, "compare-slots")
         leases = self._store.leases(self._members, self.gossip.tell, self.controller.lost_lease)

@@ -89,7 +89,7 @@ async def _create(
         topic.name,
         id_of(services, topic.name),
         num_partitions=partitions,
-        replication_factor=1 if validate_only else len(services.hosting.meta(topic.name).assignments[0].replicas),
+        replication_factor=1 if validate_only else services.hosting.meta(topic.name).copies,
         configs=[
             m.CreateTopicsResponseConfig(each.row.name, each.value, each.row.is_fixed, each.source) for each in shown
         ],
