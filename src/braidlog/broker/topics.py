@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from braidlog.broker.quotas import Buckets
+from braidlog.broker.topic_leaders import TopicLeaders
 from braidlog.cluster.events import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Event
 from braidlog.cluster.image import Image
 from braidlog.cluster.local import INTERNAL_PREFIX
@@ -56,8 +57,10 @@ class Topics:
         world: World,
         defaults: TopicSettings,
         holdings: Holdings | None = None,
+        leaders: TopicLeaders | None = None,
     ) -> None:
         self._reconciler = reconciler
+        self._leaders = leaders
         self._world = world
         self._holdings = holdings or Holdings()
         self._rates: Buckets[str] = Buckets()
@@ -84,8 +87,14 @@ class Topics:
         if followers and placed == ANYWHERE:
             placed = Placed(len(followers) + 1)
         topic = await self._create(name, partitions, chosen, followers or (), min_in_sync, by, placed)
-        await self._reconciler.made_elsewhere(topic)
+        await self._served(topic)
         return topic
+
+    async def _served(self, topic: Topic) -> None:
+        """Wait, for a while, until other nodes have made a topic and its leaders serve it: its clients ask them next."""
+        await self._reconciler.made_elsewhere(topic)
+        if self._leaders is not None:
+            await self._leaders.wait(topic.name)
 
     async def _create(
         self,
@@ -279,7 +288,9 @@ class Topics:
 
         refuse_internal(name)
         await self._reconciler.change(name, decide)
-        return self.hosting.meta(name)
+        topic = self.hosting.meta(name)
+        await self._served(topic)
+        return topic
 
     async def alter(self, name: str, changes: dict[str, Any]) -> Topic:
         refuse_internal(name)

@@ -26,6 +26,7 @@ from braidlog.broker import (
     producer_names,
     schema_log,
     stream_snapshots,
+    topic_leaders,
     transaction_checks,
 )
 from braidlog.broker.clustered_keys import Around as Keys
@@ -221,6 +222,7 @@ class ClusterNode:
         rows = self.peers.adapter.calls.rows
         rows[producer_names.CALL] = asked_for_client(services.producer_names.answer)
         rows[stream_snapshots.CALL] = asked_for_client(services.stream_snapshots.answer)
+        rows[topic_leaders.CALL] = asked(services.topic_leaders.answer)
         rows[key_counts.CALL] = asked(services.key_counts.answer)
         rows[marker_routing.CALL] = asked(services.markers.answer)
         rows[transaction_checks.CALL] = asked(services.transaction_checks.answer)
