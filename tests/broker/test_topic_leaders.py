@@ -8,6 +8,7 @@ from tests.broker.three_nodes import TOPIC, registered, three_nodes
 from braidlog.broker.forwarding import Call
 from braidlog.broker.topic_leaders import CALL, SERVED_SECONDS_MAX, Led
 from braidlog.broker.topics import Placed
+from braidlog.cluster.events import FenceNode
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.hosted import Role
 
@@ -38,9 +39,9 @@ def test_a_topic_is_acknowledged_once_every_leader_serves_it() -> None:
     others.late.discard(3)
     node.world.advance(300)
     topic = job.result()
-    assert others.asked == dict.fromkeys((1, 3), Led(topic.topic_id, 2))
+    assert others.asked == dict.fromkeys((1, 3), (topic.topic_id, 2))
     node.run(node.services.topics.grow("new", 9))
-    assert others.asked[3] == Led(topic.topic_id, 3)
+    assert others.asked[3] == (topic.topic_id, 3)
 
 
 def test_leaders_that_do_not_serve_are_waited_for_for_a_while() -> None:
@@ -53,6 +54,20 @@ def test_leaders_that_do_not_serve_are_waited_for_for_a_while() -> None:
     assert job.result().name == "new"
 
 
+def test_followers_are_waited_for_while_they_are_live() -> None:
+    node = three_nodes()
+    others = Others(node, 1, 3)
+    job = node.spawn(node.services.topics.create("new", 1, placed=Placed(nodes=((2, 1, 3),))))
+    node.world.advance(300)
+    others.late.discard(1)
+    node.world.advance(300)
+    assert not job.is_done
+    node.services.metadata.change_alone([FenceNode(node=3, incarnation=1)])
+    node.world.advance(300)
+    topic = job.result()
+    assert others.asked == dict.fromkeys((1, 3), (topic.topic_id, 0))
+
+
 def test_a_node_answers_whether_it_serves_what_it_leads() -> None:
     node = three_nodes(leader=2)
     leaders, topic = node.services.topic_leaders, node.services.metadata.image.topics[TOPIC]
@@ -62,11 +77,11 @@ def test_a_node_answers_whether_it_serves_what_it_leads() -> None:
         return node.run(leaders.answer(msgspec.msgpack.encode(led)))
 
     hosted.role = Role.FOLLOWER
-    assert not answer(Led(topic.topic_id, 1)), "the metadata says so, and it has not begun"
+    assert not answer((topic.topic_id, 1)), "the metadata says so, and it has not begun"
     hosted.role = Role.LEADER
-    assert answer(Led(topic.topic_id, 1))
-    assert not answer(Led(topic.topic_id, 2)), "the other node knows of more than this one"
-    assert not answer(Led("ab" * 16, 1))
+    assert answer((topic.topic_id, 1))
+    assert not answer((topic.topic_id, 2)), "the other node knows of more than this one"
+    assert not answer(("ab" * 16, 1))
     with pytest.raises(BrokerError) as caught:
         node.run(leaders.answer(b"no row"))
     assert caught.value.reason is Reason.INVALID_RECORD

@@ -32,7 +32,7 @@ _FLUSHING: Final = ("flush", "flush_interval_ms", "flush_window_bytes")
 ENOUGH_NODES: Final = 3
 WAIT_SECONDS: Final = 10.0
 """For so many nodes, before slots are made for fewer."""
-MADE_TIMES_MAX: Final = 10
+MADE_TIMES_MAX: Final = 4
 """How often a node that makes the slots waits for the others, two seconds each time: they make as many folders."""
 _TURN: Final = "the topics of slots"
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
@@ -108,7 +108,7 @@ class ClusteredKeys:
             if not self.is_begun:
                 await self._topics.create_internal(LOG_TOPIC, SLOTS, LOG_SETTINGS.altered(self._flushing))
                 for _ in range(MADE_TIMES_MAX):
-                    await self._topics.made_elsewhere(LOG_TOPIC)
+                    await self._topics.served(LOG_TOPIC)
                 log.info("keys are in %d slots from now on, on nodes %s", SLOTS, self._routing.numbers)
 
     async def tend(self) -> None:

@@ -19,7 +19,7 @@ from braidlog.cluster.sharing import lacking
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.slices import Pace
-from braidlog.partition.hosting import refuse_internal
+from braidlog.partition.hosting import is_nodes_own, refuse_internal
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.assignment import Assignment, Nodes
 from braidlog.replication.election import may_lead
@@ -91,24 +91,18 @@ class ReplicaMoves:
 
     async def complete(self) -> None:
         """Add the replicas that topics lack, as far as nodes are live for them; called periodically, one node does it."""
-        pace = Pace()
-        for topic in list(self._metadata.image.topics.values()) if self._is_controller else ():
+        own, pace = self._routing.own_number, Pace()
+        for topic in list(self._metadata.image.topics.values()) if self._routing.controller == own else ():
             await pace.step(topic.partitions)
-            if topic.name.startswith(INTERNAL_PREFIX) or any(map(topic.lacks_replicas, topic.assignments)):
+            is_shared = topic.name.startswith(INTERNAL_PREFIX) and not is_nodes_own(topic)
+            if is_shared or any(map(topic.lacks_replicas, topic.assignments)):
                 try:
-                    await self._reconciler.change(topic.name, partial(self._lacking, topic.name))
+                    await self._reconciler.change(topic.name, partial(lacking, name=topic.name, node=str(own)))
                 except StorageFault as fault:
                     log.warning("replicas of topic %s not added: %s", topic.name, fault)
                 except BrokerError as error:
                     log.info("replicas of topic %s not added: %s; trying again later", topic.name, error)
                     return
-
-    @property
-    def _is_controller(self) -> bool:
-        return self._routing.controller == self._routing.own_number
-
-    def _lacking(self, name: str, image: Image) -> list[Event]:
-        return lacking(image, name, str(self._routing.own_number))
 
     def under_way(self) -> dict[tuple[str, int], Assignment]:
         """Every partition that is on the move."""

@@ -172,7 +172,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     holdings = holdings or Holdings()
     producer_ids = ProducerIds(metadata, world)
     forwarding = Forwarding(routing, world)
-    topic_leaders = TopicLeaders(metadata, hosting, routing, forwarding, world)
+    topic_leaders = TopicLeaders(metadata, hosting, forwarding, world)
     topics = Topics(reconciler, hosting, world, defaults, holdings, topic_leaders)
     coordinators = Coordinators(routing, topics, world)
     transaction_checks = TransactionChecks(coordinators, forwarding)

@@ -87,14 +87,8 @@ class Topics:
         if followers and placed == ANYWHERE:
             placed = Placed(len(followers) + 1)
         topic = await self._create(name, partitions, chosen, followers or (), min_in_sync, by, placed)
-        await self._served(topic)
+        await self.served(name)
         return topic
-
-    async def _served(self, topic: Topic) -> None:
-        """Wait, for a while, until other nodes have made a topic and its leaders serve it: its clients ask them next."""
-        await self._reconciler.made_elsewhere(topic)
-        if self._leaders is not None:
-            await self._leaders.wait(topic.name)
 
     async def _create(
         self,
@@ -216,9 +210,10 @@ class Topics:
                 if error.reason is not Reason.TOPIC_EXISTS:  # another node was faster
                     raise
 
-    async def made_elsewhere(self, name: str) -> None:
-        """Wait until other nodes have made a topic, for a while: until then they follow nothing of it."""
-        await self._reconciler.made_elsewhere(self.hosting.topics[name])
+    async def served(self, name: str) -> None:
+        """Wait, for a while, until the nodes of a topic have made it and its leaders serve it: its clients ask them next."""
+        if self._leaders is not None:
+            await self._leaders.wait(name, followers=True)
 
     def check_new_name(self, name: str) -> None:
         """Refuse a name that a new topic cannot have."""
@@ -288,9 +283,8 @@ class Topics:
 
         refuse_internal(name)
         await self._reconciler.change(name, decide)
-        topic = self.hosting.meta(name)
-        await self._served(topic)
-        return topic
+        await self.served(name)
+        return self.hosting.meta(name)
 
     async def alter(self, name: str, changes: dict[str, Any]) -> Topic:
         refuse_internal(name)
