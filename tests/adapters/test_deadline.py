@@ -10,11 +10,14 @@ from tests.model.manual_world import Job
 
 from braidlog.adapters.contract import answer_of
 from braidlog.adapters.deadline import SECONDS_USUAL
+from braidlog.adapters.kafka.errors import code_of
+from braidlog.cluster.events import FenceNode
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.doors import make_adapter
 from braidlog.wire.flux import messages as flux
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import ClientConnection, ServerConnection
+from braidlog.wire.kafka.messages import nodes
 from braidlog.wire.kafka.messages import placement as p
 from braidlog.wire.kafka.messages import topics as t
 from braidlog.wire.kafka.messages.parts import TopicPartitions
@@ -108,6 +111,25 @@ def test_a_request_that_names_no_time_has_the_usual_one(timeout_ms: int) -> None
         assert not job.is_done
         node.world.advance(1)
         assert codes(job.result()) == [E.REQUEST_TIMED_OUT]
+
+
+@pytest.mark.parametrize("message", [p.UnregisterBrokerRequest(3), nodes.DrainNodeRequest(2)], ids=["remove", "drain"])
+def test_what_has_no_field_for_a_time_has_the_usual_one(message: Message) -> None:
+    node = three_nodes()
+    node.services.metadata.change_alone([FenceNode(node=3, incarnation=1)])
+    job = asked(node, t.DeleteTopicsRequest([t.DeleteTopicsRequestTopic(TOPIC)]))
+    node.world.settle()
+    assert codes(job.result()) == [E.NONE], "node 3 holds nothing but its share of the coordinators' topic"
+    with node.world.holding_syncs():
+        job = asked(node, message)
+        node.world.advance(int(SECONDS_USUAL * 1000) - 1)
+        assert not job.is_done
+        node.world.advance(1)
+        try:
+            code = job.result().error_code
+        except BrokerError as error:  # the adapter makes an answer of it
+            code = code_of(error)
+        assert code == E.REQUEST_TIMED_OUT
 
 
 @pytest.mark.parametrize(

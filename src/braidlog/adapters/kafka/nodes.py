@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.kafka.errors import said_of_cluster
 from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
@@ -62,7 +63,8 @@ def _weak_slot(number: int, each: Assignment) -> n.WeakSlot:
 
 async def drain_node(request: Request, services: Services, _: Conversation) -> n.DrainNodeResponse:
     message: n.DrainNodeRequest = request.message
-    await services.replica_moves.drain(message.node, is_draining=message.is_draining)
+    draining = services.replica_moves.drain(message.node, is_draining=message.is_draining)
+    await Deadline(services.world).of(draining)
     return n.DrainNodeResponse()
 
 
