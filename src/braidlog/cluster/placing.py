@@ -28,15 +28,15 @@ def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int |
     Fenced nodes are used only where too few racks have a live node; leaders are live. Nodes that drain get no replica, so a
     partition may have fewer than `replicas`: `complete` adds them later. Internal topics use live nodes only.
     """
-    count, there = wanted(known, replicas), live(known)
+    count, leading = wanted(known, replicas), live(known)
     if not 1 <= count <= len(known.members):
         raise BrokerError(
             Reason.INVALID_SETTING, f"{count} replicas need as many nodes; {len(known.members)} are registered"
         )
-    if not there:
+    if not leading:
         raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "every registered node is fenced or draining; try again later")
     if topic in BY_RANK:
-        return tuple(placed(number, there, min(count, len(there))) for number in numbers)
+        return tuple(placed(number, leading, min(count, len(leading))) for number in numbers)
     is_internal = topic.startswith(INTERNAL_PREFIX)
     racks = {
         number: known.members[str(number)].rack
@@ -44,7 +44,7 @@ def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int |
         if (node.may_lead if is_internal else node.is_fenced or not node.is_draining)
     }
     circle = _interleaved(racks)
-    leaders = [node for node in circle if node in there]
+    leaders = [node for node in circle if node in leading]
     first = crc32c(topic.encode())
     return tuple(_replicas(circle, leaders, racks, first + number, min(count, len(circle))) for number in numbers)
 

@@ -29,7 +29,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     observers: tuple[str, ...] = ()
     """Who follows it by name. A single node counts them; in a cluster they are shown, and never waited for."""
     replication_factor: int = 0
-    """How many replicas each partition should have; 0: nobody has said so, and it keeps those that it has."""
+    """How many replicas each partition should have; 0: unknown, and each partition keeps those that it has."""
     created_by: str = ""
     """The principal whose request made it."""
     unflushed: Nodes = ()

@@ -118,7 +118,7 @@ class LoopWorld:
             outcome.append((value, error))
             ended.wake()
             if is_late and error is not None and not isinstance(error, (BrokerError, StorageFault)):
-                raise error  # nobody else hears of it: the loop's handler does
+                raise error  # the waiter has left: the loop's handler reports the defect
 
         if seconds <= 0:
             work.close()
