@@ -4,12 +4,16 @@ import json
 from typing import Any
 
 import pytest
-from tests.adapters.one_of_three import in_bytes, served
+from tests.adapters.one_of_three import CONVERSATION, in_bytes, served
 from tests.broker.node import Node
 from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, three_nodes
+from tests.model.manual_world import Job
 
+from braidlog.adapters.contract import answer_of
+from braidlog.broker.forwarding import Call
+from braidlog.broker.topic_leaders import SERVED_SECONDS_MAX
 from braidlog.cluster import events as e
-from braidlog.model.errors import NotLeaderError
+from braidlog.model.errors import NothingDoneError, NotLeaderError, Reason
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.replicas import Replica, ReplicaSet
 from braidlog.server.doors import make_adapter
@@ -89,8 +93,54 @@ def test_mlog_creates_a_topic_and_answers_its_followers() -> None:
         assert known.leader == known.replicas[0]
         assert told == m.CreateTopicResponse("new", tuple(str(each) for each in known.replicas[1:]))
         assert len(known.replicas) == 2
-    assert len(mlog(three_nodes(), m.CreateTopicRequest("usual")).replica_node_ids) == 2, "as many as usual"
+    node = three_nodes()
+    assert mlog(node, m.CreateTopicRequest("alone")) == m.CreateTopicResponse("alone", None), "0 is no follower"
+    assert [len(each.replicas) for each in node.services.hosting.meta("alone").assignments] == [1]
     assert mlog(three_nodes(), m.CreateTopicRequest("many", 3)).code == ErrorCode.NOT_ENOUGH_NODES
+
+
+class Leaders:
+    """Other nodes, of which some answer that they lead what they are asked for."""
+
+    def __init__(self, node: Node, *serving: int) -> None:
+        self.serving, self.asked = {*serving}, list[tuple[int, str]]()
+        node.services.forwarding.calls = self
+
+    async def call(self, node: int, call: Call, _: float) -> bytes:
+        self.asked.append((node, call.name))
+        if node not in self.serving:
+            raise NothingDoneError(Reason.UNAVAILABLE, f"node {node} cannot be reached")
+        return b"1"
+
+
+def found_by(node: Node) -> Job[Any]:
+    adapter = make_adapter("mlog", node.services)
+    return node.spawn(answer_of(adapter.handle, CONVERSATION, m.FindTopicLeaderRequest(TOPIC)))
+
+
+def test_mlog_names_a_leader_once_it_serves() -> None:
+    """Node 3 is dead, and the metadata does not say so yet."""
+    node = three_nodes(leader=3)
+    others = Leaders(node, 1)
+    job = found_by(node)
+    node.world.advance(1_000)
+    assert not job.is_done
+    assert {*others.asked} == {(3, "leads")}
+    assign(node, 1)
+    node.world.advance(1_000)
+    host, port = addresses(1)["mlog"]
+    assert job.result() == m.FindTopicLeaderResponse(f"{host}:{port}")
+    job = found_by(node)
+    assert job.is_done, "it serves: nothing is waited for"
+
+
+def test_mlog_names_a_leader_that_does_not_answer_for_long_as_the_metadata_has_it() -> None:
+    node = three_nodes(leader=3)
+    Leaders(node)
+    job = found_by(node)
+    node.world.advance(int(SERVED_SECONDS_MAX * 1000))
+    host, port = addresses(3)["mlog"]
+    assert job.result() == m.FindTopicLeaderResponse(f"[{host}]:{port}")
 
 
 def test_mlog_changes_no_set_of_a_cluster() -> None:
@@ -227,7 +277,11 @@ def test_flux_creates_as_many_replicas_as_it_is_told() -> None:
     for replicas in (1, 2, 3):
         served(node, adapter, fm.CreateTopic("1", f"of-{replicas}", 1, replicas))
         assert len(node.services.hosting.meta(f"of-{replicas}").assignments[0].replicas) == replicas
-    assert served(node, adapter, fm.CreateTopic("1", "of-4", 1, 4)).code == fm.ErrorCode.REPLICATION_TIMEOUT
+    refused = served(node, adapter, fm.CreateTopic("1", "of-5", 1, 5))
+    assert (refused.code, refused.message) == (
+        fm.ErrorCode.BAD_REQUEST,
+        "5 replicas need as many nodes; 3 are registered",
+    )
 
 
 def test_fluxs_own_brokers_are_observers_that_copy_at_the_leader() -> None:

@@ -1,18 +1,22 @@
 """Clients that know one server, at each of three real nodes: RustLog, Flux, keys, and the commands of the shell."""
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import pytest
+from tests.adapters.mlog.client import MlogClient
 from tests.cli.braid import Braid, until, url_of
 from tests.server.etcd.members import Member, members
 
 from braidlog import connect, kv
 from braidlog.client.blocking import Client
+from braidlog.client.drivers.cluster import LackingTopic
 from braidlog.client.errors import ClientError
 from braidlog.client.kv import commands as c
 from braidlog.testing.cluster_process import NODES, ClusterProcess
+from braidlog.wire.mlog import messages as mlog
 
 SECONDS_MAX = 60.0
 VALUES = [b"%d" % number for number in range(30)]
@@ -94,6 +98,24 @@ def test_keys_are_the_same_at_any_node(cluster: ClusterProcess) -> None:
             assert [keys.get(f"k{each}") for each in NODES] == [b"v"] * 3
 
 
+def test_mlogs_leader_serves_a_topic_that_was_acknowledged(cluster: ClusterProcess) -> None:
+    """Its clients look for the leader once, and send there: on one node the next, at another the answer."""
+    addresses = {cluster[number].address("mlog"): number for number in NODES}
+    refused = []
+    for number in range(15):
+        name, at = f"served-{number}", number % 3 + 1
+        with contextlib.closing(MlogClient(cluster[at])) as client:
+            created = client.ask(mlog.CreateTopicRequest(name, number % 2 * 2))
+            assert isinstance(created, mlog.CreateTopicResponse), created
+        with contextlib.closing(MlogClient(cluster[at % 3 + 1])) as client:
+            host, _, port = client.ask(mlog.FindTopicLeaderRequest(name)).leader_addr.rpartition(":")
+        with contextlib.closing(MlogClient(cluster[addresses[host, int(port)]])) as client:
+            answer = client.ask(mlog.ProduceRequest(name, b"v", mlog.AckMode.ALL))
+            if not isinstance(answer, mlog.ProduceResponse):
+                refused.append((number, at, answer))
+    assert refused == []
+
+
 def test_the_commands_work_through_the_url_of_any_node(cluster: ClusterProcess) -> None:
     for number in NODES:
         for dialect in ("rustlog", "flux"):
@@ -113,6 +135,27 @@ def test_the_commands_work_through_the_url_of_any_node(cluster: ClusterProcess) 
         for dialect in ("rustlog", "flux"):
             braid = Braid(url=url_of(cluster[number], dialect))
             assert sorted(braid.ok("consume", "orders").splitlines()) == wanted
+
+
+def test_topics_made_while_nodes_are_away_or_drain_have_all_replicas_in_the_end(cluster: ClusterProcess) -> None:
+    with connect(cluster.url("kafka")) as client:
+        admin = client.admin
+
+        def counted(topic: str, field: str) -> set[int]:
+            return {len(getattr(each, field)) for each in admin.describe_cluster().partitions if each.topic == topic}
+
+        cluster[3].kill()
+        until(lambda: not all(each.alive for each in admin.describe_cluster().nodes), "node 3 is fenced")
+        admin.create_topic("away", partitions=2)
+        assert counted("away", "replicas") == {3}
+        admin.drain_node(2)
+        admin.create_topic("drained", partitions=2)
+        assert counted("drained", "replicas") == {2}
+        assert admin.describe_cluster().lacking == (LackingTopic("drained", 3, 2),)
+        cluster[3].restart()
+        admin.drain_node(2, is_draining=False)
+        until(lambda: counted("away", "in_sync") == counted("drained", "in_sync") == {3}, "all replicas are in sync")
+        until(lambda: not admin.describe_cluster().lacking, "no topic lacks a replica")
 
 
 def test_what_was_acknowledged_through_another_node_outlives_the_leader(cluster: ClusterProcess) -> None:

@@ -3,6 +3,7 @@
 from tests.broker.three_nodes import TOPIC, assign, three_nodes
 
 from braidlog.broker.cluster_report import cluster_report
+from braidlog.broker.topics import Placed
 from braidlog.cluster import events as e
 from braidlog.kv.slots import LOG_TOPIC, SLOTS
 from braidlog.model import report as r
@@ -34,3 +35,14 @@ def test_slots_below_strength_are_counted_and_other_partitions_named() -> None:
     assert [(row.topic, row.partition) for row in told.weak] == [(TOPIC, 0)]
     assert told.weak_left_out == 1
     assert told.keeps_keys == r.NOBODY, "no node has all of them"
+
+
+def test_partitions_below_the_replication_factor_are_counted_where_they_are_led() -> None:
+    node = three_nodes(2)
+    services = node.services
+    services.metadata.change_alone([e.DrainNode(node=3, incarnation=1, is_draining=True)])
+    made = node.run(services.topics.create("few", 4, placed=Placed(3)))
+    told = node.run(
+        cluster_report(services.metadata, services.routing, services.hosting, services.forwarding, r.EtcdReport())
+    )
+    assert told.below_factor == sum(each.leader == 2 for each in made.assignments) == 2

@@ -73,6 +73,7 @@ def test_the_leader_is_asked_and_counted() -> None:
     assert [each.coordinates for each in report.nodes] == [16, 0, 0]
     assert report.forwarded == [
         ("key-counts", 1, 0), ("key-counts", 2, 0), ("key-counts", 3, 0),
+        ("leads", 1, 0), ("leads", 2, 0), ("leads", 3, 0),
         ("named-producer", 1, 0), ("named-producer", 2, 0), ("named-producer", 3, 0),
         ("rustlog", 1, 0), ("rustlog", 2, 0), ("rustlog", 3, 2),
         ("schema-log", 1, 0), ("schema-log", 2, 0), ("schema-log", 3, 0),

@@ -396,6 +396,6 @@ def test_in_a_cluster_a_topic_is_placed_on_nodes(caplog: pytest.LogCaptureFixtur
     two = node.run(topics.create("c", 1, followers=["another"]))
     assert (len(two.assignments[0].replicas), two.min_in_sync) == (2, 2)
     assert "while one node is away, acks=all is refused" in caplog.text
-    assert reason_of(node, topics.create("d", 1, placed=Placed(4))) is Reason.NOT_ENOUGH_REPLICAS
+    assert reason_of(node, topics.create("d", 1, placed=Placed(4))) is Reason.INVALID_SETTING
     assert reason_of(node, topics.create("d", 10**9)) is Reason.INVALID_PARTITION_COUNT
     assert node.services.placement.choose_followers(2) == ["1", "3"]

@@ -44,6 +44,27 @@ def test_entries_of_the_first_version_make_the_same_image() -> None:
     assert (image.topics["a"].holder, image.topics["a"].observers) == (expected.holder, expected.observers)
 
 
+def test_topics_from_before_the_replication_factor_was_kept_have_none() -> None:
+    image = Image()
+    (event,) = e.unpack(
+        [
+            e.Envelope(
+                0,
+                msgspec.Raw(
+                    b'{"topic":"a","topic_id":"01","partitions":1,"settings":{},"created_ms":1,"replicas":["1"],"placement":[[1,2]]}'
+                ),
+            )
+        ]
+    )
+    image.apply(event)
+    written = msgspec.json.decode(msgspec.json.encode(image))
+    assert written["topics"]["a"].pop("replication_factor") == 0
+    topic = decode_image(msgspec.json.encode(written)).topics["a"]
+    assert topic == image.topics["a"]
+    assert topic.copies == 2
+    assert not topic.lacks_replicas(topic.assignments[0])
+
+
 def test_an_image_of_a_later_version_is_refused() -> None:
     with pytest.raises(msgspec.ValidationError, match="later version"):
         decode_image(b'{"version":99}')

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from braidlog.cluster.membership import Member, Membership
-from braidlog.cluster.placing import place
+from braidlog.cluster.placing import complete, place
+from braidlog.kv.slots import LOG_TOPIC
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication.registration import Life, Registration
 
@@ -55,10 +56,47 @@ def test_more_partitions_go_on_where_the_others_ended() -> None:
     assert all(one[0] != other[0] for one, other in pairwise(place(known, "t", range(6))))
 
 
-def test_who_is_away_or_drains_gets_nothing() -> None:
-    known = without(without(nodes("a", "b", "c", "d"), 2, is_fenced=True), 3, is_draining=True)
-    assert {node for each in place(known, "t", range(9)) for node in each} == {1, 4}
-    with pytest.raises(BrokerError, match="3 replicas need as many nodes") as caught:
+def test_a_fenced_node_gets_replicas_and_leads_none_of_them() -> None:
+    known = without(nodes("a", "b", "c"), 2, is_fenced=True)
+    found = place(known, "t", range(9))
+    assert {frozenset(each) for each in found} == {frozenset({1, 2, 3})}
+    assert Counter(each[0] for each in found) in ({1: 5, 3: 4}, {1: 4, 3: 5})
+    stopped = without(without(nodes("a", "b", "c"), 2, is_draining=True), 2, is_draining=True, is_fenced=True)
+    assert place(stopped, "t", range(9)) == found, "one that left in order is expected back"
+
+
+def test_live_nodes_are_preferred_to_fenced_ones_of_no_further_rack() -> None:
+    known = without(nodes("a", "b", "c", "d"), 2, is_fenced=True)
+    assert {node for each in place(known, "t", range(9)) for node in each} == {1, 3, 4}
+    known = without(nodes("a", "a", "a", "b"), 4, is_fenced=True)
+    assert all(4 in each[1:] for each in place(known, "t", range(9), 2)), "racks count for more"
+
+
+def test_a_draining_node_gets_no_replica_and_the_partition_has_fewer() -> None:
+    known = without(nodes("a", "b", "c"), 3, is_draining=True)
+    assert {frozenset(each) for each in place(known, "t", range(9), 3)} == {frozenset({1, 2})}
+    assert place(known, "t", [0], replicas=1)[0] in ((1,), (2,))
+
+
+def test_more_replicas_than_registered_nodes_are_refused_and_so_is_a_topic_that_no_node_can_lead() -> None:
+    known = without(nodes("a", "b"), 2, is_fenced=True)
+    with pytest.raises(BrokerError, match="3 replicas need as many nodes; 2 are registered") as caught:
         place(known, "t", [0], replicas=3)
+    assert caught.value.reason is Reason.INVALID_SETTING
+    with pytest.raises(BrokerError, match="every registered node is fenced or draining") as caught:
+        place(without(known, 1, is_draining=True), "t", [0])
     assert caught.value.reason is Reason.NOT_ENOUGH_REPLICAS
-    assert place(known, "t", [0], replicas=1)[0] in ((1,), (4,))
+
+
+def test_internal_topics_are_placed_on_live_nodes_only() -> None:
+    known = without(nodes("a", "b", "c"), 2, is_fenced=True)
+    for name in ("__own", LOG_TOPIC):
+        assert {frozenset(each) for each in place(known, name, range(9))} == {frozenset({1, 3})}
+
+
+def test_a_partition_is_completed_by_live_nodes_on_other_racks_and_keeps_what_it_has() -> None:
+    known = nodes("a", "a", "b", "b", "c")
+    for number in range(9):
+        assert complete(known, "t", number, (4, 1), 3) == (4, 1, 5)
+        assert complete(without(known, 5, is_fenced=True), "t", number, (4, 1), 3)[2] in (2, 3)
+    assert complete(without(nodes("a", "b"), 2, is_fenced=True), "t", 0, (1,), 2) == (1,)

@@ -1,5 +1,6 @@
 """Topics of the cluster's own: more replicas as nodes come, fewer when one is gone for good."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -8,16 +9,18 @@ from tests.cluster.test_membership import registered
 from braidlog.cluster import events as e
 from braidlog.cluster.image import Image
 from braidlog.cluster.placing import place
-from braidlog.cluster.sharing import lacking, left_by
+from braidlog.cluster.sharing import MOVED_AT_ONCE, lacking, left_by
 from braidlog.kv.slots import LOG_TOPIC, SLOTS, placed
 from braidlog.model.settings import TopicSettings
 from braidlog.replication.assignment import Assignment, SetChange
-from braidlog.replication.reassignment import finish
+from braidlog.replication.reassignment import finish, reassign
 
 NAME, PARTITIONS = "__own", 4
 
 
-def cluster(nodes: int, replicas: tuple[int, ...] = (1,), name: str = NAME, partitions: int = PARTITIONS) -> Image:
+def cluster(
+    nodes: int, replicas: tuple[int, ...] = (1,), name: str = NAME, partitions: int = PARTITIONS, factor: int = 0
+) -> Image:
     image = Image()
     created = e.CreateTopic(
         topic=name,
@@ -28,6 +31,7 @@ def cluster(nodes: int, replicas: tuple[int, ...] = (1,), name: str = NAME, part
         replicas=("1",),
         min_in_sync=min(2, len(replicas)),
         placement=(replicas,) * partitions,
+        replication_factor=factor,
     )
     write(image, [*(registered(node, 1) for node in range(1, nodes + 1)), created])
     return image
@@ -43,13 +47,13 @@ def epochs(known: Assignment) -> dict[str, int]:
     return {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
 
 
-def catch_up(image: Image, name: str = NAME) -> None:
+def catch_up(image: Image, name: str = NAME, incarnation: int = 1) -> None:
     """Who was added is in sync, and the controller ends the moves."""
     topic = image.topics[name]
     for number, known in enumerate(topic.assignments):
         for node in known.adding:
             now = image.assignment(name, number)
-            change = SetChange(node, True, 1, now.leader_epoch, now.partition_epoch)
+            change = SetChange(node, True, incarnation, now.leader_epoch, now.partition_epoch)
             write(image, [e.ChangeSet(topic=name, partition=number, change=change)])
         now = image.assignment(name, number)
         after = finish(now, image.cluster.nodes(), topic.min_in_sync)
@@ -138,3 +142,63 @@ def test_slots_of_a_node_that_is_away_stay_and_go_when_it_is_removed() -> None:
     settle(image)
     assert slots(image) == [placed(number, (1, 2, 3), 3) for number in range(SLOTS)]
     assert before != slots(image)
+
+
+USERS = "orders"
+
+
+def replicas_of(image: Image, name: str = USERS) -> list[tuple[int, ...]]:
+    return [each.replicas for each in image.topics[name].assignments]
+
+
+def test_a_topic_of_users_is_completed_to_its_factor_when_a_node_is_back() -> None:
+    image = cluster(3, (2, 1), USERS, factor=3)
+    topic = image.topics[USERS]
+    assert all(map(topic.lacks_replicas, topic.assignments))
+    write(image, [e.FenceNode(node=3, incarnation=1)])
+    assert lacking(image, USERS, "1") == [], "no live node is left for it"
+    write(image, [registered(3, 2)])
+    write(image, lacking(image, USERS, "1"))
+    topic = image.topics[USERS]
+    assert [(each.replicas, each.adding) for each in topic.assignments] == [((2, 1, 3), (3,))] * PARTITIONS
+    assert all(map(topic.lacks_replicas, topic.assignments)), "what is being added is not there yet"
+    assert lacking(image, USERS, "1") == []
+    catch_up(image, USERS, incarnation=2)
+    topic = image.topics[USERS]
+    assert replicas_of(image) == [(2, 1, 3)] * PARTITIONS
+    assert not any(map(topic.lacks_replicas, topic.assignments))
+    assert (topic.replication_factor, topic.min_in_sync) == (3, 2)
+    assert lacking(image, USERS, "1") == []
+
+
+def test_a_topic_without_a_factor_keeps_the_replicas_that_it_has() -> None:
+    image = cluster(3, (1, 2), USERS)
+    assert lacking(image, USERS, "1") == []
+    assert not any(map(image.topics[USERS].lacks_replicas, image.topics[USERS].assignments))
+
+
+def move(image: Image, number: int, target: tuple[int, ...]) -> int:
+    """An administrator's; returns the factor after it."""
+    known = image.assignment(USERS, number)
+    after = reassign(known, target)
+    write(image, [e.AssignPartition(topic=USERS, partition=number, after=after, **epochs(known))])
+    return image.topics[USERS].replication_factor
+
+
+def test_the_factor_follows_an_administrators_moves() -> None:
+    image = cluster(4, (1, 2, 3), USERS, partitions=2, factor=3)
+    assert move(image, 0, (2, 3, 4)) == 3
+    assert move(image, 0, (1, 2)) == 2, "what was taken away is not added again"
+    assert move(image, 0, (1, 2, 3, 4)) == 3, "partition 1 has three"
+    assert move(image, 1, (1, 2, 3, 4)) == 4
+    image = cluster(4, (1,), USERS, partitions=2, factor=3)
+    assert move(image, 0, (1, 2)) == 3, "a partition on its way to three nodes"
+
+
+def test_many_partitions_are_completed_in_portions() -> None:
+    image = cluster(3, (1, 2), USERS, partitions=MOVED_AT_ONCE + 1, factor=3)
+    write(image, lacking(image, USERS, "1"))
+    catch_up(image, USERS)
+    assert Counter(map(len, replicas_of(image))) == {3: MOVED_AT_ONCE, 2: 1}
+    write(image, lacking(image, USERS, "1"))
+    assert Counter(map(len, replicas_of(image))) == {3: MOVED_AT_ONCE + 1}

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+import pytest
 from tests.cluster.node import MetadataNode
 
 from braidlog.cluster.events import Event, IdBlock, RegisterNode
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Conflict, Metadata
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication.registration import Life
 
 
@@ -48,6 +50,20 @@ def test_a_decision_that_came_second_is_taken_again() -> None:
     assert len(seen) == 3
     assert sorted(set(seen)) == [seen[0], seen[0] + 100]
     assert node.restarted().metadata.image.ids_taken == seen[0] + 200
+
+
+def test_a_decision_that_always_comes_second_is_given_up() -> None:
+    node = MetadataNode()
+
+    async def lost(events: Sequence[Event], after: int) -> int | Conflict:
+        assert events
+        node.world.clock.advance(1_000)
+        return Conflict(after)
+
+    node.store.propose = lost  # type: ignore[method-assign]
+    with pytest.raises(BrokerError, match="nothing was changed") as caught:
+        node.run(node.metadata.change(lambda image: [IdBlock(taken=image.ids_taken + 100)]))
+    assert caught.value.reason is Reason.TIMED_OUT
 
 
 def test_topics_that_a_registration_changed_are_looked_at() -> None:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from braidlog.model.world import Syncable
+from braidlog.model.world import Syncable, took_too_long
 from braidlog.storage.partition import PartitionLog
 from braidlog.testing.clock import ManualClock
 
@@ -30,10 +30,11 @@ class StuckError(Exception):
 class _Gate:
     """What a job waits on. It yields itself to the world, which resumes the job once it is open."""
 
-    __slots__ = ("is_open", "jobs")
+    __slots__ = ("is_open", "is_wakeup", "jobs")
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_wakeup: bool = False) -> None:
         self.is_open = False
+        self.is_wakeup = is_wakeup
         self.jobs: list[Job[Any]] = []
 
     def __await__(self) -> Generator["_Gate", None, None]:
@@ -48,7 +49,9 @@ class Job(Generic[T]):
         self._coroutine = coroutine
         self._result: T | None = None
         self.error: Exception | None = None
-        self.is_done = False
+        self.is_done = self.is_cancelled = False
+        self.may_end = False
+        """Whether it waits on a `Wakeup`."""
 
     def result(self) -> T:
         if not self.is_done:
@@ -69,6 +72,7 @@ class Job(Generic[T]):
         except Exception as error:  # noqa: BLE001 - kept for whoever asks for the result
             self.error = error
         else:
+            self.may_end = getattr(gate, "is_wakeup", False)
             return gate
         self.is_done = True
         return None
@@ -76,7 +80,7 @@ class Job(Generic[T]):
     def cancel(self) -> None:
         """End it where it waits, as a connection that is lost does."""
         self._coroutine.close()
-        self.is_done = True
+        self.is_done = self.is_cancelled = True
 
 
 class ManualWakeup:
@@ -84,7 +88,7 @@ class ManualWakeup:
 
     def __init__(self, world: "ManualWorld") -> None:
         self._world = world
-        self._gate = _Gate()
+        self._gate = _Gate(is_wakeup=True)
         self._woken = False
 
     def wake(self) -> None:
@@ -153,6 +157,28 @@ class ManualWorld:
 
     def appended(self, log: Syncable) -> None:
         """Intervals and windows are the flusher's affair; here such records stay un-synced until `sync`."""
+
+    async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+        if seconds <= 0:
+            work.close()
+            raise took_too_long(seconds)
+        ended = self.wakeup()
+
+        async def run() -> T:
+            try:
+                return await work
+            finally:
+                ended.wake()
+
+        job = self.spawn(run())
+        try:
+            await ended.wait(seconds)
+        finally:
+            if not job.is_done and job.may_end:
+                job.cancel()
+        if not job.is_done or job.is_cancelled:
+            raise took_too_long(seconds)
+        return job.result()
 
     async def blocking(self, work: Callable[[], T]) -> T:
         await self.pause()

@@ -3,18 +3,13 @@
 import msgspec
 import pytest
 from tests.broker.node import Node
-from tests.broker.three_nodes import TOPIC as ORDERS
-from tests.broker.three_nodes import three_nodes
-from tests.model.manual_world import Job
 
 from braidlog.broker.feed import SETTINGS as FEED_SETTINGS
-from braidlog.cluster.events import Event, FenceNode, FolderMade
 from braidlog.coordinator.offsets import Commit
 from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.hosted import Role
-from braidlog.partition.reconciler import MADE_SECONDS_MAX
 from braidlog.storage.log import Log
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
@@ -168,51 +163,3 @@ def test_a_node_that_is_named_otherwise_still_leads_what_it_led(node: Node) -> N
     assert (led.role, followed.role) == (Role.LEADER, Role.FOLLOWER)
     assert [replica.node for replica in led.replicas.followers] == ["1"]
     again.append("a", b"x")
-
-
-# -- topics that other nodes have to make, too ---------------------------------------------------------------------
-
-
-def waits_for_others() -> tuple[Node, Job[None]]:
-    """Node 2 of three, that waits for the other two to make a topic."""
-    node = three_nodes()
-    node.services.hosting.cluster = object()  # type: ignore[assignment]  # that there is one is all that is looked at
-    topic = node.services.metadata.image.topics[ORDERS]
-    waiting = node.spawn(node.services.reconciler.made_elsewhere(topic))
-    node.world.settle()
-    return node, waiting
-
-
-def note(node: Node, event: Event) -> None:
-    node.services.metadata.change_alone([event])
-    node.world.settle()
-
-
-def made_by(node: Node, number: int) -> FolderMade:
-    topic_id = node.services.metadata.image.topics[ORDERS].topic_id
-    return FolderMade(topic=ORDERS, topic_id=topic_id, node_id=str(number), partitions=1)
-
-
-def test_a_new_topic_is_waited_for_until_every_node_that_holds_it_has_made_it() -> None:
-    node, waiting = waits_for_others()
-    note(node, made_by(node, 1))
-    assert not waiting.is_done
-    note(node, made_by(node, 3))
-    assert waiting.is_done
-    assert not waiting.error
-
-
-def test_a_node_that_is_gone_is_not_waited_for() -> None:
-    node, waiting = waits_for_others()
-    note(node, made_by(node, 3))
-    assert not waiting.is_done
-    note(node, FenceNode(node=1, incarnation=1))
-    assert waiting.is_done
-
-
-def test_a_node_that_is_slow_is_not_waited_for_very_long() -> None:
-    node, waiting = waits_for_others()
-    before = len(node.services.metadata.listeners)
-    node.world.advance(int(MADE_SECONDS_MAX * 1000))
-    assert waiting.is_done
-    assert len(node.services.metadata.listeners) == before - 1

@@ -388,3 +388,78 @@ def test_a_wait_in_line_to_be_woken_may_run_out_or_be_given_up() -> None:
         assert isinstance(told[-1], asyncio.CancelledError)
 
     play(scene)
+
+
+def test_work_within_its_time_gives_its_result_or_its_error() -> None:
+    async def scene(world: LoopWorld, _: StubLog) -> None:
+        assert await world.within(60, at_once(7)) == 7
+        gate = world.wakeup()
+        asyncio.get_running_loop().call_soon(gate.wake)
+        assert await world.within(60, after(gate, 8)) == 8
+        refused = BrokerError(Reason.UNAVAILABLE, "no")
+        with pytest.raises(BrokerError, match="no"):
+            await world.within(60, at_once(refused))
+
+    play(scene)
+
+
+async def at_once(result: object) -> object:
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+async def after(gate: Any, result: object) -> object:
+    await gate.wait(60)
+    return await at_once(result)
+
+
+def test_work_whose_time_is_over_ends_where_nothing_is_half_done_else_it_finishes() -> None:
+    async def scene(world: LoopWorld, _: StubLog) -> None:
+        ended, finished, release = list[str](), list[str](), threading.Event()
+
+        async def in_line() -> None:
+            try:
+                await world.wakeup().wait(60)
+            finally:
+                ended.append("in line")
+
+        async def on_disk() -> None:
+            await world.blocking(lambda: release.wait(60))
+            finished.append("on disk")
+            raise AssertionError("a defect that no request hears of")
+
+        with pytest.raises(BrokerError, match=r"not done within 0\.01 s") as caught:
+            await world.within(0.01, in_line())
+        assert (caught.value.reason, ended) == (Reason.TIMED_OUT, ["in line"])
+        told: list[str] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
+        with pytest.raises(BrokerError, match="look before you try again"):
+            await world.within(0.01, on_disk())
+        assert finished == []
+        release.set()
+        await until(lambda: bool(told))
+        assert (finished, told) == (["on disk"], ["a defect that no request hears of"])
+        with pytest.raises(BrokerError, match="nothing was changed"):
+            await world.within(0, in_line())
+        assert ended == ["in line"], "it was not begun"
+
+    play(scene)
+
+
+def test_work_ends_with_its_waiter() -> None:
+    async def scene(world: LoopWorld, _: StubLog) -> None:
+        ended = list[str]()
+
+        async def in_line() -> None:
+            try:
+                await world.wakeup().wait(60)
+            finally:
+                ended.append("in line")
+
+        waiter = world.within(60, in_line())
+        waiter.send(None)
+        waiter.close()
+        assert ended == ["in line"]
+
+    play(scene)

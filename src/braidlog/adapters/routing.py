@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
+from braidlog.adapters.deadline import Deadline
 from braidlog.broker.access.authorize import Authorize, Kind, NotAuthorizedError, Operation
 from braidlog.broker.coordinator import SERVICES, Coordinator
 from braidlog.broker.coordinators import Coordinators
@@ -22,6 +23,7 @@ from braidlog.broker.forwarding import Call, Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.model.actor import Actor, acting, audit
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
+from braidlog.model.world import World
 
 Handler = Callable[..., Any]
 """handler(request, the dialect's services, conversation) → the dialect's answer, or None if it gives none; a coroutine that gives
@@ -97,6 +99,9 @@ class Authorized(Protocol):
     """What a dialect's services have in common: who may do what, and which node does what."""
 
     @property
+    def world(self) -> World: ...
+
+    @property
     def authorize(self) -> Authorize: ...
 
     @property
@@ -123,6 +128,10 @@ class RoutedAdapter:
 
     def throttled(self, answer: Any, milliseconds: int) -> Any:  # noqa: ANN401, ARG002 - most dialects have no word for it
         return answer
+
+    def has_deadlines(self, request: Any) -> bool:  # noqa: ANN401, ARG002 - most dialects have no word for it
+        """Whether a request says how long it may take: its handler then ends each of its items in time."""
+        return False
 
     def handle(self, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
         return self.serve(self.routes[type(request)], conversation, request)
@@ -160,7 +169,8 @@ class RoutedAdapter:
         serving: Coroutine[Any, Any, Any],
     ) -> Any:  # noqa: ANN401
         with acting(actor, self.operation(request), is_told=route.is_told):
-            answer = await serving
+            bounds = route.is_told and not self.has_deadlines(request)
+            answer = await (Deadline(self._services.world).of(serving) if bounds else serving)
         self._tell_of(actor, route, request)
         return answer
 

@@ -13,6 +13,7 @@ from braidlog.broker.routing import Routing
 from braidlog.cluster.history import Happening, History
 from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
+from braidlog.cluster.topic import Topic
 from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC
 from braidlog.model import report as r
@@ -36,7 +37,8 @@ class _Counts:
         self.partitions = self.leaderless = self.weak_count = 0
         self.weak: list[r.WeakPartition] = []
 
-    def add(self, topic: str, number: int, each: Assignment, min_in_sync: int) -> None:
+    def add(self, found: Topic, number: int, each: Assignment) -> None:
+        topic, min_in_sync = found.name, found.min_in_sync
         self.partitions += 1
         self.holds.update(each.replicas)
         self.in_sync.update(each.in_sync)
@@ -48,6 +50,7 @@ class _Counts:
         if each.leader == self.own:
             self.of_own["under"] += not each.is_whole
             self.of_own["slots"] += topic == LOG_TOPIC and not each.is_whole
+            self.of_own["lacking"] += found.lacks_replicas(each)
             self.of_own["below_min"] += len(each.in_sync) < min_in_sync
         if not each.is_whole:
             self.weak_count += 1
@@ -63,7 +66,7 @@ async def cluster_report(
     counts, pace = _Counts(routing.own_number), Pace()
     for topic in list(metadata.image.topics.values()):
         for number, each in enumerate(topic.assignments):
-            counts.add(topic.name, number, each, topic.min_in_sync)
+            counts.add(topic, number, each)
             await pace.step()
     behind = await _behind(hosting)
     members = metadata.image.cluster.members
@@ -79,6 +82,7 @@ async def cluster_report(
         nodes=sorted(rows, key=lambda row: row.node),
         partitions=counts.partitions,
         under_replicated=counts.of_own["under"],
+        below_factor=counts.of_own["lacking"],
         below_min=counts.of_own["below_min"],
         leaderless=counts.leaderless,
         weak_slots=counts.of_own["slots"],

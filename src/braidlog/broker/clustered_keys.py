@@ -32,7 +32,7 @@ _FLUSHING: Final = ("flush", "flush_interval_ms", "flush_window_bytes")
 ENOUGH_NODES: Final = 3
 WAIT_SECONDS: Final = 10.0
 """For so many nodes, before slots are made for fewer."""
-MADE_TIMES_MAX: Final = 10
+MADE_TIMES_MAX: Final = 4
 """How often a node that makes the slots waits for the others, two seconds each time: they make as many folders."""
 _TURN: Final = "the topics of slots"
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
@@ -108,11 +108,11 @@ class ClusteredKeys:
             if not self.is_begun:
                 await self._topics.create_internal(LOG_TOPIC, SLOTS, LOG_SETTINGS.altered(self._flushing))
                 for _ in range(MADE_TIMES_MAX):
-                    await self._topics.made_elsewhere(LOG_TOPIC)
+                    await self._topics.served(LOG_TOPIC)
                 log.info("keys are in %d slots from now on, on nodes %s", SLOTS, self._routing.numbers)
 
     async def tend(self) -> None:
-        """Make what is to be made, move replicas to new nodes, send what was cut. Every now and then."""
+        """Make what is to be made, send what was cut. Every now and then."""
         try:
             await self._tend()
         except BrokerError as error:
@@ -130,8 +130,6 @@ class ClusteredKeys:
             known = self._topics.hosting.topics.get(LOG_TOPIC)  # None: this node is about to open what the metadata has
             if known is not None and known.settings.altered(self._flushing) != known.settings:
                 await self._topics.alter_internal(LOG_TOPIC, self._flushing)
-            for name in (LOG_TOPIC, FEED_TOPIC):
-                await self._topics.add_replicas(name)
         if self._settings.feed and any(each.is_leader and each.slot.applied for each in self.slots.here().values()):
             await self._make_feed()
 

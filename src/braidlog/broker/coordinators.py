@@ -158,12 +158,6 @@ class Coordinators:
             self._is_making_topic = True
             self._spawn(self._make_topic(), "make the coordinators' topic")
 
-    async def add_replicas(self) -> None:
-        """Have the shards' topic on as many nodes as it should be on, now that these are there; called every now and then."""
-        if self._routing.controller == self._routing.own_number:
-            with contextlib.suppress(BrokerError):
-                await self._topics.add_replicas(STATE_TOPIC)
-
     async def _make_topic(self) -> None:
         """When it is first needed: then most nodes are there, to hold its replicas and to lead some of it."""
         try:

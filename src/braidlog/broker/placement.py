@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from braidlog.cluster.events import ChangeLeader, Event, PlaceTopic
 from braidlog.cluster.image import FOLLOWERS_PER_TOPIC_MAX, Image
-from braidlog.cluster.placing import live
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
@@ -103,7 +102,7 @@ class Placement:
         image = self._metadata.image
         topics = image.topics.values()
         if image.cluster.members:
-            known = [str(number) for number in live(image.cluster) if number != self._hosting.number]
+            known = sorted(number for number in image.cluster.members if number != str(self._hosting.number))
         else:
             known = sorted({node for topic in topics for node in topic.observers} - {self.node})
         if count > len(known):

@@ -1,10 +1,11 @@
-"""Who leads a partition and on which nodes it is, changed by an administrator.
+"""Who leads a partition and on which nodes it is, changed by an administrator; replicas that topics lack, added unasked.
 
 Knows: what may be asked for, decided at the image that the change is written after. Refuses to know: how replicas copy records,
 when a move is finished (the controller ends it).
 Invariant: nothing here takes a committed record away: a preferred leader is in sync, a move adds before it removes.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -12,14 +13,19 @@ from typing import Final
 from braidlog.broker.routing import Routing
 from braidlog.cluster.events import AssignPartition, Event
 from braidlog.cluster.image import Image
+from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.cluster.proposals import drain, remove
+from braidlog.cluster.sharing import lacking
 from braidlog.cluster.store import Metadata
-from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.hosting import refuse_internal
+from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.slices import Pace
+from braidlog.partition.hosting import is_nodes_own, refuse_internal
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.assignment import Assignment, Nodes
 from braidlog.replication.election import may_lead
 from braidlog.replication.reassignment import cancel, reassign
+
+log = logging.getLogger("braidlog.cluster")
 
 CHANGED_AT_ONCE: Final = 200
 """Partitions in one entry."""
@@ -82,6 +88,21 @@ class ReplicaMoves:
         if self._routing.is_alone:
             raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "this node is alone: nobody else could lead what it leads")
         await drain(self._metadata, node, is_draining=is_draining)
+
+    async def complete(self) -> None:
+        """Add the replicas that topics lack, as far as nodes are live for them; called periodically, one node does it."""
+        own, pace = self._routing.own_number, Pace()
+        for topic in list(self._metadata.image.topics.values()) if self._routing.controller == own else ():
+            await pace.step(topic.partitions)
+            is_shared = topic.name.startswith(INTERNAL_PREFIX) and not is_nodes_own(topic)
+            if is_shared or any(map(topic.lacks_replicas, topic.assignments)):
+                try:
+                    await self._reconciler.change(topic.name, partial(lacking, name=topic.name, node=str(own)))
+                except StorageFault as fault:
+                    log.warning("replicas of topic %s not added: %s", topic.name, fault)
+                except BrokerError as error:
+                    log.info("replicas of topic %s not added: %s; trying again later", topic.name, error)
+                    return
 
     def under_way(self) -> dict[tuple[str, int], Assignment]:
         """Every partition that is on the move."""

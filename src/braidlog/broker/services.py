@@ -35,6 +35,7 @@ from braidlog.broker.schema_ids import SchemaIds
 from braidlog.broker.schema_log import SchemaLog
 from braidlog.broker.self_description import SelfDescription
 from braidlog.broker.stream_snapshots import StreamSnapshots
+from braidlog.broker.topic_leaders import TopicLeaders
 from braidlog.broker.topics import Topics
 from braidlog.broker.transaction_checks import TransactionChecks
 from braidlog.cluster.local import JOURNAL_TOPIC
@@ -84,6 +85,7 @@ class Services(msgspec.Struct, frozen=True):
     world: World
     hosting: Hosting
     topics: Topics
+    topic_leaders: TopicLeaders
     placement: Placement
     configs: Configs
     trim: Trim
@@ -170,7 +172,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     holdings = holdings or Holdings()
     producer_ids = ProducerIds(metadata, world)
     forwarding = Forwarding(routing, world)
-    topics = Topics(reconciler, hosting, world, defaults, holdings)
+    topic_leaders = TopicLeaders(metadata, hosting, forwarding, world)
+    topics = Topics(reconciler, hosting, world, defaults, holdings, topic_leaders)
     coordinators = Coordinators(routing, topics, world)
     transaction_checks = TransactionChecks(coordinators, forwarding)
     local_markers = LocalMarkers(hosting, world, coordinators.end_commits)
@@ -199,6 +202,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         world=world,
         hosting=hosting,
         topics=topics,
+        topic_leaders=topic_leaders,
         placement=placement,
         configs=Configs(topics, placement),
         trim=Trim(hosting, world),

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from braidlog.broker.quotas import Buckets
+from braidlog.broker.topic_leaders import TopicLeaders
 from braidlog.cluster.events import AddPartitions, AlterTopic, CreateTopic, DeleteTopic, Event
 from braidlog.cluster.image import Image
 from braidlog.cluster.local import INTERNAL_PREFIX
-from braidlog.cluster.placing import MIN_IN_SYNC, live, place
-from braidlog.cluster.sharing import lacking
+from braidlog.cluster.placing import MIN_IN_SYNC, live, place, wanted
 from braidlog.cluster.topic import Topic
 from braidlog.coordinator.holdings import NODE, Holdings
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -57,8 +57,10 @@ class Topics:
         world: World,
         defaults: TopicSettings,
         holdings: Holdings | None = None,
+        leaders: TopicLeaders | None = None,
     ) -> None:
         self._reconciler = reconciler
+        self._leaders = leaders
         self._world = world
         self._holdings = holdings or Holdings()
         self._rates: Buckets[str] = Buckets()
@@ -81,11 +83,11 @@ class Topics:
         """Create a topic for the principal `by`; it is durable when this returns. In a cluster it is placed on nodes, as many as
         there would be with `followers`."""
         self.check_new_name(name)
-        wanted = settings_from({**msgspec.to_builtins(self.defaults), **(settings or {})})
+        chosen = settings_from({**msgspec.to_builtins(self.defaults), **(settings or {})})
         if followers and placed == ANYWHERE:
             placed = Placed(len(followers) + 1)
-        topic = await self._create(name, partitions, wanted, followers or (), min_in_sync, by, placed)
-        await self._reconciler.made_elsewhere(topic)
+        topic = await self._create(name, partitions, chosen, followers or (), min_in_sync, by, placed)
+        await self.served(name)
         return topic
 
     async def _create(
@@ -103,7 +105,8 @@ class Topics:
         def decide(image: Image) -> list[Event]:
             places = self._places(image, name, range(min(partitions, PARTITIONS_PER_TOPIC_MAX)), placed)
             replicas = (self.hosting.node,) if places else dict.fromkeys((self.hosting.node, *followers))
-            copies = min(map(len, places), default=1)
+            counts_places = placed.nodes or not places or name.startswith(INTERNAL_PREFIX)
+            factor = min(map(len, places), default=0) if counts_places else wanted(image.cluster, placed.replicas)
             created = CreateTopic(
                 topic=name,
                 topic_id=topic_id,
@@ -111,9 +114,10 @@ class Topics:
                 settings=settings,
                 created_ms=self._world.now_ms(),
                 replicas=tuple(replicas),
-                min_in_sync=min(MIN_IN_SYNC, copies) if min_in_sync is None else min_in_sync,
+                min_in_sync=min(MIN_IN_SYNC, factor or 1) if min_in_sync is None else min_in_sync,
                 created_by=by,
                 placement=places,
+                replication_factor=factor,
             )
             image.check(created)  # first: what makes no sense is refused as that
             if not name.startswith(INTERNAL_PREFIX):
@@ -128,7 +132,7 @@ class Topics:
                 await self._delete(name, topic_id)
             raise
         topic = self.hosting.topics[name]
-        if topic.min_in_sync == len(topic.assignments[0].replicas) > 1:
+        if topic.min_in_sync == topic.copies > 1:
             log.warning(
                 "topic %r has %d replicas and needs all of them in sync: while one node is away, acks=all is refused",
                 name,
@@ -206,17 +210,10 @@ class Topics:
                 if error.reason is not Reason.TOPIC_EXISTS:  # another node was faster
                     raise
 
-    async def made_elsewhere(self, name: str) -> None:
-        """Wait until other nodes have made a topic, for a while: until then they follow nothing of it."""
-        await self._reconciler.made_elsewhere(self.hosting.topics[name])
-
-    async def add_replicas(self, name: str) -> None:
-        """Give a topic of the cluster's own the replicas that it lacks."""
-
-        def decide(image: Image) -> list[Event]:
-            return lacking(image, name, self.hosting.node)
-
-        await self._reconciler.change(name, decide)
+    async def served(self, name: str) -> None:
+        """Wait, for a while, until the nodes of a topic have made it and its leaders serve it: its clients ask them next."""
+        if self._leaders is not None:
+            await self._leaders.wait(name, followers=True)
 
     def check_new_name(self, name: str) -> None:
         """Refuse a name that a new topic cannot have."""
@@ -277,7 +274,7 @@ class Topics:
         def decide(image: Image) -> list[Event]:
             topic = image.topic(name)
             numbers = range(topic.partitions, min(partitions, PARTITIONS_PER_TOPIC_MAX))
-            copies = min(len(topic.assignments[0].replicas), max(len(live(image.cluster)), 1))
+            copies = min(topic.copies, len(image.cluster.members))
             places = () if topic.holder else self._places(image, name, numbers, Placed(copies, placed))
             grown = AddPartitions(topic=name, topic_id=topic.topic_id, partitions=partitions, placement=places)
             image.check(grown)
@@ -286,6 +283,7 @@ class Topics:
 
         refuse_internal(name)
         await self._reconciler.change(name, decide)
+        await self.served(name)
         return self.hosting.meta(name)
 
     async def alter(self, name: str, changes: dict[str, Any]) -> Topic:

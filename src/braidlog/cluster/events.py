@@ -51,6 +51,8 @@ class CreateTopic(TopicEvent, frozen=True, kw_only=True):
     min_in_sync: int = 1
     created_by: str = ""
     placement: tuple[Nodes, ...] = ()
+    replication_factor: int = 0
+    """How many replicas each partition should have, though `placement` may have fewer now; 0: those of `placement`."""
 
 
 class DeleteTopic(TopicEvent, frozen=True, kw_only=True):

@@ -314,6 +314,7 @@ class Image(msgspec.Struct):
             created_ms=event.created_ms,
             min_in_sync=event.min_in_sync,
             created_by=event.created_by,
+            replication_factor=event.replication_factor,
             holder=holder,
             observers=event.replicas[1:],
             assignments=self._first(holder, event.placement, event.partitions, event.leader_epoch),
@@ -436,7 +437,7 @@ class Image(msgspec.Struct):
 
     @_apply.register
     def _(self, event: e.AssignPartition) -> None:
-        self._change(event, lambda _: event.after)
+        self.topics[event.topic] = self.topics[event.topic].assigned(event.partition, event.after)
 
     @_apply.register
     def _(self, event: e.ChangeSet) -> None:

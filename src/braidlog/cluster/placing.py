@@ -7,6 +7,7 @@ before one has a second, and topics of one partition begin everywhere.
 from collections.abc import Sequence
 from typing import Final
 
+from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.cluster.membership import Membership
 from braidlog.codec.crc import crc32c
 from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, placed
@@ -22,18 +23,42 @@ else moves. A slot and its feed are on the same nodes."""
 
 
 def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int | None = None) -> tuple[Nodes, ...]:
-    """The nodes of each partition of these numbers, the preferred leader first; by the nodes that are there now."""
-    racks = {number: known.members[str(number)].rack for number in live(known)}
-    if not racks or not 1 <= (replicas or 1) <= len(racks):
+    """Return the nodes of each partition of these numbers, the preferred leader first.
+
+    Fenced nodes are used only where too few racks have a live node; leaders are live. Nodes that drain get no replica, so a
+    partition may have fewer than `replicas`: `complete` adds them later. Internal topics use live nodes only.
+    """
+    count, leading = wanted(known, replicas), live(known)
+    if not 1 <= count <= len(known.members):
         raise BrokerError(
-            Reason.NOT_ENOUGH_REPLICAS,
-            f"{replicas or 1} replicas need as many nodes that are there and do not drain; there are {len(racks)}",
+            Reason.INVALID_SETTING, f"{count} replicas need as many nodes; {len(known.members)} are registered"
         )
+    if not leading:
+        raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "every registered node is fenced or draining; try again later")
     if topic in BY_RANK:
-        return tuple(placed(number, racks, replicas or min(REPLICAS, len(racks))) for number in numbers)
+        return tuple(placed(number, leading, min(count, len(leading))) for number in numbers)
+    is_internal = topic.startswith(INTERNAL_PREFIX)
+    racks = {
+        number: known.members[str(number)].rack
+        for number, node in sorted(known.nodes().items())
+        if (node.may_lead if is_internal else node.is_fenced or not node.is_draining)
+    }
     circle = _interleaved(racks)
+    leaders = [node for node in circle if node in leading]
     first = crc32c(topic.encode())
-    return tuple(_replicas(circle, racks, first + number, replicas or min(REPLICAS, len(circle))) for number in numbers)
+    return tuple(_replicas(circle, leaders, racks, first + number, min(count, len(circle))) for number in numbers)
+
+
+def complete(known: Membership, topic: str, number: int, held: Nodes, count: int) -> Nodes:
+    """Return `held` and as many live nodes as it lacks, on other racks as far as possible; fewer where too few nodes are live."""
+    racks = {int(node): member.rack for node, member in known.members.items()}
+    circle = _round(_interleaved(racks), crc32c(topic.encode()) + number)
+    return _filled(held, [node for node in circle if node in live(known)], racks, count)
+
+
+def wanted(known: Membership, replicas: int | None = None) -> int:
+    """Return how many replicas a partition should have: those asked for, or as many as usual."""
+    return min(REPLICAS, len(known.members)) if replicas is None else replicas
 
 
 def live(known: Membership) -> list[int]:
@@ -51,15 +76,25 @@ def _interleaved(racks: dict[int, str]) -> list[int]:
     return [number for _, _, number in sorted(ranked)]
 
 
-def _replicas(circle: list[int], racks: dict[int, str], at: int, count: int) -> Nodes:
+def _replicas(circle: list[int], leaders: list[int], racks: dict[int, str], at: int, count: int) -> Nodes:
     """Round from the leader; each round of leaders begins its followers one further, so that no two nodes share everything."""
-    size = len(circle)
-    leader = circle[at % size]
-    others = [circle[(at + 1 + step) % size] for step in range(size - 1)]
-    shift = at // size % len(others) if others else 0
-    chosen = [leader]
-    others = others[shift:] + others[:shift]
-    while len(chosen) < count:
-        taken = [racks[node] for node in chosen]
-        chosen.append(min((node for node in others if node not in chosen), key=lambda node: taken.count(racks[node])))
+    leader = leaders[at % len(leaders)]
+    others = _round(circle, circle.index(leader))[1:]
+    return _filled(
+        (leader,), sorted(_round(others, at // len(leaders)), key=lambda node: node not in leaders), racks, count
+    )
+
+
+def _round(circle: list[int], at: int) -> list[int]:
+    shift = at % len(circle) if circle else 0
+    return circle[shift:] + circle[:shift]
+
+
+def _filled(held: Nodes, candidates: list[int], racks: dict[int, str], count: int) -> Nodes:
+    """Each further node is on the rack that has the fewest so far, and the first of such candidates."""
+    chosen, left = list(held), [node for node in candidates if node not in held]
+    while len(chosen) < count and left:
+        taken = [racks[node] for node in chosen if node in racks]
+        chosen.append(min(left, key=lambda node: taken.count(racks[node])))
+        left.remove(chosen[-1])
     return tuple(chosen)

@@ -6,17 +6,20 @@ Invariant: the image holds exactly the entries up to `seq`, and no entry that is
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from braidlog.cluster.events import Event, PartitionEvent, RegisterNode, TopicEvent
 from braidlog.cluster.history import UNTOLD, History, said
 from braidlog.cluster.image import Image
 from braidlog.model.actor import audit
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 
 Decide = Callable[[Image], Sequence[Event]]
 """From the image to the events that should follow; called again if another change came first. None: nothing is to change."""
+CHANGE_SECONDS_MAX: Final = 60.0
+"""How long a decision is taken again because another change came first."""
 _TURN = "the metadata of this node"
 
 
@@ -78,6 +81,7 @@ class Metadata:
 
     def __init__(self, store: MetadataStore, world: World) -> None:
         self._store = store
+        self._world = world
         self._turns = Turns(world)
         self.image, self.seq = store.load()
         store.history.leader_changes = dict.fromkeys(store.history.leader_changes, 0)  # they are those of another life
@@ -103,6 +107,7 @@ class Metadata:
 
         One proposal of a node is under way at a time: of n at once each would lose to all before it, n² times in all.
         """
+        until = self._world.monotonic() + CHANGE_SECONDS_MAX
         async with self._turns.take(_TURN):
             while events := decide(self.image):
                 self.image.check_all(events)
@@ -112,6 +117,10 @@ class Metadata:
                     await self._store.save(self.image, self.seq)
                     _audit(events)
                     return
+                if self._world.monotonic() >= until:
+                    raise BrokerError(
+                        Reason.TIMED_OUT, "other changes of the metadata came first for too long; nothing was changed"
+                    )
 
     async def write_after(self, events: Sequence[Event], after: int) -> bool:
         """Write what was decided at entry `after` directly behind it, or not at all; whether it was written."""

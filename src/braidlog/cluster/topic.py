@@ -28,6 +28,8 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """The name of the single node that has it; empty in a cluster, where every partition has replicas of its own."""
     observers: tuple[str, ...] = ()
     """Who follows it by name. A single node counts them; in a cluster they are shown, and never waited for."""
+    replication_factor: int = 0
+    """How many replicas each partition should have; 0: unknown, and each partition keeps those that it has."""
     created_by: str = ""
     """The principal whose request made it."""
     unflushed: Nodes = ()
@@ -37,11 +39,31 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     def partitions(self) -> int:
         return len(self.assignments)
 
+    @property
+    def copies(self) -> int:
+        """How many replicas its partitions should have, and the next ones get."""
+        return self.replication_factor or len(self.assignments[0].replicas)
+
     def changed(self, number: int, change: Change) -> "Topic":
         """One partition's assignment is another."""
         assignments = list(self.assignments)
         assignments[number] = change(assignments[number])
         return msgspec.structs.replace(self, assignments=tuple(assignments))
+
+    def assigned(self, number: int, after: Assignment) -> "Topic":
+        """One partition has other replicas. The replication factor follows a partition that is moved to fewer nodes, and grows
+        once every partition has, or will have, more."""
+        before, topic = self.assignments[number], self.changed(number, lambda _: after)
+        if _size(after) == _size(before):
+            return topic
+        factor = self.replication_factor
+        if _size(after) < _size(before):
+            factor = min(factor, _size(after))
+        return msgspec.structs.replace(topic, replication_factor=max(factor, min(map(_size, topic.assignments))))
+
+    def lacks_replicas(self, each: Assignment) -> bool:
+        """Whether a partition of this topic has fewer replicas than it should have; one that is being added does not count."""
+        return len(each.replicas) - len(each.adding) < self.replication_factor
 
     def changed_everywhere(self, change: Change, **fields: object) -> "Topic":
         return msgspec.structs.replace(self, assignments=tuple(map(change, self.assignments)), **fields)
@@ -69,6 +91,11 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
             observers=replicas[1:],
             min_in_sync=min_in_sync,
         )
+
+
+def _size(each: Assignment) -> int:
+    """How many replicas a partition has once its move is finished."""
+    return len(each.replicas) - len(each.removing)
 
 
 def held_alone(holder: str, count: int, leader_epoch: int) -> tuple[Assignment, ...]:

@@ -54,6 +54,13 @@ CLUSTER_TABLE: Final[tuple[MetricRow, ...]] = (
         _of_cluster(lambda c: c.under_replicated),
     ),
     MetricRow(
+        "braidlog_cluster_below_factor_partitions",
+        GAUGE,
+        "Those of them that have fewer replicas than their topic's replication factor.",
+        (),
+        _of_cluster(lambda c: c.below_factor),
+    ),
+    MetricRow(
         "braidlog_cluster_below_min_partitions",
         GAUGE,
         "Those of them that have fewer in sync than min.insync.replicas: acks=all is refused.",

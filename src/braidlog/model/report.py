@@ -321,7 +321,7 @@ class EtcdReport(msgspec.Struct, frozen=True):
 
 
 class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster as this node sees it; `under_replicated` and `below_min` count what it leads."""
+    """The cluster as this node sees it; `under_replicated`, `below_factor` and `below_min` count what it leads."""
 
     is_alone: bool
     own: int
@@ -331,6 +331,8 @@ class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeReport]
     partitions: int
     under_replicated: int
+    below_factor: int
+    """Partitions with fewer replicas than their topic's replication factor."""
     below_min: int
     leaderless: int
     weak_slots: int

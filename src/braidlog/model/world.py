@@ -3,9 +3,10 @@
 Knows: shapes. Refuses to know: asyncio, threads. The server has the real ones; tests have simple ones.
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol, TypeVar
 
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush
 
 T = TypeVar("T")
@@ -53,6 +54,16 @@ class Wakeup(Protocol):
         ...
 
 
+def took_too_long(seconds: float) -> BrokerError:
+    if seconds <= 0:
+        return BrokerError(
+            Reason.TIMED_OUT, "the request's time was over before this began; nothing was changed, try again"
+        )
+    return BrokerError(
+        Reason.TIMED_OUT, f"not done within {seconds:.3g} s; it may be done later: look before you try again"
+    )
+
+
 class World(Protocol):
     """Time, waking, durability.
 
@@ -71,6 +82,11 @@ class World(Protocol):
 
     def durable(self, log: Syncable, next_offset: int) -> Awaitable[None]:
         """Done when everything below `next_offset` is on the disk; raises the `StorageFault` if it cannot be."""
+        ...
+
+    def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        """Return what `work` returns or raises. `BrokerError` TIMED_OUT if that takes longer: `work` then ends at its next
+        `Wakeup`, or finishes without a waiter. The same if the waiter itself is ended."""
         ...
 
     def blocking(self, work: Callable[[], T]) -> Awaitable[T]:

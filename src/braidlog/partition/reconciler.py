@@ -14,7 +14,6 @@ from types import MappingProxyType
 
 from braidlog.cluster.events import FolderMade
 from braidlog.cluster.image import Image
-from braidlog.cluster.placing import live
 from braidlog.cluster.reconcile import (
     Action,
     Close,
@@ -48,8 +47,6 @@ BeforeRelease = Callable[[int, PartitionLog], object]
 Faults = dict[str, StorageFault | BrokerError]
 NOTED_AT_ONCE = 1_000
 """In one entry of the metadata, which has a largest size."""
-MADE_SECONDS_MAX = 2.0
-"""How long a new topic is waited for on other nodes."""
 _TURN = "the topics' metadata"
 
 
@@ -119,25 +116,6 @@ class Reconciler:
             faults = await self._catch_up()
             if name in faults:
                 raise faults[name]
-
-    async def made_elsewhere(self, topic: Topic) -> None:
-        """Wait until each living node that is to hold the topic has made it: its clients may ask that one next. Not for long."""
-        if self._hosting.cluster is None:
-            return
-        until = self._world.monotonic() + MADE_SECONDS_MAX
-        holders = {node for each in topic.assignments for node in each.replicas}
-        listeners = self._metadata.listeners
-        while (left := until - self._world.monotonic()) > 0:
-            image = self._metadata.image
-            waited_for = holders.intersection(live(image.cluster)) - {self._hosting.number}
-            if all(image.made_by(str(node), topic) for node in waited_for) or not self._hosting.find(topic.name):
-                return
-            wakeup = self._world.wakeup()
-            listeners.append(wakeup.wake)
-            try:
-                await wakeup.wait(left)
-            finally:
-                listeners.remove(wakeup.wake)
 
     async def follow(self) -> Faults:
         """Carry out what came into the metadata by itself; returns what the folder could not follow, by topic."""

@@ -26,6 +26,7 @@ from braidlog.broker import (
     producer_names,
     schema_log,
     stream_snapshots,
+    topic_leaders,
     transaction_checks,
 )
 from braidlog.broker.clustered_keys import Around as Keys
@@ -221,6 +222,7 @@ class ClusterNode:
         rows = self.peers.adapter.calls.rows
         rows[producer_names.CALL] = asked_for_client(services.producer_names.answer)
         rows[stream_snapshots.CALL] = asked_for_client(services.stream_snapshots.answer)
+        rows[topic_leaders.CALL] = asked(services.topic_leaders.answer)
         rows[key_counts.CALL] = asked(services.key_counts.answer)
         rows[marker_routing.CALL] = asked(services.markers.answer)
         rows[transaction_checks.CALL] = asked(services.transaction_checks.answer)
@@ -279,7 +281,7 @@ class ClusterNode:
         self._metadata.listeners.append(self.follow)
         self._tasks.spawn(self.replicas.run(), "replicas")
         self._tasks.spawn(self.controller.run(), "controller")
-        self._tasks.every(SHARE_SECONDS, self._services.coordinators.add_replicas, "share-topics")
+        self._tasks.every(SHARE_SECONDS, self._services.replica_moves.complete, "share-topics")
         self._tasks.every(SHARE_SECONDS, self._keys.tend, "tend-slots")
         self._tasks.every(COMPARE_SECONDS, self.keys.compare, "compare-slots")
         leases = self._store.leases(self._members, self.gossip.tell, self.controller.lost_lease)

@@ -9,14 +9,14 @@ row the next one does not wait for the end of its turn either: nobody is there t
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.measure import Seconds
-from braidlog.model.world import Syncable
-from braidlog.server.coroutines import Abandonable, Owed, Patient
+from braidlog.model.world import Syncable, took_too_long
+from braidlog.server.coroutines import Abandonable, Owed, Patient, start
 from braidlog.storage.commit import Flusher
 
 T = TypeVar("T")
@@ -109,6 +109,32 @@ class LoopWorld:
 
     def wakeup(self, *, patient: bool = False, owed: bool = False) -> LoopWakeup:
         return LoopWakeup(self._loop, self._waker, Patient if patient else Owed if owed else Abandonable)
+
+    async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:
+        outcome = list[tuple[T, BaseException | None]]()
+        ended, is_late = self.wakeup(owed=True), False
+
+        def done(value: T, error: BaseException | None) -> None:
+            outcome.append((value, error))
+            ended.wake()
+            if is_late and error is not None and not isinstance(error, (BrokerError, StorageFault)):
+                raise error  # the waiter has left: the loop's handler reports the defect
+
+        if seconds <= 0:
+            work.close()
+        elif (running := start(work, done)) is not None:
+            try:
+                await ended.wait(seconds)
+            finally:
+                if not outcome:
+                    is_late = True
+                    running.cancel()
+        if not outcome:
+            raise took_too_long(seconds)
+        value, error = outcome[0]
+        if error is not None:
+            raise error
+        return value
 
     async def durable(self, log: Syncable, next_offset: int) -> None:
         if log.durable_offset >= next_offset:

@@ -153,6 +153,9 @@ class VirtualWorld:
     def wakeup(self, *, patient: bool = False, owed: bool = False) -> VirtualWakeup:  # noqa: ARG002 - the port's
         return VirtualWakeup(self.time, self._enter)
 
+    def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
+        raise AssertionError(f"{work} is administration, and has no {seconds} s here")
+
     async def blocking(self, work: Callable[[], T]) -> T:
         await self.wakeup().wait(0.001)
         return work()

@@ -18,8 +18,8 @@ from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.messages import nodes, topics
 from braidlog.wire.kafka.messages import placement as p
-from braidlog.wire.kafka.messages import topics
 from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.messages.parts import CurrentLeader, NodeEndpoint, TopicPartitions
 
@@ -95,6 +95,36 @@ def test_kafka_topics_are_placed_as_they_are_asked_for() -> None:
     grown = topics.CreatePartitionsRequestTopic("placed", 3, [topics.CreatePartitionsRequestAssignment([2, 1])])
     assert kafka(node, topics.CreatePartitionsRequest([grown])).results[0].error_code == E.NONE
     assert [each.replicas for each in node.services.hosting.meta("placed").assignments] == [(3, 2), (1, 3), (2, 1)]
+
+
+def test_a_topic_of_three_replicas_is_created_while_a_node_is_away_and_completed_after_a_drain() -> None:
+    node = three_nodes(name="1")
+    fence = [e.FenceNode(node=3, incarnation=1)]
+    node.services.metadata.change_alone(fence)
+
+    def made(name: str, factor: int) -> list[tuple[set[int], tuple[int, ...]]]:
+        topic = topics.CreateTopicsRequestTopic(name, num_partitions=4, replication_factor=factor)
+        told = kafka(node, topics.CreateTopicsRequest([topic])).topics[0]
+        assert (told.error_code, told.replication_factor) == (E.NONE, 3)
+        assert node.services.hosting.meta(name).min_in_sync == 2
+        found = node.services.hosting.meta(name).assignments
+        assert all(each.leader in each.in_sync for each in found)
+        return [({*each.replicas}, tuple(sorted(each.in_sync))) for each in found]
+
+    assert made("three", 3) == made("usual", -1) == [({1, 2, 3}, (1, 2))] * 4
+    drain = [registered(3, 2), e.DrainNode(node=3, incarnation=2, is_draining=True)]
+    node.services.metadata.change_alone(drain)
+    assert made("later", 3) == [({1, 2}, (1, 2))] * 4
+    (told,) = kafka(node, nodes.ClusterEventsRequest()).lacking
+    assert told == nodes.LackingTopic("later", 3, 4)
+    grown = topics.CreatePartitionsRequestTopic("later", 5)
+    assert kafka(node, topics.CreatePartitionsRequest([grown])).results[0].error_code == E.NONE
+    node.run(node.services.replica_moves.complete())
+    assert kafka(node, nodes.ClusterEventsRequest()).lacking == [nodes.LackingTopic("later", 3, 5)], "it drains yet"
+    node.services.metadata.change_alone([registered(3, 3)])
+    node.run(node.services.replica_moves.complete())
+    found = node.services.hosting.meta("later").assignments
+    assert [({*each.replicas}, each.adding) for each in found] == [({1, 2, 3}, (3,))] * 5
 
 
 def test_too_few_nodes_for_a_topic_and_too_few_replicas_for_a_record_are_told_apart() -> None:

@@ -8,11 +8,12 @@ from tests.cli.braid import Braid
 
 from braidlog.cli.cluster.doctor import examine
 from braidlog.cli.cluster.inspect import rows_of, status_of
-from braidlog.client.drivers.cluster import ClusterInfo, ClusterNode, ClusterPartition
+from braidlog.client.drivers.cluster import ClusterInfo, ClusterNode, ClusterPartition, LackingTopic
 from braidlog.testing.server import ServerProcess
 
 NODES = tuple(ClusterNode(number, f"10.0.0.{number}", 9092, "", alive=True) for number in (1, 2, 3))
 PLACES = tuple(ClusterPartition("t", number, number + 1, 4, (1, 2, 3), (1, 2, 3), ()) for number in range(3))
+LACKING = (LackingTopic("t", 3, 4), LackingTopic("u", 2, 1))
 WELL = ClusterInfo("id", 1, NODES, PLACES)
 
 
@@ -52,6 +53,7 @@ def test_nothing_is_wrong() -> None:
             "nobody serves the keys of slots 7",
             "start the nodes that hold them: 1, 2, 3",
         ),
+        (msgspec.structs.replace(WELL, lacking=LACKING), "replication factor: t (wants 3), u (wants 2)", "start those"),
         (with_slots(leader=1, in_sync=(1, 2)), "replicas of keys are behind: slots 7", "catch up"),
         (with_slots(leader=1, in_sync=(1,), alive=False), "no majority is in sync: slots 7", "at ONE only"),
         (
@@ -71,6 +73,11 @@ def test_weak_slots_are_counted() -> None:
     found = status_of(with_slots(leader=None, in_sync=()))
     assert (found.slots, found.slots_below_strength, found.slots_leaderless) == (128, 1, 1)
     assert status_of(WELL).slots == 0
+
+
+def test_partitions_below_their_factor_are_counted() -> None:
+    assert status_of(msgspec.structs.replace(WELL, lacking=LACKING)).below_factor == 5
+    assert status_of(WELL).below_factor == 0
 
 
 def test_many_partitions_are_counted_and_few_named() -> None:

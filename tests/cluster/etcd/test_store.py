@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from tests.model.manual_world import Job, ManualWorld
 
-from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Head, Keys, Written, digest
+from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Head, Keys, Written, digest, one
 from braidlog.cluster.etcd.port import EtcdRefusedError, Put
 from braidlog.cluster.etcd.position import Position
-from braidlog.cluster.etcd.store import COMPACT_TICKS, TICK_SECONDS, EtcdStore
+from braidlog.cluster.etcd.store import COMPACT_TICKS, PROPOSE_SECONDS_MAX, TICK_SECONDS, EtcdStore
 from braidlog.cluster.events import AddNode, Envelope, Event, IdBlock
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Metadata
@@ -143,6 +143,20 @@ def test_nobody_answers_for_long() -> None:
     node.client.fate = lambda _: Fate.DONE
     cluster.run(node.metadata.change(next_block), ms=1_000)
     assert node.store.outage is None
+
+
+def test_an_entry_that_etcd_never_takes_is_given_up() -> None:
+    """The head there says the same in other bytes: no condition holds, and there is nothing to read either."""
+    cluster = Cluster()
+    node = Node(cluster, "1")
+    head = Keys(PREFIX).head
+    value = cluster.etcd.read(one(head), 0, 0, keys_only=False).items[0].value
+    cluster.run(node.client.write([Put(head, value + b" ")]))
+    job = cluster.world.spawn(node.metadata.change(next_block))
+    cluster.world.advance(int(PROPOSE_SECONDS_MAX * 1000) + 1_000)
+    with pytest.raises(BrokerError, match="shows no other in its place") as caught:
+        job.result()
+    assert caught.value.reason is Reason.UNAVAILABLE
 
 
 def test_an_entry_that_is_too_large_is_refused_before_it_is_sent() -> None:

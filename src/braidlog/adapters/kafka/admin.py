@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
 from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of_cluster
@@ -39,15 +40,15 @@ async def create_topics(
 ) -> m.CreateTopicsResponse:
     message: m.CreateTopicsRequest = request.message
     asked = Counter(topic.name for topic in message.topics)
-    results = []
+    results, deadline = [], Deadline(services.world, message.timeout_ms)
     pace = Pace()
     for topic in message.topics:
         await pace.step()
         try:
             _refuse_twice(topic.name, asked[topic.name])
             denied.check(topic.name)
-            result = await _create(
-                topic, services, creating, validate_only=message.validate_only, by=conversation.principal
+            result = await deadline.of(
+                _create(topic, services, creating, validate_only=message.validate_only, by=conversation.principal)
             )
         except (BrokerError, StorageFault) as error:
             result = m.CreateTopicsResponseTopic(topic.name, error_code=code_of(error), error_message=text_of(error))
@@ -89,7 +90,7 @@ async def _create(
         topic.name,
         id_of(services, topic.name),
         num_partitions=partitions,
-        replication_factor=1 if validate_only else len(services.hosting.meta(topic.name).assignments[0].replicas),
+        replication_factor=1 if validate_only else services.hosting.meta(topic.name).copies,
         configs=[
             m.CreateTopicsResponseConfig(each.row.name, each.value, each.row.is_fixed, each.source) for each in shown
         ],
@@ -155,22 +156,24 @@ def refuse_create(request: Request, code: E, text: str) -> m.CreateTopicsRespons
 async def delete_topics(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.DeleteTopicsResponse:
-    responses = []
+    responses, deadline = [], Deadline(services.world, request.message.timeout_ms)
     pace = Pace()
     for each in _deleted(request):
         await pace.step()
-        responses.append(await _delete(each, services, denied))
+        responses.append(await _delete(each, services, denied, deadline))
     return m.DeleteTopicsResponse(responses=responses)
 
 
-async def _delete(asked: m.DeleteTopicsRequestTopic, services: Services, denied: Denied) -> m.DeleteTopicsResponseTopic:
+async def _delete(
+    asked: m.DeleteTopicsRequestTopic, services: Services, denied: Denied, deadline: Deadline
+) -> m.DeleteTopicsResponseTopic:
     name = named(services, asked.name, asked.topic_id)
     if name is None:
         return m.DeleteTopicsResponseTopic(None, asked.topic_id, unknown(asked.topic_id), "no topic has this id")
     topic_id = id_of(services, name)
     try:
         denied.check(name)
-        await services.topics.delete(name)
+        await deadline.of(services.topics.delete(name))
     except (BrokerError, StorageFault) as error:
         shown = name if asked.name is not None else None  # whoever knows the id only does not learn the name
         return m.DeleteTopicsResponseTopic(shown, asked.topic_id, code_of(error), text_of(error))
@@ -199,11 +202,12 @@ async def create_partitions(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.CreatePartitionsResponse:
     message: m.CreatePartitionsRequest = request.message
-    results = []
+    results, deadline = [], Deadline(services.world, message.timeout_ms)
     pace = Pace()
     for topic in message.topics:
         await pace.step()
-        outcome = await outcome_of(_grow(topic, services, denied, validate_only=message.validate_only))
+        growing = _grow(topic, services, denied, validate_only=message.validate_only)
+        outcome = await outcome_of(deadline.of(growing))
         results.append(m.CreatePartitionsResponseResult(topic.name, *outcome))
     return m.CreatePartitionsResponse(results=results)
 
@@ -240,11 +244,12 @@ async def delete_records(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> m.DeleteRecordsResponse:
     message: m.DeleteRecordsRequest = request.message
+    deadline = Deadline(services.world, message.timeout_ms)
 
     async def trim(topic: str, each: m.DeleteRecordsRequestPartition) -> m.DeleteRecordsResponsePartition:
         try:
             denied.check(topic)
-            start = await services.trim.delete_before(topic, each.partition_index, each.offset)
+            start = await deadline.of(services.trim.delete_before(topic, each.partition_index, each.offset))
         except (BrokerError, StorageFault) as error:
             return m.DeleteRecordsResponsePartition(each.partition_index, -1, code_of(error))
         return m.DeleteRecordsResponsePartition(each.partition_index, start)

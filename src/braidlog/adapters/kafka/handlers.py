@@ -145,6 +145,9 @@ class KafkaAdapter(RoutedAdapter):
     def operation(self, request: Request) -> str:
         return request.api.name
 
+    def has_deadlines(self, request: Request) -> bool:
+        return hasattr(request.message, "timeout_ms")
+
     def throttled(self, answer: Any, milliseconds: int) -> Any:  # noqa: ANN401
         if "throttle_time_ms" not in getattr(answer, "__struct_fields__", ()):
             return answer

@@ -10,21 +10,25 @@ from typing import Final
 import msgspec
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.kafka.errors import said_of_cluster
 from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import Operation
 from braidlog.cluster.history import Cursor, Happening
+from braidlog.model.slices import Pace
 from braidlog.replication.assignment import Assignment
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import nodes as n
 
+LACKING_MAX: Final = 1_000
+"""Topics of one answer that lack replicas."""
 EVENTS_MAX: Final = 500
 """Of one answer: who wants more asks again, from the last one on."""
 
 
-def cluster_events(request: Request, services: Services, _: Conversation) -> n.ClusterEventsResponse:
+async def cluster_events(request: Request, services: Services, _: Conversation) -> n.ClusterEventsResponse:
     message: n.ClusterEventsRequest = request.message
     history = services.metadata.history
     found = history.after(Cursor(message.after_seq, message.after_index), message.since_ms)
@@ -32,7 +36,17 @@ def cluster_events(request: Request, services: Services, _: Conversation) -> n.C
     weak = [_weak_slot(number, each) for number, each in enumerate(slots) if not each.is_whole]
     draining = [number for number, node in services.metadata.image.cluster.nodes().items() if node.is_draining]
     events = list(map(_event, islice(found, EVENTS_MAX)))
-    return n.ClusterEventsResponse(draining=draining, events=events, slots=len(slots), weak_slots=weak)
+    lacking = await _lacking(services)
+    return n.ClusterEventsResponse(draining=draining, events=events, slots=len(slots), weak_slots=weak, lacking=lacking)
+
+
+async def _lacking(services: Services) -> list[n.LackingTopic]:
+    found, pace = list[n.LackingTopic](), Pace()
+    for topic in list(services.metadata.image.topics.values()):
+        await pace.step(topic.partitions)
+        if (count := sum(map(topic.lacks_replicas, topic.assignments))) and len(found) < LACKING_MAX:
+            found.append(n.LackingTopic(topic.name, topic.replication_factor, count))
+    return found
 
 
 def _event(each: Happening) -> n.ClusterEvent:
@@ -49,7 +63,8 @@ def _weak_slot(number: int, each: Assignment) -> n.WeakSlot:
 
 async def drain_node(request: Request, services: Services, _: Conversation) -> n.DrainNodeResponse:
     message: n.DrainNodeRequest = request.message
-    await services.replica_moves.drain(message.node, is_draining=message.is_draining)
+    draining = services.replica_moves.drain(message.node, is_draining=message.is_draining)
+    await Deadline(services.world).of(draining)
     return n.DrainNodeResponse()
 
 

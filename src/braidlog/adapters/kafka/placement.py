@@ -9,6 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of, said_of_cluster
 from braidlog.adapters.kafka.routes import Route, whole
@@ -43,9 +44,11 @@ async def elect_leaders(request: Request, services: Services, _: Conversation) -
     for topic in asked or ():
         places[topic.topic] = dict.fromkeys((*places.get(topic.topic, ()), *topic.partitions))
     told: dict[str, list[r.ElectLeadersResponsePartition]] = {}
+    deadline = Deadline(services.world, message.timeout_ms)
     for name, numbers in places.items():
         await breathe()
-        for number, (code, text) in (await _election_results(name, numbers, message.election_type, services)).items():
+        results = await _election_results(name, numbers, message.election_type, services, deadline)
+        for number, (code, text) in results.items():
             # Of all partitions those are told of which something has become.
             if asked is not None or code is not E.ELECTION_NOT_NEEDED:
                 told.setdefault(name, []).append(r.ElectLeadersResponsePartition(number, code, text))
@@ -54,14 +57,17 @@ async def elect_leaders(request: Request, services: Services, _: Conversation) -
     )
 
 
-async def _election_results(name: str, numbers: Iterable[int], kind: int, services: Services) -> dict[int, Said]:
+async def _election_results(
+    name: str, numbers: Iterable[int], kind: int, services: Services, deadline: Deadline
+) -> dict[int, Said]:
     if kind != PREFERRED:
         return dict.fromkeys(numbers, (E.ELIGIBLE_LEADERS_NOT_AVAILABLE, NO_UNCLEAN))
+    outcomes = await _outcomes(deadline.of(services.replica_moves.elect_all(name, numbers)), numbers)
     return {
         number: (E.PREFERRED_LEADER_NOT_AVAILABLE, text_of(outcome))
         if isinstance(outcome, BrokerError) and outcome.reason is Reason.REPLICA_NOT_FOUND
         else _said(outcome, (E.ELECTION_NOT_NEEDED, "the preferred replica leads"))
-        for number, outcome in (await _outcomes(services.replica_moves.elect_all(name, numbers), numbers)).items()
+        for number, outcome in outcomes.items()
     }
 
 
@@ -98,10 +104,10 @@ async def alter_reassignments(
     request: Request, services: Services, _: Conversation
 ) -> r.AlterPartitionReassignmentsResponse:
     message: r.AlterPartitionReassignmentsRequest = request.message
-    responses = []
+    responses, deadline = [], Deadline(services.world, message.timeout_ms)
     for topic in message.topics:
         await breathe()
-        told = await _move_results(topic, services)
+        told = await _move_results(topic, services, deadline)
         responses.append(
             r.AlterPartitionReassignmentsResponseTopic(
                 topic.name,
@@ -116,12 +122,14 @@ async def alter_reassignments(
     )
 
 
-async def _move_results(topic: r.AlterPartitionReassignmentsRequestTopic, services: Services) -> dict[int, Said]:
+async def _move_results(
+    topic: r.AlterPartitionReassignmentsRequestTopic, services: Services, deadline: Deadline
+) -> dict[int, Said]:
     """Without replicas a move is given up."""
     targets = {
         each.partition_index: None if each.replicas is None else tuple(each.replicas) for each in topic.partitions
     }
-    tried = await _outcomes(services.replica_moves.move(topic.name, targets), targets)
+    tried = await _outcomes(deadline.of(services.replica_moves.move(topic.name, targets)), targets)
 
     def unchanged(number: int) -> Said:
         if targets[number] is not None:
@@ -161,7 +169,7 @@ async def unregister_broker(request: Request, services: Services, _: Conversatio
     """Refused while it runs or has replicas."""
     message: r.UnregisterBrokerRequest = request.message
     try:
-        await services.replica_moves.remove_node(message.broker_id)
+        await Deadline(services.world).of(services.replica_moves.remove_node(message.broker_id))
     except BrokerError as error:
         is_unknown = error.reason is Reason.REPLICA_NOT_FOUND
         code = E.BROKER_ID_NOT_REGISTERED if is_unknown else code_of(error)

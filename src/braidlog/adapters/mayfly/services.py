@@ -9,9 +9,11 @@ from braidlog.broker.key_counts import KeyCounts
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
 from braidlog.broker.routing import Routing
+from braidlog.model.world import World
 
 
 class Services(msgspec.Struct, frozen=True):
+    world: World
     placement: Placement
     routing: Routing
     coordinators: Coordinators

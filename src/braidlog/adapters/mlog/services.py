@@ -7,6 +7,7 @@ from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.placement import Placement
 from braidlog.broker.routing import Routing
+from braidlog.broker.topic_leaders import TopicLeaders
 from braidlog.broker.topics import Topics
 from braidlog.coordinator.offsets import Offsets
 from braidlog.model.world import World
@@ -19,6 +20,7 @@ class Services(msgspec.Struct, frozen=True):
     world: World
     hosting: Hosting
     topics: Topics
+    topic_leaders: TopicLeaders
     placement: Placement
     routing: Routing
     coordinators: Coordinators

@@ -40,7 +40,7 @@ async def create_topic(
     if is_alone:
         await services.topics.create(message.topic, 1, followers=followers, by=by)
         return m.CreateTopicResponse(message.topic, tuple(followers) or None)
-    placed = Placed(message.replica_count + 1 if message.replica_count else None, first=node_number(wanted))
+    placed = Placed(message.replica_count + 1, first=node_number(wanted))
     known = (await services.topics.create(message.topic, 1, placed=placed, by=by)).assignments[0]
     others = [str(node) for node in known.replicas if node != known.leader]
     return m.CreateTopicResponse(message.topic, tuple(others) or None)
@@ -51,13 +51,14 @@ async def delete_topic(message: m.DeleteTopicRequest, services: Services, _: Con
     return m.DeleteTopicResponse(message.topic)
 
 
-def find_topic_leader(
+async def find_topic_leader(
     message: m.FindTopicLeaderRequest, services: Services, conversation: Conversation
 ) -> m.FindTopicLeaderResponse:
     found: Address | None = conversation.address
     if services.routing.assignment(message.topic, 0) is None:
         led(services, message.topic)
     else:
+        await services.topic_leaders.wait(message.topic)
         found = services.routing.leader_address(message.topic, 0, DOOR, conversation.address)
     if found is None:
         raise BrokerError(Reason.NOT_LEADER, f"topic {message.topic!r} has no leader now: ask again")

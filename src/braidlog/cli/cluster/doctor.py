@@ -37,6 +37,7 @@ def examine(info: ClusterInfo) -> list[Finding]:
         *_dead(info),
         *_draining(info),
         *_under_replicated(info),
+        *_lacking(info),
         *_weak_slots(info),
         *_addresses(info),
         *_alone(info),
@@ -93,6 +94,12 @@ def _under_replicated(info: ClusterInfo) -> list[Finding]:
     ]
     advice = "all their nodes live: wait for them to catch up, and look at their disks and network if they do not"
     return [Finding(f"replicas are behind: {_named(places)}", advice)] if places else []
+
+
+def _lacking(info: ClusterInfo) -> list[Finding]:
+    places = [f"{each.topic} (wants {each.replication_factor})" for each in info.lacking]
+    advice = "the cluster adds the replicas once enough nodes are live: start those that are away, or end their drain"
+    return [Finding(f"fewer replicas than the replication factor: {_named(places)}", advice)] if places else []
 
 
 def _weak_slots(info: ClusterInfo) -> list[Finding]:

@@ -16,7 +16,7 @@ from braidlog.model.address import show_address
 
 
 class StatusReport(msgspec.Struct, frozen=True):
-    """What `braid cluster status -o json` prints. `leaderless` and `under_replicated` count partitions."""
+    """What `braid cluster status -o json` prints. `leaderless`, `under_replicated` and `below_factor` count partitions."""
 
     cluster_id: str
     controller: int
@@ -29,6 +29,8 @@ class StatusReport(msgspec.Struct, frozen=True):
     """Of keys; 0: one node has all of them."""
     slots_below_strength: int = 0
     slots_leaderless: int = 0
+    below_factor: int = 0
+    """They have fewer replicas than their topic's replication factor."""
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -57,6 +59,7 @@ def status_of(info: ClusterInfo) -> StatusReport:
         info.slots,
         len(info.weak_slots),
         sum(each.leader is None for each in info.weak_slots),
+        sum(each.partitions for each in info.lacking),
     )
 
 
@@ -90,9 +93,11 @@ def status(client: Client, output: str) -> None:
     click.echo(f"cluster {found.cluster_id}: {found.nodes_alive} of {plural(found.nodes, 'node')} alive")
     click.echo(f"controller: node {found.controller}")
     click.echo(f"{plural(found.partitions, 'partition')}: {_fitness(found.under_replicated, found.leaderless)}")
+    if found.below_factor:
+        click.echo(f"{plural(found.below_factor, 'partition')} below the topic's replication factor")
     if found.slots:
         click.echo(f"{found.slots} slots of keys: {_fitness(found.slots_below_strength, found.slots_leaderless)}")
-    if found.under_replicated or found.slots_below_strength:
+    if found.under_replicated or found.below_factor or found.slots_below_strength:
         hint("braid cluster partitions --under-replicated", "braid cluster doctor")
 
 

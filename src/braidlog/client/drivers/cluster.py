@@ -36,6 +36,14 @@ class ClusterPartition(msgspec.Struct, frozen=True):
         return self.leader is None or len(self.in_sync) < len(self.replicas)
 
 
+class LackingTopic(msgspec.Struct, frozen=True):
+    """A topic of which some partitions have fewer replicas than its replication factor."""
+
+    topic: str
+    replication_factor: int
+    partitions: int
+
+
 class ClusterInfo(msgspec.Struct, frozen=True):
     cluster_id: str
     controller: int
@@ -45,6 +53,7 @@ class ClusterInfo(msgspec.Struct, frozen=True):
     """Of keys; 0 if one node has all of them, or the server does not tell."""
     weak_slots: tuple[ClusterPartition, ...] = ()
     """Those that lack a leader or an in-sync replica."""
+    lacking: tuple[LackingTopic, ...] = ()
 
 
 class PartitionOutcome(msgspec.Struct, frozen=True):

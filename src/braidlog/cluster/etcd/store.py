@@ -201,6 +201,8 @@ class EtcdStore:
                     self._take(entry, self._own_nonce, head)
                 else:
                     await self._catch_up()
+                    if self._head.seq < seq:
+                        raise EtcdAwayError("it refused the entry, and shows no other in its place")  # noqa: TRY301
             except EtcdRefusedError as error:
                 raise BrokerError(Reason.UNAVAILABLE, f"the change was not made: {error}") from error
             except EtcdAwayError as error:

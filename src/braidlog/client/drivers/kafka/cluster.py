@@ -14,6 +14,7 @@ from braidlog.client.drivers.cluster import (
     ClusterInfo,
     ClusterNode,
     ClusterPartition,
+    LackingTopic,
     LogFolder,
     PartitionMove,
     PartitionOutcome,
@@ -77,6 +78,7 @@ class ClusterDriver(Router):
             tuple(sorted(partitions, key=lambda each: (each.topic, each.partition))),
             now.slots,
             tuple(map(_weak_slot, now.weak_slots)),
+            tuple(LackingTopic(each.name, each.replication_factor, each.partitions) for each in now.lacking),
         )
 
     async def _state_of_nodes(self) -> n.ClusterEventsResponse:

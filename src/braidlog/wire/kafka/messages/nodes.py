@@ -38,6 +38,15 @@ class WeakSlot(Message, frozen=True):
     in_sync: list[I32] = []
 
 
+class LackingTopic(Message, frozen=True):
+    """A topic of which some partition has fewer replicas than it should have."""
+
+    name: Text = ""
+    replication_factor: I32 = 0
+    partitions: I32 = 0
+    """How many lack a replica."""
+
+
 class ClusterEventsResponse(Outcome, frozen=True):
     draining: list[I32] = []
     """The nodes that are to lead nothing, now."""
@@ -46,6 +55,7 @@ class ClusterEventsResponse(Outcome, frozen=True):
     """How many slots of keys there are; 0: one node has all keys."""
     weak_slots: Annotated[list[WeakSlot], "0+ tag 1"] = []
     """Those that lack a leader or an in-sync replica, now."""
+    lacking: Annotated[list[LackingTopic], "0+ tag 2"] = []
 
 
 class DrainNodeRequest(Message, frozen=True):

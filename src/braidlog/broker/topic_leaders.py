@@ -1,0 +1,90 @@
+"""Whether the nodes of a topic serve it: the metadata names a leader before its node leads, and until a dead node is fenced.
+
+Knows: who leads by the metadata, what each of them answers. Refuses to know: who is dead, who leads next.
+"""
+
+import contextlib
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from braidlog.broker.forwarding import LOOK_SECONDS, LOOK_SECONDS_MAX, Call, Forwarding
+from braidlog.cluster.placing import live
+from braidlog.cluster.store import Metadata
+from braidlog.coordinator.holdings import NODE
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.world import World
+from braidlog.partition.hosted import Role
+from braidlog.partition.hosting import Hosting
+
+CALL: Final = "leads"
+SERVED_SECONDS_MAX: Final = 5.0
+"""How long leaders are waited for. Most fail-overs and first elections are over by then."""
+
+
+Led = tuple[str, int]
+"""The id of a topic, and how many of its partitions a node leads as the node has it that asks."""
+
+
+class TopicLeaders:
+    """`await wait(name)` before a client is sent to a leader."""
+
+    def __init__(self, metadata: Metadata, hosting: Hosting, forwarding: Forwarding, world: World) -> None:
+        self._metadata = metadata
+        self._hosting = hosting
+        self._forwarding = forwarding
+        self._world = world
+        forwarding.names.add(CALL)
+
+    async def wait(self, name: str, *, followers: bool = False) -> None:
+        """Return when each partition of a topic has a leader that serves it, or when `SERVED_SECONDS_MAX` are over.
+
+        `followers`: and when the live nodes that follow it have made it.
+        """
+        if self._forwarding.calls is not None:
+            with contextlib.suppress(BrokerError):
+                await self._world.within(SERVED_SECONDS_MAX, self._wait(name, followers=followers))
+
+    async def _wait(self, name: str, *, followers: bool) -> None:
+        pause = LOOK_SECONDS
+        while not await self._is_served(name, followers=followers):
+            await self._world.wakeup().wait(pause)
+            pause = min(2 * pause, LOOK_SECONDS_MAX)
+
+    async def _is_served(self, name: str, *, followers: bool) -> bool:
+        topic = self._metadata.image.topics.get(name)
+        if topic is None:
+            return True
+        led: Counter[int | None] = Counter(each.leader for each in topic.assignments)
+        if followers:
+            holders = {node for each in topic.assignments for node in each.replicas}
+            led.update(dict.fromkeys(holders.intersection(live(self._metadata.image.cluster)), 0))
+        for node, count in led.items():
+            if node is None or not await self._serves(node, (topic.topic_id, count)):
+                return False
+        return True
+
+    async def _serves(self, node: int, led: Led) -> bool:
+        if node == self._hosting.number:
+            return self._leads(led)
+        try:
+            return bool(await self._forwarding.ask(node, Call(CALL, NODE, msgspec.msgpack.encode(led), changes=False)))
+        except BrokerError:
+            return False
+
+    async def answer(self, body: bytes) -> bytes:
+        """What another node asks of this one; empty: it does not serve them yet."""
+        try:
+            return b"1" if self._leads(msgspec.msgpack.decode(body, type=Led)) else b""
+        except msgspec.MsgspecError as error:
+            raise BrokerError(Reason.INVALID_RECORD, f"{CALL}: {error}") from None
+
+    def _leads(self, asked: Led) -> bool:
+        """Whether this node serves what the metadata says that it leads, and knows of as much as the node that asks."""
+        topic = self._metadata.image.topics.get(self._hosting.name_of(asked[0]) or "")
+        if topic is None:
+            return False
+        led = [number for number, each in enumerate(topic.assignments) if each.leader == self._hosting.number]
+        hosted = [self._hosting.hosted(topic.name, number) for number in led]
+        return len(led) >= asked[1] and all(each is not None and each.role is Role.LEADER for each in hosted)
