@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import re2
 
+from braidlog.registry.errors import PAIRS_MAX, too_complex
+
 Schema = Any
 """JSON: an object, or true or false."""
 
@@ -42,6 +44,7 @@ class _Comparison:
         self._roots = (reader, writer)
         self._find = find
         self._seen: set[tuple[int, int]] = set()
+        self._pairs = 0
 
     def _resolved(self, schema: Schema, root: Schema) -> Schema:
         """What a `$ref` stands for, followed to its end."""
@@ -57,6 +60,9 @@ class _Comparison:
         return schema
 
     def compare(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
+        self._pairs += 1
+        if self._pairs > PAIRS_MAX:
+            raise too_complex()
         reader, writer = self._resolved(reader, self._roots[0]), self._resolved(writer, self._roots[1])
         pair = id(reader), id(writer)
         if reader == writer or pair in self._seen or _is_anything(reader) or writer is False:

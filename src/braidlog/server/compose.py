@@ -332,10 +332,10 @@ class Server:
             for door in doors:
                 await door.stop(0)
 
-        told = {name: each.url for name, each in self.listeners.items()}
-        now_ms = self._clock.now_ms()
+        told, now_ms = {name: each.url for name, each in self.listeners.items()}, self._clock.now_ms()
         welcome = welcome_of(self.config, VERSION, urls, door_secret, listeners=told, now_ms=now_ms)
-        schemas = SchemaQuestions(self.services, self._gatekeeper)
+        schemas = SchemaQuestions(self.services, self._gatekeeper, self._budget)
+        self._tasks.spawn(schemas.comparisons.run(), "schemas worker")
         now_ns = self._clock.now_ns
         self._console = ConsoleProcess(bound, reporter, schemas, welcome, now_ns, registry=also, doors=close_doors)
         self._tasks.spawn(self._console.run(), "console")

@@ -57,6 +57,10 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, job_seconds_max=job_seconds_max, wait_seconds_max=UPKEEP_SECONDS_MAX)
 
 
+class OvertimeError(BrokerError):
+    """A job took longer than it may; its process was ended."""
+
+
 class _Waiting:
     """A job, and who waits for it."""
 
@@ -180,9 +184,9 @@ class WorkerProcess:
             self._hold(len(payload))
         return waiting.answer
 
-    def _fail(self, waiting: _Waiting, why: str) -> None:
+    def _fail(self, waiting: _Waiting, why: str, kind: type[BrokerError] = BrokerError) -> None:
         self.failures += 1
-        waiting.fail(BrokerError(Reason.TIMED_OUT, f"{why}; try again"))
+        waiting.fail(kind(Reason.TIMED_OUT, f"{why}; try again"))
 
     def _overdue(self, waiting: _Waiting) -> None:
         self._queue.remove(waiting)
@@ -318,7 +322,8 @@ class WorkerProcess:
             waiting.fail(error)
         except TimeoutError:
             await self._bury(f"after {self._settings.job_seconds_max:g} s with one job (worker.job_seconds_max)")
-            self._fail(waiting, f"not done by the worker process within {self._settings.job_seconds_max:g} s")
+            why = f"not done by the worker process within {self._settings.job_seconds_max:g} s"
+            self._fail(waiting, why, OvertimeError)
         except (OSError, EOFError):
             why, self._interrupted = self._interrupted, ""
             await self._bury("in the middle of a job" + (f": {why}" if why else ""))
