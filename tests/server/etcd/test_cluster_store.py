@@ -285,6 +285,26 @@ def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path, etcd: Member) -> N
     assert "check the addresses of etcd and the prefix" in refusal(config)
 
 
+def test_a_node_serves_with_what_it_has_while_the_head_in_etcd_is_not_ours(
+    tmp_path: Path, etcd: Member, caplog: pytest.LogCaptureFixture
+) -> None:
+    have("etcdctl", "etcd-client")
+
+    async def scene(server: Server) -> None:
+        assert server.services is not None
+        await make_topic(server)
+        command = ["etcdctl", f"--endpoints={etcd.url}", "put", "/strangers/head", "mine"]
+        await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
+        with pytest.raises(BrokerError, match="not this cluster's: the head does not decode"):
+            await server.services.topics.create("more", 1)
+        await append(server, "t", b"served")
+        assert "metadata refused: metadata in etcd is not this cluster's" in caplog.text
+
+    config = config_for(tmp_path / "data", [etcd.url], "strangers")
+    serve(config, scene)
+    assert "restore key /strangers/head" in refusal(config)
+
+
 @contextmanager
 def ports(count: int) -> Iterator[list[int]]:
     held = [hold_port() for _ in range(count)]
