@@ -304,6 +304,17 @@ def test_a_subject_has_the_rules_of_its_topic(tmp_path: Path) -> None:
             assert client.get_latest_version("orders-value").schema.schema_str == USER
 
 
+def test_with_an_admin_token_alone_the_registry_asks_for_it(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path, "--set", f"admin.token={hashed('admin')}", admin=True) as node:
+        path, body = "/subjects/orders-value/versions", {"schema": USER}
+        for refused_ in (send(node, "GET", "/subjects"), send(node, "POST", path, body)):
+            assert (refused_.status, "or the admin token" in refused_.text) == (401, True)
+        assert send(node, "GET", "/subjects", authorization="Bearer wrong").status == 401
+        assert send(node, "POST", path, body, authorization="Bearer admin").status == 200
+        with SchemaRegistryClient({"url": node.registry_url, "basic.auth.user.info": "any:admin"}) as client:
+            assert client.get_subjects() == ["orders-value"]
+
+
 def test_a_port_that_is_taken_costs_a_node_its_registry_and_nothing_else(node: ServerProcess, tmp_path: Path) -> None:
     taken = f"registry.port={node.registry_port}"
     with ServerProcess(tmp_path, "--set", taken, admin=True) as other:

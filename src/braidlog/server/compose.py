@@ -334,7 +334,7 @@ class Server:
 
         told, now_ms = {name: each.url for name, each in self.listeners.items()}, self._clock.now_ms()
         welcome = welcome_of(self.config, VERSION, urls, door_secret, listeners=told, now_ms=now_ms)
-        schemas = SchemaQuestions(self.services, self._gatekeeper, self._budget)
+        schemas = SchemaQuestions(self.services, self._gatekeeper, self._budget, needs_token=bool(admin.token))
         self._tasks.spawn(schemas.comparisons.run(), "schemas worker")
         now_ns = self._clock.now_ns
         self._console = ConsoleProcess(bound, reporter, schemas, welcome, now_ns, registry=also, doors=close_doors)

@@ -28,13 +28,17 @@ _misfits = msgspec.msgpack.Decoder(list[str])
 class SchemaQuestions:
     """One for a node. Its answers are waited for: by replicas, by passwords that take a while."""
 
-    def __init__(self, services: Services, gatekeeper: Gatekeeper, budget: Budget) -> None:
+    def __init__(
+        self, services: Services, gatekeeper: Gatekeeper, budget: Budget, *, needs_token: bool = False
+    ) -> None:
+        """`needs_token`: without tokens and users the registry is for the admin token."""
         self.comparisons = WorkerProcess(COMPARISONS, budget, priority=LOW)
         """The owner runs it."""
         self._log = services.schema_log
         self._authorize = services.authorize
         self._users = services.users
         self._gatekeeper = gatekeeper
+        self._is_closed = needs_token and not services.authorize.required
         self.answers: dict[str, Callable[[Question], Awaitable[object]]] = {
             "schemas": self._read,
             "append_schemas": self._append,
@@ -70,6 +74,8 @@ class SchemaQuestions:
             is_proved = who != ANONYMOUS and (question.door == DOOR or await self._proves(question))
             if not is_proved:
                 return Permission(is_known=False, allowed=[])
+        elif self._is_closed and question.door != DOOR:
+            return Permission(is_known=False, allowed=[])
         wishes = [(Operation(operation), name) for operation, name in question.wishes]
         allowed = [self._authorize.is_allowed(who, operation, name) for operation, name in wishes]
         return Permission(is_known=True, allowed=allowed, principal=who)
