@@ -293,13 +293,12 @@ class Server:
             self._cluster.serve_calls(adapter, of_consoles(dialect, self.services))
         if not settings.enabled:
             return
-        advertised = (settings.advertised_host, settings.advertised_port) if settings.advertised_host else None
         listener = Listener(
             adapter,
             session_limits=self.config.limits,
             connection_limits=self._connection_limits,
             budget=self._budget,
-            advertised=advertised,
+            advertised=(settings.advertised_host, settings.advertised_port),
             tls=tls_context(settings.tls) if settings.tls.cert else None,
             quotas=self._quotas,
             gatekeeper=self._gatekeeper,

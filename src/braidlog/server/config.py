@@ -88,7 +88,7 @@ class ListenerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: int = 0
     """0 is any free one."""
     advertised_host: str = ""
-    """Where clients are sent to, if that is not `host`; the same for the port."""
+    """Where clients are sent to, if that is not `host`; the port without the host changes the port alone."""
     advertised_port: int = 0
     tls: TlsConfig = TlsConfig()
 
