@@ -192,7 +192,7 @@ def test_in_which_order_a_node_joins_its_cluster_and_leaves_it(tmp_path: Path, m
     calls = {name: partial(noted, what=name) for name in names}
     cluster: Any = SimpleNamespace(store=None, has_joined=True, serve_calls=lambda *_: None, **calls)
 
-    async def opened(*_: object) -> Any:
+    async def opened(*_: object, **__: object) -> Any:
         return cluster
 
     def made(*arguments: Any) -> Any:

@@ -141,7 +141,7 @@ class Server:
         around = Around(
             self._folder, world, self._clock, self._tasks, self._budget, self._fair_turns, self._task_failed
         )
-        self._cluster = await open_cluster_node(config.cluster, config.node, around)
+        self._cluster = await open_cluster_node(config.cluster, config.node, around, is_guarded=config.is_guarded)
         self.services = open_services(
             self._folder,
             world,

@@ -375,6 +375,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tls = (getattr(self.listeners, name).tls for name in ListenersConfig.__struct_fields__)
         return bool(self.auth.tokens or self.auth.users or any(each.client_ca for each in tls))
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether not everybody may do everything."""
+        return self.knows_principals or bool(self.auth.rules)
+
 
 class LoadedConfig(msgspec.Struct, frozen=True):
     config: ServerConfig
