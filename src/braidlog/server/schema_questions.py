@@ -32,7 +32,7 @@ class SchemaQuestions:
         self, services: Services, gatekeeper: Gatekeeper, budget: Budget, *, needs_token: bool = False
     ) -> None:
         """`needs_token`: without tokens and users the registry is for the admin token."""
-        self.comparisons = WorkerProcess(COMPARISONS, budget, priority=LOW)
+        self.comparisons = WorkerProcess(COMPARISONS, budget, priority=LOW, name="schemas worker")
         """The owner runs it."""
         self._log = services.schema_log
         self._authorize = services.authorize

@@ -122,8 +122,9 @@ class _Child:
 class WorkerProcess:
     """One for a node: `do` from anywhere on the loop, `run` in a task."""
 
-    def __init__(self, settings: WorkerSettings, budget: Budget, *, priority: str = "0") -> None:
-        """`priority`: a niceness, or `IDLE`."""
+    def __init__(self, settings: WorkerSettings, budget: Budget, *, priority: str = "0", name: str = "worker") -> None:
+        """`priority`: a niceness, or `IDLE`. `name`: of the process, for the log."""
+        self._name = name
         self._settings = settings
         self._priority = priority
         self._budget = budget
@@ -321,7 +322,7 @@ class WorkerProcess:
             self._answered(began)
             waiting.fail(error)
         except TimeoutError:
-            await self._bury(f"after {self._settings.job_seconds_max:g} s with one job (worker.job_seconds_max)")
+            await self._bury(f"after {self._settings.job_seconds_max:g} s with one job")
             why = f"not done by the worker process within {self._settings.job_seconds_max:g} s"
             self._fail(waiting, why, OvertimeError)
         except (OSError, EOFError):
@@ -349,7 +350,11 @@ class WorkerProcess:
         self._pause = min(max(self._pause * 2, AGAIN_SECONDS_MIN), AGAIN_SECONDS_MAX)
         self._may_start_at = self._loop.time() + self._pause
         log.error(
-            "the worker process has ended %s (exit code %s); the next is started in %.1f s", when, code, self._pause
+            "the %s process has ended %s (exit code %s); the next is started in %.1f s",
+            self._name,
+            when,
+            code,
+            self._pause,
         )
 
     async def _end_child(self) -> int | None:

@@ -208,7 +208,8 @@ class EtcdStore:
                         key = self._keys.event(seq).decode()
                         raise EtcdForeignError(f"entry {seq} is written, the head does not name it; delete key {key}")
             except EtcdRefusedError as error:
-                self._note(error)
+                if isinstance(error, EtcdForeignError):
+                    self._note(error)
                 raise BrokerError(Reason.UNAVAILABLE, f"the change was not made: {error}") from error
             except EtcdAwayError as error:
                 self._note(error)
