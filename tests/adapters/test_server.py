@@ -514,6 +514,15 @@ def test_with_mutual_tls_a_certificate_says_who_one_is(tmp_path: Path, authority
             tls_client(server, authority.context()) as nobody,
         ):
             nobody.ask(m.Ping())
+        for reserved in ("*", "anonymous"):
+            with (
+                pytest.raises((ssl.SSLError, ConnectionError, EOFError)),
+                tls_client(
+                    server, authority.context(authority.identity("a.example", common_name=reserved))
+                ) as everyone,
+            ):
+                everyone.ask(m.Ping())
+        eventually(lambda: server.errors().count("a reserved principal") == 2)
         other = trustme.CA().issue_cert("alice", common_name="alice")
         with (
             pytest.raises((ssl.SSLError, ConnectionError, EOFError)),

@@ -4,7 +4,9 @@ import asyncio
 import base64
 import hashlib
 import json
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -302,6 +304,17 @@ def test_a_subject_has_the_rules_of_its_topic(tmp_path: Path) -> None:
             assert client.get_latest_version("orders-value").schema.schema_str == USER
 
 
+def test_with_an_admin_token_alone_the_registry_asks_for_it(tmp_path: Path) -> None:
+    with ServerProcess(tmp_path, "--set", f"admin.token={hashed('admin')}", admin=True) as node:
+        path, body = "/subjects/orders-value/versions", {"schema": USER}
+        for refused_ in (send(node, "GET", "/subjects"), send(node, "POST", path, body)):
+            assert (refused_.status, "or the admin token" in refused_.text) == (401, True)
+        assert send(node, "GET", "/subjects", authorization="Bearer wrong").status == 401
+        assert send(node, "POST", path, body, authorization="Bearer admin").status == 200
+        with SchemaRegistryClient({"url": node.registry_url, "basic.auth.user.info": "any:admin"}) as client:
+            assert client.get_subjects() == ["orders-value"]
+
+
 def test_a_port_that_is_taken_costs_a_node_its_registry_and_nothing_else(node: ServerProcess, tmp_path: Path) -> None:
     taken = f"registry.port={node.registry_port}"
     with ServerProcess(tmp_path, "--set", taken, admin=True) as other:
@@ -353,3 +366,63 @@ def test_who_changes_the_registry_has_an_audit_line(node: ServerProcess) -> None
     assert unfit.startswith("POST /subjects/audited-value/versions is refused (Schema being registered is incompatible")
     assert done == "DELETE /subjects/audited-value is answered with 200: by 'anonymous' from 127.0.0.1 over registry"
     assert "is refused (Subject 'audited-value' was soft deleted" in refused_again
+
+
+def records(count: int, *, more: bool = False) -> list[Any]:
+    fields = [{"name": "field", "type": "int"}] + [{"name": "more", "type": "int", "default": 0}] * more
+    return [{"type": "record", "name": f"Record{each}", "fields": fields} for each in range(count)]
+
+
+def objects(count: int, kind: str) -> dict[str, Any]:
+    return {"anyOf": [{"type": "object", "properties": {f"p{each}": {"type": kind}}} for each in range(count)]}
+
+
+def memory_peak(node: ServerProcess) -> int:
+    """Of the node and its children, each by itself: the largest that one of them ever had, in bytes."""
+    pids = [node.pid, *map(int, Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split())]
+    told = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
+    return max(int(line.split()[1]) for text in told for line in text.splitlines() if line.startswith("VmHWM")) * 1024
+
+
+def test_large_comparisons_are_bounded(node: ServerProcess) -> None:
+    """Unions of thousands of records in another order, and alternatives that fit nothing."""
+
+    def register(subject: str, schema: Any, kind: str = "AVRO") -> Answer:
+        body = {"schema": json.dumps(schema), "schemaType": kind}
+        return send(node, "POST", f"/subjects/{subject}/versions", body)
+
+    assert register("union-value", records(3000)).status == 200
+    again = register("union-value", records(3000, more=True)[::-1])
+    assert again.status == 200 or "takes more than 5 s" in again.text, "a busy machine may need longer"
+    assert register("any-value", objects(1500, "string"), "JSON").status == 200
+    wide = register("any-value", objects(1500, "integer"), "JSON")
+    assert (wide.status, wide.json()["error_code"]) == (422, 42201)
+    assert "use fewer branches" in wide.json()["message"]
+    assert memory_peak(node) < 400 << 20
+
+
+def comparing(node: ServerProcess) -> int | None:
+    """The process that compares, known by how much memory it may have."""
+    for pid in Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split():
+        if str(256 << 20) in Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0"):
+            return int(pid)
+    return None
+
+
+def test_other_calls_do_not_wait_for_a_comparison(node: ServerProcess) -> None:
+    body = {"schema": USER.replace('"User"', '"Waits"')}
+    later = {"schema": USER_2.replace('"User"', '"Waits"')}
+    path = "/subjects/waits-value/versions"
+    assert send(node, "POST", path, body).status == send(node, "POST", path, later).status == 200
+    assert send(node, "POST", path, body).status == 200
+    pid = comparing(node)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as pool:
+        fresh = pool.submit(send, node, "POST", f"/compatibility{path}/1", {"schema": '"int"'})
+        assert send(node, "POST", "/subjects/meanwhile-value/versions", {"schema": '"long"'}).status == 200
+        assert "waits-value" in send(node, "GET", "/subjects").json()
+        assert not fresh.done() or fresh.result().status == 422, "ended after its 5 s"
+        os.kill(pid, signal.SIGCONT)
+        fresh.result(60)
+    assert not send(node, "POST", f"/compatibility{path}/1", {"schema": '"int"'}).json()["is_compatible"]

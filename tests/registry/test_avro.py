@@ -140,3 +140,14 @@ def test_a_type_that_is_used_many_times_is_compared_once() -> None:
         kinds = record(field("a", kinds), field("b", f"R{number - 1}" if number else "int"), name=f"R{number}")
     text = json.dumps(kinds)
     assert misfits(parse(text).root, parse(text).root) == []
+
+
+def test_checks_of_defaults_are_bounded() -> None:
+    """Each of 40 records has two fields of the one before, by default an empty one: together 2^40 values."""
+    innermost = record(field("a", "int", default=0), name="R0")
+    kinds = [
+        record(*(field(name, f"R{number}", default={}) for name in "ab"), name=f"R{number + 1}") for number in range(40)
+    ]
+    with pytest.raises(RegistryError, match="use smaller defaults") as caught:
+        parse(json.dumps([innermost, *kinds]))
+    assert caught.value.code is Code.INVALID_SCHEMA

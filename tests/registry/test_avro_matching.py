@@ -15,6 +15,7 @@ import pytest
 from tests.registry.test_avro import NOT_READ, READ, root
 
 from braidlog.registry.avro_matching import misfits
+from braidlog.registry.errors import PAIRS_MAX, Code, RegistryError
 
 PAIRS = 3000
 PRIMITIVES = {
@@ -154,3 +155,25 @@ def test_apache_avro_says_the_same() -> None:
             found for each in misfits(root(reader), root(writer)) for found in re.findall(r"errorType:'(\w+)'", each)
         }
         assert ours == verdict, f"{json.dumps(reader)} reads {json.dumps(writer)}"
+
+
+def test_branches_of_unions_are_matched_by_name() -> None:
+    """All pairs of branches would be a hundred times as many as may be compared."""
+    few = [{"type": "record", "name": f"R{each}", "fields": []} for each in range(PAIRS_MAX // 30)]
+    more = [{**each, "fields": [{"name": "a", "type": "int", "default": 0}]} for each in few]
+    assert misfits(root(more[::-1]), root(few)) == []
+    assert len(misfits(root(more[1:]), root(few))) == 1
+
+
+def test_pairs_of_types_are_bounded() -> None:
+    """Names that are told apart by namespaces only: Avro compares them all."""
+    writer, reader = (
+        [
+            {"type": "record", "name": "R", "namespace": f"n{each}", "fields": [{"name": name, "type": "int"}]}
+            for each in range(400)
+        ]
+        for name in ("a", "b")
+    )
+    with pytest.raises(RegistryError, match="pairs of types; use fewer branches") as caught:
+        misfits(root(reader), root(writer))
+    assert caught.value.code is Code.INVALID_SCHEMA

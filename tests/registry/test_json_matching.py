@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft7Validator
 
+from braidlog.registry.errors import RegistryError
 from braidlog.registry.json_matching import misfits
 from braidlog.registry.schemas import JSON, Schema, parse
 
@@ -136,3 +137,12 @@ def test_what_is_no_schema_is_refused() -> None:
     for wrong in ("{", "7", '{"type": "text"}', '{"properties": []}', '{"required": "a"}', '{"minimum": "1"}'):
         with pytest.raises(Exception, match="Invalid schema"):
             parse(Schema(wrong, JSON), lambda _: Schema(""))
+
+
+def test_branches_that_stay_are_found_in_any_order_and_pairs_are_bounded() -> None:
+    objects = [{"type": "object", "properties": {f"p{each}": {"type": "string"}}} for each in range(600)]
+    others = [{"type": "object", "properties": {f"p{each}": {"type": "integer"}}} for each in range(600)]
+    for kind in ("anyOf", "oneOf", "allOf"):
+        assert misfits({kind: objects[::-1]}, {kind: objects}) == []
+    with pytest.raises(RegistryError, match="takes more than 100000 pairs of types; use fewer branches"):
+        misfits({"anyOf": others}, {"anyOf": objects})

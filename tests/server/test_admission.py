@@ -14,7 +14,7 @@ from braidlog.broker.access.authenticate import NOT_PROVED, Authenticate, Pauses
 from braidlog.broker.access.authorize import ANONYMOUS, CONSOLE, Authorize
 from braidlog.model.clock import SystemClock
 from braidlog.server import descriptors
-from braidlog.server.admission import certified_name
+from braidlog.server.admission import certified_principal
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.gatekeeper import Gatekeeper, StrangerLimits
 from braidlog.server.world import LoopWorld
@@ -258,7 +258,10 @@ def test_a_connection_that_ends_under_uvloops_hands_is_no_complaint(
     assert len(told) == is_told
 
 
-def test_a_certificate_gives_no_name_that_is_a_nodes_own() -> None:
-    assert certified_name({"subject": ((("commonName", "ada"),),)}) == "ada"
-    assert certified_name({"subject": (), "subjectAltName": (("DNS", "eve"),)}) == "eve"
-    assert certified_name({"subject": ((("commonName", CONSOLE),),)}) is None
+@pytest.mark.parametrize("reserved", [CONSOLE, "anonymous", "*"])
+def test_a_certificate_gives_no_reserved_name(reserved: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert certified_principal({"subject": ((("commonName", "ada"),),)}, "a:1") == "ada"
+    assert certified_principal({"subject": (), "subjectAltName": (("DNS", "eve"),)}, "a:1") == "eve"
+    assert certified_principal(None, "a:1") == ANONYMOUS
+    assert certified_principal({"subject": ((("commonName", reserved),),)}, "a:1") is None
+    assert caplog.messages == [f"closing a:1: its certificate names {reserved!r}, a reserved principal"]

@@ -27,6 +27,7 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.doors import make_adapters
 from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.listener import Listener
+from braidlog.server.ports import told_addresses
 from braidlog.server.session_limits import SessionLimits
 
 OFF = {f"listeners.{name}.enabled": False for name in ("cursus", "flux", "kafka", "mayfly", "mlog", "rustlog")}
@@ -191,7 +192,7 @@ def test_in_which_order_a_node_joins_its_cluster_and_leaves_it(tmp_path: Path, m
     calls = {name: partial(noted, what=name) for name in names}
     cluster: Any = SimpleNamespace(store=None, has_joined=True, serve_calls=lambda *_: None, **calls)
 
-    async def opened(*_: object) -> Any:
+    async def opened(*_: object, **__: object) -> Any:
         return cluster
 
     def made(*arguments: Any) -> Any:
@@ -246,7 +247,7 @@ def test_a_node_of_a_cluster_warns_of_its_clock_and_of_etcd() -> None:
 async def listening(
     connection_limits: ConnectionLimits,
     session_limits: SessionLimits | None = None,
-    advertised: tuple[str, int] | None = None,
+    advertised: tuple[str, int] = ("", 0),
 ) -> Listener:
     listener = Listener(
         ToyAdapter(),
@@ -280,6 +281,22 @@ def test_an_advertised_host_without_a_port_has_the_one_listened_on(port: int) ->
         await listener.stop(0.1)
 
     play(scene)
+
+
+def test_an_advertised_port_without_a_host_is_told_with_the_address_reached(tmp_path: Path) -> None:
+    async def scene() -> None:
+        listener = await listening(ConnectionLimits(), advertised=("", 19092))
+        _, writer = await ask(listener.port, "hello")
+        (session,) = listener.sessions
+        assert session.address == ("127.0.0.1", 19092)
+        writer.close()
+        await until(lambda: not listener.sessions)
+        await listener.stop(0.1)
+
+    play(scene)
+    config = config_for(tmp_path, listeners__kafka__advertised_port=19092)
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        assert told_addresses(config, {"kafka": [bound]}) == {"kafka": ("127.0.0.1", 19092)}
 
 
 def test_no_more_connections_than_allowed() -> None:

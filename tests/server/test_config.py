@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.quotas import Rates
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.config import LoadedConfig, ServerConfig, check_exposure, load_config
@@ -192,6 +193,20 @@ def test_loopback_is_open() -> None:
     assert exposure("") is None
     for host in ("127.0.0.1", "::1", "localhost"):
         assert exposure(f"[listeners.mlog]\nhost = '{host}'") is None
+
+
+def test_the_admin_token_closes_the_registry() -> None:
+    text = "[registry]\nhost = '0.0.0.0'\n"
+    assert "the schema registry would be open to everyone on 0.0.0.0: set auth.tokens or admin.token" in str(
+        exposure(text)
+    )
+    assert exposure(f"{text}[admin]\ntoken = '{'0' * 64}'") is None
+
+
+def test_reserved_principals_have_no_token() -> None:
+    for name in ("anonymous", "*", "__console"):
+        with pytest.raises(BrokerError, match="is no principal that could have a token"):
+            Authorize({name: "0" * 64}, [])
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "example.org"])

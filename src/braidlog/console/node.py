@@ -34,6 +34,8 @@ T = TypeVar("T")
 ANSWER_SECONDS_MAX: Final = 5.0
 SCHEMA_SECONDS_MAX: Final = 30.0
 """Of what waits for replicas, for a leader that is elected, for a password that was wrong."""
+COMPARE_SECONDS_MAX: Final = 60.0
+"""Longer than a comparison may wait for its turn and take."""
 SIGN_IN_SECONDS_MAX: Final = 60.0
 ROLES_SECONDS: Final = 1.0
 ROLES_MAX: Final = 1_000
@@ -196,6 +198,13 @@ class Node:
             position=offset,
             entries=entries,
             seconds=SCHEMA_SECONDS_MAX,
+        )
+        return found
+
+    async def compare_schemas(self, comparison: bytes) -> list[str]:
+        """What does not fit; see `CompareSchemas`."""
+        found: list[str] = await self._ask(
+            list[str], ask="compare_schemas", payload=comparison, seconds=COMPARE_SECONDS_MAX
         )
         return found
 

@@ -61,7 +61,7 @@ class Client:
         found = await self._access.node.may(*self._proof, list(wishes))
         self.principal = found.principal
         if not found.is_known:
-            raise RegistryError(Code.UNAUTHORIZED, "Unauthorized: show a name and its token by basic authentication")
+            raise RegistryError(Code.UNAUTHORIZED, "Unauthorized: show a name and its token, or the admin token")
         return found.allowed
 
     async def require(self, operation: str, subject: str | None) -> None:

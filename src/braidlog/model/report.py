@@ -43,6 +43,7 @@ Ask = Literal[
     "unwatch",
     "schemas",
     "append_schemas",
+    "compare_schemas",
     "may",
     "roles",
     "sign_in",
@@ -66,6 +67,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     partition: int = -1
     entries: list[tuple[bytes, bytes | None]] = []
     """For `append_schemas`, at `position` of the topic with the id `topic`; `schemas` are read from there."""
+    payload: bytes = b""
+    """For `compare_schemas`: the `Comparison`."""
     principal: str = ""
     """For `may`: who asks, "" for nobody, with a token or a password, from an address, to do what with which topics."""
     password: str = ""

@@ -8,6 +8,7 @@ here is bounded in depth.
 import json
 import re
 from collections.abc import Mapping
+from itertools import count
 from typing import Any, Final
 
 from braidlog.registry.errors import invalid
@@ -15,6 +16,8 @@ from braidlog.registry.errors import invalid
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 DEPTH_MAX: Final = 100
+CHECKS_MAX: Final = 200_000
+"""Of defaults of one schema."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FIRST: Final = ("type", "name", "namespace", "doc", "fields", "symbols", "size", "items", "values")
 _FIELD_FIRST: Final = ("name", "type", "doc", "default")
@@ -87,6 +90,7 @@ class _Reader:
 
     def __init__(self, names: dict[str, Type]) -> None:
         self.names = names
+        self._checks = count()
 
     def read(self, declared: Any, space: str, depth: int) -> tuple[Type, Any]:  # noqa: ANN401, C901 - JSON, all of it
         if depth > DEPTH_MAX:
@@ -177,7 +181,7 @@ class _Reader:
             names.add(each["name"])
             kind, text = self.read(each["type"], space, depth + 1)
             field = Field(each["name"], kind, each)
-            if field.has_default and not fits(kind, field.default):
+            if field.has_default and not fits(kind, field.default, self._checks):
                 raise invalid(
                     f"the default of field {field.name!r}, {_text(field.default)[:80]}, is no {kind.short_name}"
                 )
@@ -228,8 +232,14 @@ def _ordered(declared: dict[str, Any], shown: dict[str, Any], first: tuple[str, 
     }
 
 
-def fits(kind: Type, value: Any) -> bool:  # noqa: ANN401, PLR0911 - JSON, one answer a kind
-    """Whether a default is a value of its type; of a union, of any branch (the specification's first, since 1.12 any)."""
+def fits(kind: Type, value: Any, checks: "count[int] | None" = None) -> bool:  # noqa: ANN401, C901, PLR0911 - JSON, one answer a kind
+    """Whether a default is a value of its type; of a union, of any branch (the specification's first, since 1.12 any).
+
+    `checks` counts the values of one schema: records whose defaults hold records grow with a power of their depth.
+    """
+    checks = checks or count()
+    if next(checks) >= CHECKS_MAX:
+        raise invalid(f"its defaults take more than {CHECKS_MAX} checks; use smaller defaults")
     match kind.kind:
         case "null":
             return value is None
@@ -241,18 +251,20 @@ def fits(kind: Type, value: Any) -> bool:  # noqa: ANN401, PLR0911 - JSON, one a
         case "float" | "double":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "union":
-            return any(fits(each, value) for each in kind.branches)
+            return any(fits(each, value, checks) for each in kind.branches)
         case "array":
             assert kind.items is not None
             inner = kind.items
-            return isinstance(value, list) and all(fits(inner, each) for each in value)
+            return isinstance(value, list) and all(fits(inner, each, checks) for each in value)
         case "map":
             assert kind.items is not None
             inner = kind.items
-            return isinstance(value, dict) and all(fits(inner, each) for each in value.values())
+            return isinstance(value, dict) and all(fits(inner, each, checks) for each in value.values())
         case "record":
             return isinstance(value, dict) and all(
-                fits(each.type, value.get(each.name, each.default)) if each.name in value or each.has_default else False
+                fits(each.type, value.get(each.name, each.default), checks)
+                if each.name in value or each.has_default
+                else False
                 for each in kind.fields
             )
         case "enum":

@@ -4,9 +4,11 @@ Knows: the rules. Refuses to know: which version is the reader (`compatibility.p
 empty if everything does; it is the same as that of Apache Avro's `SchemaCompatibility`, which judges it in the tests.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
-from braidlog.registry.avro import Field, Type
+from braidlog.registry.avro import NAMED, PRIMITIVES, Field, Type
+from braidlog.registry.errors import PAIRS_MAX, too_complex
 
 _PROMOTED: Final = {
     "long": {"int"},
@@ -16,18 +18,43 @@ _PROMOTED: Final = {
     "string": {"bytes"},
 }
 """What each reads besides itself."""
+_PROMOTED_TO: Final = {kind: [to for to, kinds in _PROMOTED.items() if kind in kinds] for kind in PRIMITIVES}
 
-Seen = dict[tuple[int, int], list[str]]
-"""Pairs of types that were compared; of one that is being compared, further out, nothing is wrong so far."""
+
+class Seen(dict[tuple[int, int], list[str]]):
+    """Pairs of types that were compared; of one that is being compared, further out, nothing is wrong so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._branches: dict[int, dict[str, list[Type]]] = {}
+
+    def candidates(self, union: Type, writer: Type) -> Iterator[Type]:
+        """The branches that may read `writer`: a named type by its name or an alias, every other type by its kind."""
+        if id(union) not in self._branches:
+            found = self._branches[id(union)] = {}
+            for branch in union.branches:
+                # No name of Avro has a colon.
+                is_named = branch.kind in NAMED
+                for key in {f":{branch.short_name}", *branch.aliases} if is_named else {branch.kind}:
+                    found.setdefault(key, []).append(branch)
+        branches = self._branches[id(union)]
+        if writer.kind in NAMED:
+            keys: tuple[str, ...] = (f":{writer.short_name}", writer.name)
+        else:
+            keys = (writer.kind, *_PROMOTED_TO.get(writer.kind, ()))
+        return (branch for key in keys for branch in branches.get(key, ()))
 
 
 def misfits(reader: Type, writer: Type) -> list[str]:
-    return _misfits(reader, writer, "", {})
+    """Raises INVALID_SCHEMA when more than `PAIRS_MAX` pairs of types have to be compared."""
+    return _misfits(reader, writer, "", Seen())
 
 
 def _misfits(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
     pair = id(reader), id(writer)
     if pair not in seen:
+        if len(seen) >= PAIRS_MAX:
+            raise too_complex()
         seen[pair] = []
         seen[pair] = _compare(reader, writer, place, seen)
     return seen[pair]
@@ -39,7 +66,7 @@ def _compare(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
     if writer.kind == "union":
         return [each for branch in writer.branches for each in _misfits(reader, branch, place, seen)]
     if reader.kind == "union":
-        if any(not _misfits(branch, writer, place, seen) for branch in reader.branches):
+        if any(not _misfits(branch, writer, place, seen) for branch in seen.candidates(reader, writer)):
             return []
         return [_misfit("MISSING_UNION_BRANCH", f"reader union lacks writer type {writer.kind}", place)]
     if writer.kind in _PROMOTED.get(reader.kind, ()):
@@ -75,9 +102,10 @@ def _named(reader: Type, writer: Type, place: str, seen: Seen) -> list[str]:
         missing = [each for each in writer.symbols if each not in reader.symbols]
         if missing:
             found.append(_misfit("MISSING_ENUM_SYMBOLS", f"the reader lacks {', '.join(missing)}", f"{place}/symbols"))
+    fields = {each.name: each for each in writer.fields}
     for at, field in enumerate(reader.fields):
         where = f"{place}/fields/{at}"
-        theirs = written(field, writer)
+        theirs = next((fields[name] for name in (field.name, *field.aliases) if name in fields), None)
         if theirs is not None:
             found += _misfits(field.type, theirs.type, f"{where}/type", seen)
         elif not field.has_default:

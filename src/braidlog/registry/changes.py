@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from braidlog.registry.compatibility import Level, misfits
+from braidlog.registry.compatibility import Level
 from braidlog.registry.errors import Code, RegistryError
 from braidlog.registry.schemas import Reference, Schema, parse
 from braidlog.registry.state import Entry, State, Version, gone_entry, max_id_entry, schema_entry, subject_entry
@@ -115,7 +115,7 @@ def compatible(state: State, subject: str, wanted: Wanted, version: str | None) 
     """Why a schema does not fit what is there: one version, or (None) those that the level speaks of."""
     schema, level = _read(state, wanted), state.level(subject)
     found = state.versions(subject, deleted=False) if version is None else [version_of(state, subject, version)]
-    return misfits(state.parsed(schema), [state.parsed(each.schema) for each in found], level)
+    return state.misfits(schema, found, level)
 
 
 # -- changing --------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def register(state: State, subject: str, wanted: Wanted) -> Change:
         return Change([], {"id": there.id})
     if not imports:
         level = state.level(subject)
-        wrong = misfits(state.parsed(schema), [state.parsed(each.schema) for each in live], level)
+        wrong = state.misfits(schema, live, level)
         if wrong:
             details = "; ".join(wrong[:20])
             raise RegistryError(

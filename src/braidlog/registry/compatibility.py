@@ -9,10 +9,18 @@
 | NONE | nothing is compared | |
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from enum import StrEnum
+from typing import Final
 
-from braidlog.registry.schemas import Parsed
+import msgspec
+
+from braidlog.registry.errors import too_complex
+from braidlog.registry.schemas import Parsed, Schema, read
+
+MISFITS_MAX: Final = 100
+"""Of one comparison: more are not listed."""
+MISFIT_CHARACTERS_MAX: Final = 1000
 
 
 class Level(StrEnum):
@@ -29,16 +37,46 @@ class Level(StrEnum):
         return self.value.endswith("_TRANSITIVE")
 
 
-def misfits(new: Parsed, earlier: Sequence[Parsed], level: Level) -> list[str]:
-    """`earlier`: versions of the subject, oldest first. What is of another type fits nothing."""
-    found: list[str] = []
-    if level is Level.NONE:
-        return found
-    reads, is_read = not level.startswith("FORWARD"), not level.startswith("BACKWARD")
-    for each in earlier if level.is_transitive else earlier[-1:]:
-        if type(each) is not type(new):
-            found.append("the earlier schema is of another type")
-            continue
-        found += new.misfits(each) if reads else []
-        found += each.misfits(new) if is_read else []
-    return found
+class Whole(msgspec.Struct, frozen=True):
+    """A schema with all that it refers to."""
+
+    schema: Schema
+    referenced: Mapping[str, Schema]
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """`earlier`: the versions that the level names, oldest first."""
+
+    new: Whole
+    earlier: list[Whole]
+    level: Level
+
+    def misfits(self) -> list[str]:
+        """What does not fit. Raises INVALID_SCHEMA when the comparison has too many pairs of types."""
+        new = _read(self.new)
+        found: list[str] = []
+        for each in self.earlier:
+            found += [text[:MISFIT_CHARACTERS_MAX] for text in self._misfits(new, each)[:MISFITS_MAX]]
+        return found[:MISFITS_MAX]
+
+    def _misfits(self, new: Parsed, earlier: Whole) -> list[str]:
+        if earlier.schema.type != self.new.schema.type:
+            return ["the earlier schema is of another type"]
+        parsed = _read(earlier)
+        found = [] if self.level.startswith("FORWARD") else new.misfits(parsed)
+        return found if self.level.startswith("BACKWARD") else found + parsed.misfits(new)
+
+
+def _read(whole: Whole) -> Parsed:
+    return read(whole.schema, whole.referenced)
+
+
+Compare = Callable[[Comparison], list[str]]
+
+
+def here(comparison: Comparison) -> list[str]:
+    """Compare in this process: for callers that trust both schemas."""
+    try:
+        return comparison.misfits()
+    except RecursionError:
+        raise too_complex("the depth of types") from None

@@ -46,6 +46,18 @@ class RegistryError(Exception):
         self.code = code
 
 
+PAIRS_MAX: Final = 100_000
+"""Of types, of one comparison: about a second of a processor."""
+SIMPLIFY: Final = (
+    "use fewer branches in unions (Avro), anyOf, oneOf and allOf (JSON), move types to schemas of their own, compare with "
+    "fewer versions (a level without _TRANSITIVE), or set the subject's compatibility to NONE"
+)
+
+
+def too_complex(limit: str = f"{PAIRS_MAX} pairs of types") -> RegistryError:
+    return invalid(f"the comparison with earlier versions takes more than {limit}; {SIMPLIFY}")
+
+
 def invalid(message: str) -> RegistryError:
     return RegistryError(Code.INVALID_SCHEMA, f"Invalid schema: {message}")
 

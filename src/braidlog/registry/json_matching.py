@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import re2
 
+from braidlog.registry.errors import PAIRS_MAX, too_complex
+
 Schema = Any
 """JSON: an object, or true or false."""
 
@@ -42,6 +44,7 @@ class _Comparison:
         self._roots = (reader, writer)
         self._find = find
         self._seen: set[tuple[int, int]] = set()
+        self._pairs = 0
 
     def _resolved(self, schema: Schema, root: Schema) -> Schema:
         """What a `$ref` stands for, followed to its end."""
@@ -57,6 +60,9 @@ class _Comparison:
         return schema
 
     def compare(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
+        self._pairs += 1
+        if self._pairs > PAIRS_MAX:
+            raise too_complex()
         reader, writer = self._resolved(reader, self._roots[0]), self._resolved(writer, self._roots[1])
         pair = id(reader), id(writer)
         if reader == writer or pair in self._seen or _is_anything(reader) or writer is False:
@@ -102,9 +108,17 @@ class _Comparison:
         if kind not in (kind_before, "anyOf") and len(before) > 1:
             return [f"{place}: COMBINED_TYPE_CHANGED: {kind_before} became {kind}"]
         if kind == "allOf":  # each part of the new one has to be implied by a part of the old one
-            lacking = [each for each in mine if all(self.compare(each, one, place, depth + 1) for one in before)]
+            lacking = [
+                each
+                for each in mine
+                if not _has(before, each) and all(self.compare(each, one, place, depth + 1) for one in before)
+            ]
             return [f"{place}: PRODUCT_TYPE_EXTENDED"] if lacking else []
-        lacking = [one for one in before if all(self.compare(each, one, place, depth + 1) for each in mine)]
+        lacking = [
+            one
+            for one in before
+            if not _has(mine, one) and all(self.compare(each, one, place, depth + 1) for each in mine)
+        ]
         return [f"{place}: SUM_TYPE_NARROWED"] if lacking else []
 
     def _negated(self, reader: Schema, writer: Schema, place: str, depth: int) -> list[str]:
@@ -193,6 +207,11 @@ class _Comparison:
             before = theirs[at] if at < len(theirs) else rest_before
             found += self.compare(mine, before, f"{place}/items/{at}", depth + 1)
         return found + self.compare(rest, rest_before, f"{place}/items", depth + 1)
+
+
+def _has(branches: list[Schema], wanted: Schema) -> bool:
+    """Whether one of them is the same, which needs no comparison; what a `$ref` names may differ."""
+    return isinstance(wanted, dict) and "$ref" not in wanted and wanted in branches
 
 
 def _at(document: Schema, pointer: str) -> Schema | None:

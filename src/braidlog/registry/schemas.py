@@ -20,6 +20,8 @@ TYPES: Final = (JSON, PROTOBUF, AVRO)
 TEXT_BYTES_MAX: Final = 1024 * 1024
 REFERENCES_MAX: Final = 100
 """Of one schema, with those of its references."""
+REFERENCED_CHARACTERS_MAX: Final = 4 * 1024 * 1024
+"""Of all schemas that one refers to, together."""
 SERIALIZED: Final = "serialized"
 
 
@@ -152,7 +154,15 @@ def parse(schema: Schema, find: Find) -> Parsed:
         raise invalid("an empty schema")
     if len(schema.text.encode()) > TEXT_BYTES_MAX:
         raise invalid(f"longer than {TEXT_BYTES_MAX} bytes")
-    return _CLASSES[schema.type](schema.text, referenced(schema, find))
+    return read(schema, referenced(schema, find))
+
+
+def read(schema: Schema, referenced: Mapping[str, Schema]) -> Parsed:
+    """A schema of a known type, with all that it refers to."""
+    try:
+        return _CLASSES[schema.type](schema.text, referenced)
+    except RecursionError:
+        raise invalid("types are nested too deep") from None
 
 
 def referenced(schema: Schema, find: Find) -> dict[str, Schema]:
@@ -176,6 +186,8 @@ def referenced(schema: Schema, find: Find) -> dict[str, Schema]:
             found[each.name] = other
             if len(found) > REFERENCES_MAX:
                 raise invalid(f"more than {REFERENCES_MAX} references")
+            if sum(len(other.text) for other in found.values()) > REFERENCED_CHARACTERS_MAX:
+                raise invalid(f"references of more than {REFERENCED_CHARACTERS_MAX} characters together")
 
     walk(schema, ())
     return found

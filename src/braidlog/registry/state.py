@@ -13,16 +13,17 @@ compacted away: that is why the highest id is kept beside (under the key that ot
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from braidlog.registry.compatibility import Level
+from braidlog.registry.compatibility import Compare, Comparison, Level, Whole, here
 from braidlog.registry.errors import Code, RegistryError
-from braidlog.registry.schemas import AVRO, Parsed, Reference, Schema, parse
+from braidlog.registry.schemas import AVRO, Parsed, Reference, Schema, parse, referenced
 
-PARSED_MAX: Final = 1000
+PARSED_CHARACTERS_MAX: Final = 4 * 1024 * 1024
+"""Of the texts of the schemas that are kept parsed: those take up to twenty times as much memory."""
 Entry = tuple[bytes, bytes | None]
 
 
@@ -91,7 +92,8 @@ def max_id_entry(max_id: int) -> Entry:
 class State:
     """Everything up to some offset."""
 
-    def __init__(self) -> None:
+    def __init__(self, compare: Compare = here) -> None:
+        self._compare = compare
         self.subjects: dict[str, dict[int, Version]] = {}
         self.schemas: dict[int, Schema] = {}
         self._ids: dict[Schema, int] = {}
@@ -99,6 +101,7 @@ class State:
         self.modes: dict[str | None, str] = {}
         self.max_id = 0
         self._parsed: dict[Schema, Parsed] = {}
+        self._parsed_characters = 0
 
     # -- the fold ------------------------------------------------------------------------------------------------
 
@@ -209,10 +212,22 @@ class State:
         """Read once, as long as there is room to remember it."""
         found = self._parsed.get(schema)
         if found is None:
-            if len(self._parsed) >= PARSED_MAX:
+            self._parsed_characters += len(schema.text)
+            if self._parsed_characters > PARSED_CHARACTERS_MAX:
                 self._parsed.clear()
+                self._parsed_characters = len(schema.text)
             found = self._parsed[schema] = parse(schema, self.find)
         return found
+
+    def misfits(self, new: Schema, earlier: Sequence[Version], level: Level) -> list[str]:
+        """What does not fit between a schema and those of the earlier versions that the level names."""
+        named = earlier if level.is_transitive else earlier[-1:]
+        if level is Level.NONE or not named:
+            return []
+        new_one, *others = (
+            Whole(each, referenced(each, self.find)) for each in (new, *(each.schema for each in named))
+        )
+        return self._compare(Comparison(new_one, others, level))
 
     def level(self, subject: str | None) -> Level:
         found = self.levels.get(subject) or self.levels.get(None, "")

@@ -4,14 +4,17 @@ Knows: the preamble, and how long a stranger stays one. Refuses to know: sockets
 asks). Invariant: whoever was counted as a stranger is let go exactly once.
 """
 
+import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from braidlog.broker.access.authenticate import Proof
-from braidlog.broker.access.authorize import CONSOLE
+from braidlog.broker.access.authorize import ANONYMOUS, RESERVED
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.preamble import Introduction, Preamble
+
+log = logging.getLogger("braidlog.session")
 
 
 class Admission:
@@ -102,5 +105,13 @@ def certified_name(certificate: dict[str, Any] | None) -> str | None:
         return None
     common = [str(value) for parts in certificate.get("subject", ()) for field, value in parts if field == "commonName"]
     others = [str(value) for _, value in certificate.get("subjectAltName", ())]
-    name = next(filter(None, common + others), None)
-    return None if name == CONSOLE else name  # whoever signed it: that name is not theirs to give
+    return next(filter(None, common + others), None)
+
+
+def certified_principal(certificate: dict[str, Any] | None, peer: str) -> str | None:
+    """Who a client's certificate says it is; None: nobody may be called so, whoever signed it."""
+    name = certified_name(certificate) or ""
+    if name in RESERVED:
+        log.warning("closing %s: its certificate names %r, a reserved principal", peer, name)
+        return None
+    return name or ANONYMOUS

@@ -98,9 +98,16 @@ class Around(NamedTuple):
     """Stops the node."""
 
 
-async def open_cluster_node(config: ClusterConfig, node: str, around: Around) -> "ClusterNode | None":
-    """Take the nodes' ports, then find the metadata. None: a node that is alone, and keeps its own."""
+async def open_cluster_node(
+    config: ClusterConfig, node: str, around: Around, *, is_guarded: bool = False
+) -> "ClusterNode | None":
+    """Take the nodes' ports, then find the metadata. None: a node that is alone, and keeps its own.
+
+    `is_guarded`: clients have to say who they are, so ports that ask nobody are warned of.
+    """
     peers, tls = config.peers, config.peers.tls()
+    for words in config.open_ports() if config.etcd and is_guarded else ():
+        log.warning("open to this machine: %s", words)
     bound: dict[str, list[socket.socket]] = {}
     try:
         if config.etcd:

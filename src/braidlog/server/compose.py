@@ -141,7 +141,7 @@ class Server:
         around = Around(
             self._folder, world, self._clock, self._tasks, self._budget, self._fair_turns, self._task_failed
         )
-        self._cluster = await open_cluster_node(config.cluster, config.node, around)
+        self._cluster = await open_cluster_node(config.cluster, config.node, around, is_guarded=config.is_guarded)
         self.services = open_services(
             self._folder,
             world,
@@ -293,13 +293,12 @@ class Server:
             self._cluster.serve_calls(adapter, of_consoles(dialect, self.services))
         if not settings.enabled:
             return
-        advertised = (settings.advertised_host, settings.advertised_port) if settings.advertised_host else None
         listener = Listener(
             adapter,
             session_limits=self.config.limits,
             connection_limits=self._connection_limits,
             budget=self._budget,
-            advertised=advertised,
+            advertised=(settings.advertised_host, settings.advertised_port),
             tls=tls_context(settings.tls) if settings.tls.cert else None,
             quotas=self._quotas,
             gatekeeper=self._gatekeeper,
@@ -332,10 +331,10 @@ class Server:
             for door in doors:
                 await door.stop(0)
 
-        told = {name: each.url for name, each in self.listeners.items()}
-        now_ms = self._clock.now_ms()
+        told, now_ms = {name: each.url for name, each in self.listeners.items()}, self._clock.now_ms()
         welcome = welcome_of(self.config, VERSION, urls, door_secret, listeners=told, now_ms=now_ms)
-        schemas = SchemaQuestions(self.services, self._gatekeeper)
+        schemas = SchemaQuestions(self.services, self._gatekeeper, self._budget, needs_token=bool(admin.token))
+        self._tasks.spawn(schemas.comparisons.run(), "schemas worker")
         now_ns = self._clock.now_ns
         self._console = ConsoleProcess(bound, reporter, schemas, welcome, now_ns, registry=also, doors=close_doors)
         self._tasks.spawn(self._console.run(), "console")

@@ -89,7 +89,7 @@ class ListenerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     port: int = 0
     """0 is any free one."""
     advertised_host: str = ""
-    """Where clients are sent to, if that is not `host`; the same for the port."""
+    """Where clients are sent to, if that is not `host`; the port without the host changes the port alone."""
     advertised_port: int = 0
     tls: TlsConfig = TlsConfig()
 
@@ -376,6 +376,11 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tls = (getattr(self.listeners, name).tls for name in ListenersConfig.__struct_fields__)
         return bool(self.auth.tokens or self.auth.users or any(each.client_ca for each in tls))
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether not everybody may do everything."""
+        return self.knows_principals or bool(self.auth.rules)
+
 
 class LoadedConfig(msgspec.Struct, frozen=True):
     config: ServerConfig
@@ -475,25 +480,21 @@ def check_exposure(config: ServerConfig) -> None:
         shows_who = listener.tls.cert and listener.tls.client_ca
         guarded = config.auth.tokens or config.auth.users or shows_who or config.auth.allow_open
         if listener.enabled and listener.host not in LOOPBACK and not guarded:
-            raise BrokerError(
-                Reason.INVALID_SETTING,
-                f"listener {name} would be open to everyone on {listener.host}: set auth.tokens, or its tls.client_ca, "
-                "or say auth.allow_open = true (--allow-open) if that is what you want",
-            )
+            raise _open_to_all(f"listener {name}", listener.host, "auth.tokens, or its tls.client_ca")
     admin, registry = config.admin, config.registry
     is_known = config.auth.tokens or config.auth.users or config.auth.allow_open
-    if admin.enabled and registry.enabled and registry.host not in LOOPBACK and not is_known:
-        raise BrokerError(
-            Reason.INVALID_SETTING,
-            f"the schema registry would be open to everyone on {registry.host}: set auth.tokens, "
-            "or say auth.allow_open = true (--allow-open) if that is what you want",
-        )
+    if admin.enabled and registry.enabled and registry.host not in LOOPBACK and not (is_known or admin.token):
+        raise _open_to_all("the schema registry", registry.host, "auth.tokens or admin.token")
     if admin.enabled and admin.host not in LOOPBACK and not (admin.token or admin.sign_in or config.auth.allow_open):
-        raise BrokerError(
-            Reason.INVALID_SETTING,
-            f"the admin port would be open to everyone on {admin.host}: set admin.token or admin.sign_in, "
-            "or say auth.allow_open = true (--allow-open) if that is what you want",
-        )
+        raise _open_to_all("the admin port", admin.host, "admin.token or admin.sign_in")
+
+
+def _open_to_all(what: str, host: str, settings: str) -> BrokerError:
+    return BrokerError(
+        Reason.INVALID_SETTING,
+        f"{what} would be open to everyone on {host}: set {settings}, "
+        "or say auth.allow_open = true (--allow-open) if that is what you want",
+    )
 
 
 _FREE_TABLES = frozenset({"auth.tokens", "auth.users", "quotas.principals", "tables.catalog"})

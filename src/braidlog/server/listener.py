@@ -44,7 +44,7 @@ class Listener(SessionOwner):
         session_limits: SessionLimits,
         connection_limits: ConnectionLimits,
         budget: Budget,
-        advertised: tuple[str, int] | None = None,
+        advertised: tuple[str, int] = ("", 0),
         tls: ssl.SSLContext | None = None,
         quotas: Quotas | None = None,
         gatekeeper: Gatekeeper | None = None,
@@ -144,11 +144,9 @@ class Listener(SessionOwner):
                 self._drained.set()
 
     def address_for(self, session: Session) -> tuple[str, int]:
-        if self._advertised is not None:
-            host, port = self._advertised
-            return host, port or self.port
         name = session.transport.get_extra_info("sockname") if session.transport is not None else None
-        return (name[0], name[1]) if name else ("127.0.0.1", self.port)
+        host, port = self._advertised
+        return host or (name[0] if name else "127.0.0.1"), port or self.port
 
     async def sweep(self) -> None:
         """Close who is overdue."""

@@ -50,8 +50,6 @@ def told_addresses(config: ServerConfig, bound: Mapping[str, Sequence[socket.soc
     for name, sockets in bound.items():
         settings: ListenerConfig = getattr(config.listeners, name)
         port = sockets[0].getsockname()[1]
-        if settings.advertised_host:
-            found[name] = settings.advertised_host, settings.advertised_port or port
-        else:
-            found[name] = config.cluster.peers.advertised_host or settings.host, port
+        host = settings.advertised_host or config.cluster.peers.advertised_host or settings.host
+        found[name] = host, settings.advertised_port or port
     return found

@@ -16,7 +16,7 @@ from braidlog.adapters.contract import Adapter, Relayed, Stream
 from braidlog.broker.access.authenticate import NOT_PROVED, Proof
 from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
-from braidlog.server.admission import Admission, certified_name
+from braidlog.server.admission import Admission, certified_principal
 from braidlog.server.budget import Budget
 from braidlog.server.coroutines import start, step
 from braidlog.server.fair_turns import SLICE_SECONDS
@@ -88,9 +88,12 @@ class Session(SessionTurns):
         if not self._is_tls and (sock := transport.get_extra_info("socket")) is not None:
             self._socket = self._transport, sock.fileno()
             self._socket_number = sock.fileno()
-        self.principal = certified_name(transport.get_extra_info("peercert")) or ANONYMOUS
+        principal = certified_principal(transport.get_extra_info("peercert"), self.peer)
+        self.principal = principal or ANONYMOUS
         self._owner.opened(self)
-        if self._gatekeeper is not None:
+        if principal is None:
+            self.abort()
+        elif self._gatekeeper is not None:
             self._enter(self._gatekeeper)
         self._is_calm = self._rests()
 

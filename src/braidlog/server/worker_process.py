@@ -57,6 +57,10 @@ class WorkerSettings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, job_seconds_max=job_seconds_max, wait_seconds_max=UPKEEP_SECONDS_MAX)
 
 
+class OvertimeError(BrokerError):
+    """A job took longer than it may; its process was ended."""
+
+
 class _Waiting:
     """A job, and who waits for it."""
 
@@ -118,8 +122,9 @@ class _Child:
 class WorkerProcess:
     """One for a node: `do` from anywhere on the loop, `run` in a task."""
 
-    def __init__(self, settings: WorkerSettings, budget: Budget, *, priority: str = "0") -> None:
-        """`priority`: a niceness, or `IDLE`."""
+    def __init__(self, settings: WorkerSettings, budget: Budget, *, priority: str = "0", name: str = "worker") -> None:
+        """`priority`: a niceness, or `IDLE`. `name`: of the process, for the log."""
+        self._name = name
         self._settings = settings
         self._priority = priority
         self._budget = budget
@@ -180,9 +185,9 @@ class WorkerProcess:
             self._hold(len(payload))
         return waiting.answer
 
-    def _fail(self, waiting: _Waiting, why: str) -> None:
+    def _fail(self, waiting: _Waiting, why: str, kind: type[BrokerError] = BrokerError) -> None:
         self.failures += 1
-        waiting.fail(BrokerError(Reason.TIMED_OUT, f"{why}; try again"))
+        waiting.fail(kind(Reason.TIMED_OUT, f"{why}; try again"))
 
     def _overdue(self, waiting: _Waiting) -> None:
         self._queue.remove(waiting)
@@ -317,8 +322,9 @@ class WorkerProcess:
             self._answered(began)
             waiting.fail(error)
         except TimeoutError:
-            await self._bury(f"after {self._settings.job_seconds_max:g} s with one job (worker.job_seconds_max)")
-            self._fail(waiting, f"not done by the worker process within {self._settings.job_seconds_max:g} s")
+            await self._bury(f"after {self._settings.job_seconds_max:g} s with one job")
+            why = f"not done by the worker process within {self._settings.job_seconds_max:g} s"
+            self._fail(waiting, why, OvertimeError)
         except (OSError, EOFError):
             why, self._interrupted = self._interrupted, ""
             await self._bury("in the middle of a job" + (f": {why}" if why else ""))
@@ -344,7 +350,11 @@ class WorkerProcess:
         self._pause = min(max(self._pause * 2, AGAIN_SECONDS_MIN), AGAIN_SECONDS_MAX)
         self._may_start_at = self._loop.time() + self._pause
         log.error(
-            "the worker process has ended %s (exit code %s); the next is started in %.1f s", when, code, self._pause
+            "the %s process has ended %s (exit code %s); the next is started in %.1f s",
+            self._name,
+            when,
+            code,
+            self._pause,
         )
 
     async def _end_child(self) -> int | None:

@@ -83,7 +83,12 @@ class TurnSegments(msgspec.Struct, frozen=True, tag=True):
     """Make closed segments rows of their topic's table. The payload is a `Plan` (`tables/plan.py`), the answer a `Turned`."""
 
 
-Job = CheckRecords | ClipRecords | ScrubSegment | RewriteSegments | TurnSegments
+class CompareSchemas(msgspec.Struct, frozen=True, tag=True):
+    """Compare a schema with earlier ones. The payload is a `Comparison` (`registry/compatibility.py`), the answer a list of what
+    does not fit."""
+
+
+Job = CheckRecords | ClipRecords | ScrubSegment | RewriteSegments | TurnSegments | CompareSchemas
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):

@@ -17,6 +17,7 @@ from braidlog.worker.jobs import (
     Buffer,
     CheckRecords,
     ClipRecords,
+    CompareSchemas,
     Job,
     RewriteSegments,
     ScrubSegment,
@@ -38,6 +39,8 @@ def perform(job: Job, payload: Buffer, disk: Disk) -> Answer:
             return _rewrite(job, bytes(payload), disk)
         case TurnSegments():
             return _turn(bytes(payload), disk)
+        case CompareSchemas():
+            return _compare(payload)
 
 
 def _check(job: CheckRecords, batch: Buffer) -> Answer:
@@ -86,3 +89,13 @@ def _turn(payload: bytes, disk: Disk) -> Answer:
         said = f"{package} is not installed where the node runs: pip install 'braidlog[tables]'"
         raise BrokerError(Reason.UNAVAILABLE, said) from error
     return Answer(0, msgspec.msgpack.encode(turn(msgspec.msgpack.decode(payload, type=tables.Plan), disk)))
+
+
+def _compare(payload: Buffer) -> Answer:
+    from braidlog.registry import compatibility, errors  # noqa: PLC0415 - other workers compare no schemas
+
+    try:
+        found = compatibility.here(msgspec.msgpack.decode(payload, type=compatibility.Comparison))
+    except errors.RegistryError as error:
+        raise BrokerError(Reason.INVALID_SETTING, str(error)) from error
+    return Answer(0, msgspec.msgpack.encode(found))

@@ -340,6 +340,20 @@ def test_rules_hold_for_each_topic_of_a_request(asker: Asker) -> None:
     resource = m.DescribeConfigsRequestResource(2, "others", None)
     told = asker.ask(m.DescribeConfigsRequest([resource])).results
     assert told[0].error_code == E.TOPIC_AUTHORIZATION_FAILED
+    for resource in (m.DescribeConfigsRequestResource(4, "0"), m.DescribeConfigsRequestResource(4, "")):
+        (told,) = asker.ask(m.DescribeConfigsRequest([resource])).results
+        assert (told.error_code, told.configs) == (E.CLUSTER_AUTHORIZATION_FAILED, []), "of a node"
+    change = m.IncrementalAlterConfigsRequestResource(
+        4, "0", [m.IncrementalAlterConfigsRequestConfig("leader.replication.throttled.rate", 0, "1")]
+    )
+    assert asker.ask(m.IncrementalAlterConfigsRequest([change])).responses[0].error_code == (
+        E.CLUSTER_AUTHORIZATION_FAILED
+    )
+    assert asker.ask(m.ListConfigResourcesRequest([4]), 1).error_code == E.CLUSTER_AUTHORIZATION_FAILED
+    (folder,) = asker.ask(m.DescribeLogDirsRequest(None)).results
+    assert folder.log_dir == "data", "where the node keeps it is nobody's business"
+    told = asker.ask(c.DescribeClusterRequest(include_cluster_authorized_operations=True))
+    assert told.cluster_authorized_operations == 1 << 8, "describe"
     assert asker.ask(g.DeleteGroupsRequest(["alice"])).results[0].error_code == E.GROUP_AUTHORIZATION_FAILED
     assert asker.ask(s.DescribeAclsRequest(1)).error_code == E.CLUSTER_AUTHORIZATION_FAILED
     assert asker.ask(s.DescribeUserScramCredentialsRequest(None)).error_code == E.CLUSTER_AUTHORIZATION_FAILED

@@ -417,3 +417,50 @@ def test_a_full_etcd_is_told_from_one_that_is_away() -> None:
     node.store._note(EtcdRefusedError("database space exceeded"))
     assert node.store.outage is not None
     assert node.store.outage.report(5.0).startswith("etcd has refused changes for")
+
+
+@pytest.mark.parametrize("value", [b"gotcha", msgspec.json.encode(Head("c9", 7, "d")), b'{"seq":1}'])
+def test_a_head_that_is_not_ours_is_refused_and_the_node_goes_on(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It follows again once the head is what it was."""
+    cluster = Cluster()
+    node, other = Node(cluster, "1"), Node(cluster, "2")
+    cluster.run(node.metadata.change(next_block))
+    position, key = node.store.position, Keys(PREFIX).head
+    before = cluster.etcd.read(one(key), 0, 0, keys_only=False).items[0].value
+    cluster.etcd.write([Put(key, value)], [], [])
+    for watch in cluster.etcd.watches:
+        watch.stop()
+    with pytest.raises(BrokerError, match="the change was not made: metadata in etcd is not this cluster's") as refused:
+        cluster.run(node.metadata.change(next_block), ms=1_000)
+    assert refused.value.reason is Reason.UNAVAILABLE
+    cluster.world.advance(10_000)
+    assert not any(job.is_done for job in node.jobs)
+    assert (node.store.position, node.metadata.seq) == (position, 1)
+    assert "metadata refused: metadata in etcd is not this cluster's" in caplog.text
+    assert node.store.outage is not None
+    with pytest.raises((EtcdRefusedError, StorageFault), match=r"not this cluster's|belongs to"):
+        Node(cluster, "1", known=position)
+    cluster.etcd.write([Put(key, before)], [], [])
+    cluster.world.advance(1_000)
+    cluster.run(node.metadata.change(next_block))
+    assert other.metadata.seq == node.metadata.seq == 2
+    cluster.world.advance(5_000)
+    assert node.store.outage is None
+
+
+@pytest.mark.parametrize("value", [b"gotcha", b'{"seq":2,"by":"9","nonce":"n","before":"x","events":[]}'])
+def test_an_entry_that_no_head_names_is_refused_and_the_node_goes_on(value: bytes) -> None:
+    cluster = Cluster()
+    node, keys = Node(cluster, "1"), Keys(PREFIX)
+    cluster.run(node.metadata.change(next_block))
+    cluster.etcd.write([Put(keys.event(2), value)], [], [])
+    cluster.world.advance(3_000)
+    with pytest.raises(BrokerError, match=r"the head does not name it; delete key /braid/test/events/0*2,"):
+        cluster.run(node.metadata.change(next_block), ms=1_000)
+    assert not any(job.is_done for job in node.jobs)
+    assert node.metadata.seq == 1
+    cluster.etcd.write([], [one(keys.event(2))], [])
+    cluster.run(node.metadata.change(next_block), ms=1_000)
+    assert node.metadata.seq == 2

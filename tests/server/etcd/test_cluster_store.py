@@ -15,6 +15,7 @@ from urllib.request import urlopen
 
 import pytest
 import trustme
+from click.testing import CliRunner
 from tests.cli.braid import until
 from tests.debian import have
 from tests.server.etcd.members import Member, fill, members
@@ -24,6 +25,7 @@ import braidlog
 from braidlog.broker.access.authorize import Operation, Rule
 from braidlog.broker.access.users import Hash
 from braidlog.broker.quotas import Direction
+from braidlog.cli import main
 from braidlog.cluster.etcd.moving import MOVING
 from braidlog.cluster.etcd.port import EtcdRefusedError
 from braidlog.cluster.etcd.position import Position, PositionFile
@@ -285,6 +287,26 @@ def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path, etcd: Member) -> N
     assert "check the addresses of etcd and the prefix" in refusal(config)
 
 
+def test_a_node_serves_with_what_it_has_while_the_head_in_etcd_is_not_ours(
+    tmp_path: Path, etcd: Member, caplog: pytest.LogCaptureFixture
+) -> None:
+    have("etcdctl", "etcd-client")
+
+    async def scene(server: Server) -> None:
+        assert server.services is not None
+        await make_topic(server)
+        command = ["etcdctl", f"--endpoints={etcd.url}", "put", "/strangers/head", "mine"]
+        await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
+        with pytest.raises(BrokerError, match="not this cluster's: the head does not decode"):
+            await server.services.topics.create("more", 1)
+        await append(server, "t", b"served")
+        assert "metadata refused: metadata in etcd is not this cluster's" in caplog.text
+
+    config = config_for(tmp_path / "data", [etcd.url], "strangers")
+    serve(config, scene)
+    assert "restore key /strangers/head" in refusal(config)
+
+
 @contextmanager
 def ports(count: int) -> Iterator[list[int]]:
     held = [hold_port() for _ in range(count)]
@@ -494,6 +516,42 @@ def test_a_renewed_certificate_is_shown_to_other_nodes_without_a_restart(
         config_for(tmp_path / "data", etcd.url, "renewal", **{f"peers.{key}": value for key, value in files.items()}),
         scene,
     )
+
+
+def test_an_embedded_member_on_loopback_asks_for_the_nodes_certificate(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With clients that have to say who they are, ports without certificates are warned of."""
+    have("etcd", "etcd-server")
+    made = CliRunner().invoke(main, ["cluster", "certificates", str(tmp_path), "0"])
+    assert made.exit_code == 0, made.output
+    files = {"ca": "braidlog-ca.pem", "cert": "node-0.pem", "key": "node-0.key"}
+    own = {f"peers.{name}": str(tmp_path / file) for name, file in files.items()}
+    with ports(2) as (client, peer):
+        there = {"client_port": client, "peer_port": peer}
+
+        async def closed(server: Server) -> None:
+            await make_topic(server)
+            for place in (f"127.0.0.1:{client}/version", f"127.0.0.1:{peer}/members"):
+                assert await asyncio.to_thread(answers, f"https://{place}", server.config.cluster.tls())
+                assert not await asyncio.to_thread(answers, f"https://{place}", nameless)
+                assert not await asyncio.to_thread(answers, f"http://{place}", None)
+
+        nameless = ssl.create_default_context(cafile=own["peers.ca"])
+        serve(config_for(tmp_path / "closed", "embedded", "closed", **there, **own), closed)
+        assert "open to this machine" not in caplog.text
+        serve(config_for(tmp_path / "open", "embedded", "open", **there), nothing)
+        warned = [each for each in caplog.messages if each.startswith("open to this machine: ")]
+        assert len(warned) == 2
+        assert all("run `braid cluster certificates" in each for each in warned)
+
+
+def answers(url: str, context: ssl.SSLContext | None) -> bool:
+    try:
+        with urlopen(url, timeout=SECONDS_MAX, context=context) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
 
 
 def test_members_with_tls_and_client_certificates(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

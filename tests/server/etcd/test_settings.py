@@ -11,6 +11,7 @@ import trustme
 from braidlog.model.errors import BrokerError
 from braidlog.server.etcd.http import Connection, parse_endpoint
 from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.server.peers.settings import PeersConfig
 
 SECONDS_MAX = 60.0
 
@@ -59,3 +60,42 @@ def test_a_renewed_certificate_is_shown_to_etcd_without_a_restart(tmp_path: Path
             assert await who() == "second"
 
     asyncio.run(run())
+
+
+CERTIFIED = PeersConfig(ca="ca.pem", cert="node.pem", key="node.key")
+
+
+@pytest.mark.parametrize(
+    ("place", "peer_url", "listens"),
+    [
+        ("127.0.0.1", "https://127.0.0.1:2380", "https://127.0.0.1:2380"),
+        ("https://127.0.0.1:2380", "https://127.0.0.1:2380", "https://127.0.0.1:2380"),
+        ("http://127.0.0.1:2380", "http://127.0.0.1:2380", "http://127.0.0.1:2380"),
+    ],
+)
+def test_the_nodes_certificate_closes_its_member_on_loopback(place: str, peer_url: str, listens: str) -> None:
+    """But for what members that exist already call each other by."""
+    config = ClusterConfig(etcd="embedded", peers=CERTIFIED, initial_cluster=f"1={place}")
+    member = config.member("1")
+    assert config.endpoints == ["https://127.0.0.1:2379"]
+    assert (member.client_url, member.listen_client_url) == ("https://127.0.0.1:2379", "https://127.0.0.1:2379")
+    assert (member.peer_url, member.listen_peer_url) == (peer_url, listens)
+    assert member.flags()["client-cert-auth"] == "true"
+    assert ClusterConfig(etcd="embedded").member("1").listen_client_url == "http://127.0.0.1:2379"
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (ClusterConfig(etcd="embedded"), ["nodes show no certificates", "etcd asks for no certificate"]),
+        (ClusterConfig(etcd="embedded", peers=CERTIFIED), []),
+        (
+            ClusterConfig(etcd="embedded", peers=CERTIFIED, initial_cluster="1=http://127.0.0.1:1"),
+            ["members of etcd show each other no certificates"],
+        ),
+        (ClusterConfig(etcd="http://127.0.0.1:1", peers=CERTIFIED), ["etcd asks for no credentials"]),
+        (ClusterConfig(etcd="http://127.0.0.1:1", peers=CERTIFIED, user="ann", password="word"), []),
+    ],
+)
+def test_ports_that_ask_nobody_are_named(config: ClusterConfig, said: list[str]) -> None:
+    assert [each.partition(":")[0].partition(";")[0] for each in config.open_ports()] == said

@@ -16,7 +16,7 @@ from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route, on_topics, resolved, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import id_of, named, unknown
+from braidlog.adapters.kafka.topics import id_of, may, named, unknown
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.configs import MIN_IN_SYNC, NOTED
@@ -292,7 +292,8 @@ def describe_log_dirs(
             if topic.topic not in denied:
                 asked.setdefault(topic.topic, []).extend(topic.partitions)
     topics = [m.DescribeLogDirsResponseTopic(name, _sizes(name, numbers, services)) for name, numbers in asked.items()]
-    folder = m.DescribeLogDirsResponseResult(log_dir=services.hosting.data_dir, topics=topics)
+    place = services.hosting.data_dir if may(services, conversation, Operation.CLUSTER, None) else "data"
+    folder = m.DescribeLogDirsResponseResult(log_dir=place, topics=topics)
     return m.DescribeLogDirsResponse(results=[folder])
 
 

@@ -16,10 +16,10 @@ from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC
 from braidlog.adapters.kafka.routes import Refusal as Refused
-from braidlog.adapters.kafka.routes import Route, on_topics, whole
+from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.settings import Kind, Shown, Source
-from braidlog.adapters.routing import Denied
+from braidlog.adapters.routing import Denied, Handler, Need
 from braidlog.broker.access.authorize import Operation
 from braidlog.cluster.placing import REPLICAS
 from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
@@ -297,8 +297,19 @@ def _name(resource: Any) -> str | None:  # noqa: ANN401 - each of the three requ
     return resource.resource_name if resource.resource_type == Resource.TOPIC else None
 
 
-def _resources(request: Request, _: Services) -> Iterable[str | None]:
-    return map(_name, request.message.resources)
+def _topics(request: Request, _: Services) -> Iterable[str | None]:
+    """Those whose settings are meant; None: a group's, of which there are none."""
+    return (_name(each) for each in request.message.resources if each.resource_type in (Resource.TOPIC, Resource.GROUP))
+
+
+def _nodes(request: Request, _: Services) -> Iterable[None]:
+    """None where a setting of nodes is meant: a right to topics is no right to that."""
+    return (None for each in request.message.resources if each.resource_type not in (Resource.TOPIC, Resource.GROUP))
+
+
+def _on_resources(handler: Handler, operation: Operation, refusal: Refused) -> Route:
+    each = (Need(operation, _topics), Need(Operation.CLUSTER, _nodes))
+    return Route(handler, None, each=each, refusal=refusal)
 
 
 def _code(kind: int, error: BrokerError | StorageFault) -> E:
@@ -320,15 +331,14 @@ def routes(creating: Creating, session_timeout_ms_min: int) -> dict[Key, Route]:
     altered = _refusal(m.AlterConfigsResponse, "responses", m.ConfiguredResource)
     some_altered = _refusal(m.IncrementalAlterConfigsResponse, "responses", m.ConfiguredResource)
     return {
-        Key.DESCRIBE_CONFIGS: on_topics(
+        Key.DESCRIBE_CONFIGS: _on_resources(
             partial(describe, creating=creating, session_timeout_ms_min=session_timeout_ms_min),
             Operation.DESCRIBE,
             described,
-            _resources,
         ),
         Key.LIST_CONFIG_RESOURCES: Route(
-            list_resources, Operation.DESCRIBE, refusal=whole(m.ListConfigResourcesResponse), said=said_of_cluster
+            list_resources, Operation.CLUSTER, refusal=whole(m.ListConfigResourcesResponse), said=said_of_cluster
         ),
-        Key.ALTER_CONFIGS: on_topics(alter, Operation.ALTER, altered, _resources),
-        Key.INCREMENTAL_ALTER_CONFIGS: on_topics(alter_some, Operation.ALTER, some_altered, _resources),
+        Key.ALTER_CONFIGS: _on_resources(alter, Operation.ALTER, altered),
+        Key.INCREMENTAL_ALTER_CONFIGS: _on_resources(alter_some, Operation.ALTER, some_altered),
     }

@@ -23,6 +23,8 @@ OPERATION_BITS: dict[Operation, int] = {
 
 DOOR = "kafka"
 """What this protocol is called where the doors of a node are registered."""
+CLUSTER_BITS = {Operation.CREATE: (5,), Operation.DESCRIBE: (8,), Operation.CLUSTER: (7, 9, 10, 11, 12)}
+"""The same of the cluster: Alter, ClusterAction, DescribeConfigs, AlterConfigs and IdempotentWrite are one right here."""
 GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 
 
@@ -31,8 +33,11 @@ def may(services: Services, conversation: Conversation, operation: Operation, to
 
 
 def operations(services: Services, conversation: Conversation, name: str | None, kind: Kind = Kind.TOPIC) -> int:
-    """What this client may do with a topic or a group, as Kafka's bits."""
+    """What this client may do with a topic, a group or (None) the cluster, as Kafka's bits."""
     is_allowed = services.authorize.is_allowed
+    if name is None and kind is Kind.TOPIC:
+        allowed = (bits for each, bits in CLUSTER_BITS.items() if is_allowed(conversation.principal, each, None))
+        return sum(1 << bit for bits in allowed for bit in bits)
     wanted = GROUP_OPERATIONS if kind is Kind.GROUP else OPERATION_BITS
     return sum(1 << OPERATION_BITS[each] for each in wanted if is_allowed(conversation.principal, each, name, kind))
 

@@ -16,12 +16,15 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import no_topic
 
 ANONYMOUS = "anonymous"
+RESERVED = frozenset({ANONYMOUS, CONSOLE, EVERYONE})
+"""Principals that no token, password or certificate proves."""
 AUTHENTICATION_REQUIRED = "authentication is required: name a user and show its token"
 __all__ = [
     "ANONYMOUS",
     "AUTHENTICATION_REQUIRED",
     "CONSOLE",
     "EVERYONE",
+    "RESERVED",
     "Authorize",
     "Kind",
     "NotAuthorizedError",
@@ -147,7 +150,7 @@ def _parse_hash(name: str, digest: str) -> bytes:
         raise BrokerError(
             Reason.INVALID_SETTING, f"the token of {name!r} is given as the SHA-256 of it: 64 hexadecimal digits"
         )
-    if name in (ANONYMOUS, EVERYONE):
+    if name in RESERVED:
         raise BrokerError(Reason.INVALID_SETTING, f"{name!r} is no principal that could have a token")
     return parsed
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from itertools import chain, islice
 
-from braidlog.broker.access.authorize import ANONYMOUS, CONSOLE, EVERYONE
+from braidlog.broker.access.authorize import RESERVED
 from braidlog.cluster.events import Credential, DropUser, Event, SetUser
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Metadata
@@ -82,7 +82,7 @@ def _check(name: str, kind: Hash, salt: bytes, iterations: int, key: bytes) -> N
     low, high = _SALT_BYTES
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
         fault = f"a user's name has 1 to {NAME_CHARS_MAX} printable characters"
-    elif name in (ANONYMOUS, CONSOLE, EVERYONE):
+    elif name in RESERVED:
         fault = f"{name!r} is no principal that could have a password"
     elif not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         fault = f"a password is hashed {ITERATIONS_MIN} to {ITERATIONS_MAX} times, not {iterations}"

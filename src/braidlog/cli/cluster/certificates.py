@@ -25,7 +25,7 @@ class NodeAt(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # gener
         if not (number.isascii() and number.isdigit()):
             self.fail(f"{value!r} is no node: give its number, or number=address (1=10.0.0.1)", param, ctx)
         named = tuple(filter(None, hosts.split(",")))
-        return int(number), (*named, LOOPBACK) if named else ()
+        return int(number), (*named, LOOPBACK)
 
 
 @click.command(epilog="Example: braid cluster certificates ./certificates 1=10.0.0.1 2=10.0.0.2 3=10.0.0.3")

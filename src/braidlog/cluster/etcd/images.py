@@ -10,7 +10,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd, Keys, decode_entry, digest, one
-from braidlog.cluster.etcd.port import Etcd, EtcdCompactedError, Holds, Item, Put, Range
+from braidlog.cluster.etcd.port import Etcd, EtcdCompactedError, EtcdForeignError, Holds, Item, Put, Range
 from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.old_images import decode_image
@@ -38,7 +38,10 @@ async def read_head(etcd: Etcd, keys: Keys) -> tuple[Head, int] | None:
     reading = await etcd.read(one(keys.head))
     if not reading.items:
         return None
-    return _decode(reading.items[0].value, Head, "the head"), reading.revision
+    try:
+        return msgspec.json.decode(reading.items[0].value, type=Head), reading.revision
+    except msgspec.MsgspecError as error:
+        raise EtcdForeignError(f"the head does not decode ({error}); restore key {keys.head.decode()}") from error
 
 
 async def load(etcd: Etcd, keys: Keys, history: History) -> Loaded | None:

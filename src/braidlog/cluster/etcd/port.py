@@ -20,6 +20,13 @@ class EtcdRefusedError(EtcdError):
     """A member answered that it will not: full, too large, not allowed. Nothing was done."""
 
 
+class EtcdForeignError(EtcdRefusedError):
+    """etcd answers with values that no node of this cluster wrote."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"metadata in etcd is not this cluster's: {what}, and restrict access to etcd")
+
+
 class EtcdLeaseError(EtcdRefusedError):
     """The lease has run out, or never was."""
 

@@ -22,6 +22,7 @@ from braidlog.cluster.etcd.port import (
     EtcdAwayError,
     EtcdCompactedError,
     EtcdError,
+    EtcdForeignError,
     EtcdRefusedError,
     Holds,
     Put,
@@ -98,6 +99,8 @@ class EtcdStore:
         self._tick_seen = 0
         self._is_closed = False
         self._is_outage_said = False
+        self._is_foreign = False
+        """What was read last was not ours."""
         self.outage: Outage | None = None
         """While etcd does not answer: since when, and why."""
         self.outages = 0
@@ -202,8 +205,11 @@ class EtcdStore:
                 else:
                     await self._catch_up()
                     if self._head.seq < seq:
-                        raise EtcdAwayError("it refused the entry, and shows no other in its place")  # noqa: TRY301
+                        key = self._keys.event(seq).decode()
+                        raise EtcdForeignError(f"entry {seq} is written, the head does not name it; delete key {key}")
             except EtcdRefusedError as error:
+                if isinstance(error, EtcdForeignError):
+                    self._note(error)
                 raise BrokerError(Reason.UNAVAILABLE, f"the change was not made: {error}") from error
             except EtcdAwayError as error:
                 self._note(error)
@@ -229,6 +235,7 @@ class EtcdStore:
         self._recent.append(entry)
         self._events_since_image += len(entry.events)
         self._head = head
+        self._is_foreign = False
 
     # -- follow ------------------------------------------------------------------------------------------------
 
@@ -253,7 +260,13 @@ class EtcdStore:
         if found is None:
             raise StorageFault(_set_back(known.seq, 0))
         head, revision = found
-        if head.cluster != known.cluster or head.seq < known.seq or (head.seq == known.seq and head != known):
+        if head.cluster != known.cluster:
+            raise EtcdForeignError(
+                f"the head names cluster {head.cluster!r}, this node belongs to {known.cluster!r}; "
+                f"restore key {self._keys.head.decode()}"
+            )
+        self._is_foreign = False
+        if head.seq < known.seq or (head.seq == known.seq and head != known):
             raise StorageFault(_set_back(known.seq, head.seq))
         if head.seq <= self._head.seq:
             return revision
@@ -307,7 +320,11 @@ class EtcdStore:
     async def _take_changes(self, changes: Sequence[Change]) -> bool:
         """False: something is missing in between, read it."""
         before = self._head.seq
-        whole = all(self._take_change(change) for change in changes)
+        try:
+            whole = all(self._take_change(change) for change in changes)
+        except StorageFault as fault:  # damage if the head names that entry, else not ours: reading again tells
+            log.warning("metadata change ignored unless the head names it: %s", fault)
+            whole = False
         if self._head.seq > before:
             await self._show()
         return whole
@@ -344,6 +361,9 @@ class EtcdStore:
     def _note(self, error: EtcdError) -> None:
         """One call that failed is no outage yet: it is said once it lasts."""
         now = self._world.monotonic()
+        if isinstance(error, EtcdForeignError) and not self._is_foreign:
+            self._is_foreign, self.outage = True, None
+            log.error("metadata refused: %s; this node serves with the metadata it has, topics do not change", error)
         if self.outage is None:
             self.outage = Outage(now, str(error), is_refusal=isinstance(error, EtcdRefusedError))
         if not self._is_outage_said and now - self.outage.since >= SAID_AFTER_SECONDS:
@@ -352,6 +372,8 @@ class EtcdStore:
             log.warning("%s", self.outage.report(now))
 
     def _answered(self) -> None:
+        if self._is_foreign:
+            return
         if self.outage is not None and self._is_outage_said:
             log.info("etcd answers again, after %.0f s", self._world.monotonic() - self.outage.since)
         self.outage, self._is_outage_said = None, False

@@ -95,13 +95,34 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.is_embedded and self.peers.host not in LOOPBACK
 
     @property
+    def _has_tls(self) -> bool:
+        """An embedded member that shows its node's certificate, and asks for one."""
+        return self.is_embedded and bool(self.peers.cert)
+
+    def open_ports(self) -> list[str]:
+        """What any process of this machine can do for want of credentials, with the remedy."""
+        made = "run `braid cluster certificates FOLDER 1 2 …`, set cluster.peers.ca, cert and key"
+        found = []
+        if not self.peers.cert:
+            found.append(f"nodes show no certificates: any process here can act as any principal; {made}")
+        if self.is_embedded and not self.peers.cert:
+            found.append(f"etcd asks for no certificate: any process here can overwrite the metadata; {made}")
+        elif self.is_embedded and any(not parse_endpoint(url).tls for url in self._members().values()):
+            found.append("members of etcd show each other no certificates; write https:// in cluster.initial_cluster")
+        elif not self.is_embedded and not (self.user or self.token or self.cert):
+            found.append(
+                "etcd asks for no credentials: any process here can overwrite the metadata; set cluster.user or cert"
+            )
+        return found
+
+    @property
     def endpoints(self) -> list[str]:
         """An embedded member first; its node asks the others when that one does not answer."""
         if self._is_exposed:
             hosts = [self.peers.advertised, *(parse_endpoint(url).host for url in self._members().values())]
             return [f"https://{_in_url(host)}:{self.client_port}" for host in dict.fromkeys(hosts)]
         if self.is_embedded:
-            return [f"http://127.0.0.1:{self.client_port}"]
+            return [f"{self._scheme}://127.0.0.1:{self.client_port}"]
         urls = self.etcd.split(",") if isinstance(self.etcd, str) else self.etcd
         return [url.strip() for url in urls if url.strip()]
 
@@ -110,20 +131,22 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _members(self) -> dict[str, str]:
         """Where each embedded member reaches the others, by its node."""
-        scheme = "https" if self._is_exposed else "http"
         found = {}
         for each in filter(None, map(str.strip, self.initial_cluster.split(","))):
             name, is_pair, place = each.partition("=")
             if not (name and is_pair and place):
                 raise ValueError(f"initial_cluster: {each!r} is not node=host")
-            found[name] = place if "//" in place else f"{scheme}://{_in_url(place)}:{self.peer_port}"
+            found[name] = place if "//" in place else f"{self._scheme}://{_in_url(place)}:{self.peer_port}"
         return found
+
+    @property
+    def _scheme(self) -> str:
+        return "https" if self._has_tls else "http"
 
     def member(self, node: str) -> MemberSettings:
         peers = self.peers
         host, own = (peers.host, peers.advertised) if self._is_exposed else ("127.0.0.1", "127.0.0.1")
-        scheme = "https" if self._is_exposed else "http"
-        members = self._members() or {node: f"{scheme}://{_in_url(own)}:{self.peer_port}"}
+        members = self._members() or {node: f"{self._scheme}://{_in_url(own)}:{self.peer_port}"}
         if node not in members:
             raise BrokerError(
                 Reason.INVALID_SETTING,
@@ -133,12 +156,12 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             name=node,
             client_url=self.endpoints[0],
             peer_url=members[node],
-            listen_client_url=f"{scheme}://{_in_url(host)}:{self.client_port}",
-            listen_peer_url=f"{scheme}://{_in_url(host)}:{self.peer_port}",
+            listen_client_url=f"{self._scheme}://{_in_url(host)}:{self.client_port}",
+            listen_peer_url=f"{urlsplit(members[node]).scheme}://{_in_url(host)}:{self.peer_port}",
             initial_cluster=",".join(f"{name}={url}" for name, url in members.items()),
             heartbeat_ms=self.heartbeat_ms,
             election_ms=self.election_ms,
-            ca=peers.ca if self._is_exposed else "",
+            ca=peers.ca,
             cert=peers.cert,
             key=peers.key,
         )
@@ -169,7 +192,7 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def _shown(self) -> "PeersConfig | ClusterConfig":
         """Whose files: embedded members have those of their nodes."""
-        return self.peers if self._is_exposed else self
+        return self.peers if self._has_tls else self
 
 
 def _is_address(host: str) -> bool:
