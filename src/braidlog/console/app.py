@@ -162,7 +162,7 @@ class _Machines:
 
     async def topics(self, _: Request) -> Response:
         try:
-            rows = topic_rows(await self._node.snapshot(), self._node.earlier())
+            rows = topic_rows(await self._node.cluster.now(), self._node.cluster.earlier())
         except NodeError as error:
             return _json({"error": str(error)}, 503)
         return _json({"topics": [row._asdict() for row in rows]})

@@ -247,7 +247,7 @@ class Feeds:
             yield "history", self._history.lag(group)
             said = 0
             while True:
-                snapshot = await self._node.snapshot()
+                snapshot = await self._node.cluster.now()
                 if snapshot.taken_ms > said:
                     said = snapshot.taken_ms
                     rows = await self._pages.lag_rows(snapshot, group)
