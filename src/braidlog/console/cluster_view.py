@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from braidlog.model.lag import lag_of
-from braidlog.model.report import LagReport, NodeLog, PartitionReport, Snapshot
+from braidlog.model.report import FENCED, LagReport, NodeLog, PartitionReport, Snapshot
 
-FENCED = "fenced"
 Place = tuple[str, int]
 
 

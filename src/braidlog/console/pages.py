@@ -23,7 +23,7 @@ from braidlog.console.rendering import PAGES, Renderer
 from braidlog.console.spark_pipelines import graph
 from braidlog.console.spark_queries import SparkQueries
 from braidlog.model.door_tokens import CONSOLE
-from braidlog.model.report import EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
+from braidlog.model.report import NOBODY, EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
 from braidlog.registry.state import State, Version
 
 FOUND_MAX: Final = 12
@@ -224,8 +224,10 @@ class Pages:
             found = await self._node.keys(prefix.encode()[:KEY_BYTES_MAX], position)
         except NodeError as error:
             return self._renderer.page(request, "keys.html", prefix=prefix, found=None, kv=None, fault=str(error))
-        kv = (await self._node.cluster.now()).keyvalue
-        return self._renderer.page(request, "keys.html", prefix=prefix, found=found, kv=kv, fault="")
+        own = await self._node.snapshot()
+        keeper = own.cluster.keeps_keys
+        kv = own.keyvalue if keeper in (own.cluster.own, NOBODY) else None
+        return self._renderer.page(request, "keys.html", prefix=prefix, found=found, kv=kv, keeper=keeper, fault="")
 
     async def key(self, request: Request) -> Response:
         raw = request.query_params.get("hex", "")

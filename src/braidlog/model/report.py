@@ -31,6 +31,8 @@ WATCHED_BYTES_MAX: Final = 256 * 1024
 
 NOBODY = -1
 """No node."""
+FENCED: Final = "fenced"
+"""The state of a node that the others take for dead."""
 WEAK_MAX: Final = 200
 
 Ask = Literal[
