@@ -411,6 +411,7 @@ def test_the_rest_works_and_says_so_while_a_node_is_dead(browser: Browser, clust
             use(Visit(page, cluster[number], f"dead-{number}", shards), ways)
         told = Braid().json("health", "--url", cluster[number].admin_url, "--timeout", "60", schema="health")
         assert told["status"] == "ready"
+        assert {"nodes", "replicas"} <= {each["name"] for each in told["checks"] if each["ok"]}
     sees_no_leader(browser, cluster[1])
     assert "Traceback" not in cluster[1].errors() + cluster[2].errors()
 
@@ -426,3 +427,4 @@ def sees_no_leader(browser: Browser, node: ServerProcess) -> None:
     answer = ask(f"{node.admin_url}/api/topics/{LONELY}/download?follow=0", cookie=ada.cookie)
     assert (answer.status, answer.text) == (503, f"{sentence}\n")
     assert sentence in ada.post(f"/topics/{LONELY}/records", {"value": "x"}).text
+    assert f"Topic {LONELY} is deleted." in ada.act("topic-delete", topic=LONELY).text

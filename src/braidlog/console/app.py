@@ -70,7 +70,7 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
     forms = Forms(clients, guard, renderer)
     actions = Actions(node, clients, guard, renderer)
     machines = _Machines(node, doctor, spark_queries, clock)
-    page = _Page(renderer)
+    page = _Page(renderer, node)
     machine_routes = [
         Route("/healthz", machines.healthz),
         Route("/health", machines.healthz),  # as Cursus's broker calls it
@@ -181,8 +181,9 @@ class _Machines:
 class _Page:
     """Pages that are packed for the way, or say that the node does not answer."""
 
-    def __init__(self, renderer: Renderer) -> None:
+    def __init__(self, renderer: Renderer, node: Node) -> None:
         self._renderer = renderer
+        self._node = node
 
     def __call__(self, handler: Handler) -> Handler:
         async def page(request: Request) -> Response:
@@ -193,6 +194,10 @@ class _Page:
     async def _packed(self, request: Request, handler: Handler) -> Response:
         try:
             response = await handler(request)
+        except asyncio.CancelledError:
+            if not self._node.gone.is_set():
+                raise
+            return PlainTextResponse("the node is gone\n", 503)
         except (NodeError, ClientError, RegistryError, TooManyReaders) as error:
             if not is_page(
                 request

@@ -55,7 +55,7 @@ class Clients:
         # The node waits as long for another one, and then says which: its answer is waited for.
         self._policy = Policy(**seconds | {"request_timeout": SECONDS_MAX + RELAY_SECONDS})
         self._driver = make_driver(parse_url(topics_url), self._policy)
-        self._producer = Producer(self._driver, self._policy, ProducerOptions())
+        self._producer = Producer(self._driver, self._policy, ProducerOptions(delivery_timeout=SECONDS_MAX))
         self.admin = Admin(self._driver, self._policy)
         self.store = KeyValue(keys_url, **seconds)
         self.schemas = schemas
@@ -114,7 +114,7 @@ class Clients:
         headers: tuple[Header, ...],
         partition: int | None,
     ) -> Placed:
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX + RELAY_SECONDS):
             return await self._producer.send_and_wait(topic, value, key=key, headers=headers, partition=partition)
 
 

@@ -32,7 +32,6 @@ def merged(own: Snapshot, others: Mapping[int, NodeLog | Exception]) -> Snapshot
     lags = {(each.group, each.topic, each.partition): each for report in reports for each in report.lags}
     return replace(
         own,
-        topics=len({topic for topic, _ in partitions}),
         partitions=[partitions[place] for place in sorted(partitions)],
         groups=list({each.group: each for report in reports for each in report.groups}.values()),
         lags=[_with_end(lags[place], partitions.get(place[1:])) for place in sorted(lags)],

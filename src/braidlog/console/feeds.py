@@ -75,7 +75,7 @@ class Download(StreamingResponse):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
-        except (ClientError, NodeError) as error:
+        except (ClientError, NodeError, asyncio.CancelledError) as error:  # cancelled: this process ends
             log.warning("download cut: topic=%s, %s", self._topic, error)
 
 
