@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from braidlog.client.drivers.contract import Setting
 from braidlog.client.errors import ClientError, RefusedError
@@ -353,6 +353,8 @@ class Pages:
         return self._missing(request, f"There is no page {request.url.path}.")
 
     def _missing(self, request: Request, sentence: str) -> Response:
+        if "hx-request" in request.headers:  # the page that asks again puts it into a sentence of its own
+            return PlainTextResponse(f"{sentence}\n", 404)
         return self._renderer.explain(request, "Not found", sentence, 404)
 
 
