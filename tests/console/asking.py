@@ -90,6 +90,9 @@ class Visitor:
         assert found is not None, page.text
         self.secret = found[1]
 
+    def get(self, path: str) -> Answer:
+        return ask(f"{self.url}{path}", cookie=self.cookie)
+
     def post(self, path: str, fields: dict[str, str], **headers: str) -> Answer:
         sent = {
             "cookie": self.cookie,

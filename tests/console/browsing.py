@@ -5,7 +5,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 from tests.debian import have
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage"]
@@ -67,3 +67,21 @@ def opened(
         assert not complaints, complaints
     finally:
         context.close()
+
+
+def confirm(page: Page, words: str, done: str) -> None:
+    """The question has these words; the answer to yes has those."""
+    expect(page.locator("#confirm-words")).to_contain_text(words)
+    page.get_by_role("button", name="Yes, do it").click()
+    expect(page.locator("#acted.done")).to_contain_text(done)
+
+
+def close(page: Page) -> None:
+    """After what was done comes a page, or the same once more: what is looked at or typed next must not be the old one's."""
+    button = page.locator("#confirm").get_by_role("button", name="Close")
+    if page.locator("#acted.done").count():
+        with page.expect_navigation():
+            button.click()
+    else:
+        button.click()
+    expect(page.locator("#confirm")).to_be_hidden()

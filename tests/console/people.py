@@ -56,13 +56,15 @@ def connected(node: ServerProcess, who: str = ADA) -> Client:
 
 
 @contextmanager
-def looking(browser: Browser, node: ServerProcess, path: str, who: str = ADA) -> Iterator[Page]:
+def looking(
+    browser: Browser, node: ServerProcess, path: str, who: str = ADA, *, forgiven: str = "404"
+) -> Iterator[Page]:
     """A page as somebody who has signed in: the cookie is got without the form, which has its own test.
 
     A page of what was just deleted asks for its figures once more: that is forgiven.
     """
     name, _, value = visitor(node, who).cookie.partition("=")
-    with opened(browser, "about:blank", forgiven="404") as page:
+    with opened(browser, "about:blank", forgiven=forgiven) as page:
         page.context.add_cookies([{"name": name, "value": value, "url": node.admin_url}])
         page.goto(f"{node.admin_url}{path}")
         yield page

@@ -5,9 +5,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 from tests.console.asking import Visitor, ask
-from tests.console.browsing import MILLISECONDS_MAX, opened
+from tests.console.browsing import MILLISECONDS_MAX, close, confirm, opened
 from tests.console.people import ADA, OLGA, VERA, connected, guarded_node, looking, visitor
 from tests.console.waiting import until
 
@@ -35,24 +35,6 @@ def make_topic(node: ServerProcess, name: str, records: int = 0) -> None:
 def make_group(node: ServerProcess, group: str, topic: str, offset: int) -> None:
     with connected(node) as client:
         client.admin.reset_group(group, topic, {0: offset})
-
-
-def confirm(page: Page, words: str, done: str) -> None:
-    """The question has these words; the answer to yes has those."""
-    expect(page.locator("#confirm-words")).to_contain_text(words)
-    page.get_by_role("button", name="Yes, do it").click()
-    expect(page.locator("#acted.done")).to_contain_text(done)
-
-
-def close(page: Page) -> None:
-    """After what was done comes a page, or the same once more: what is looked at or typed next must not be the old one's."""
-    button = page.locator("#confirm").get_by_role("button", name="Close")
-    if page.locator("#acted.done").count():
-        with page.expect_navigation():
-            button.click()
-    else:
-        button.click()
-    expect(page.locator("#confirm")).to_be_hidden()
 
 
 # -- signing in ----------------------------------------------------------------------------------------------------

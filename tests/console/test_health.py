@@ -62,6 +62,7 @@ def test_what_does_not_keep_a_node_from_serving_is_told_and_leaves_it_ready(tmp_
     good = SimpleNamespace(
         listeners=[], partitions=[], keyvalue=SimpleNamespace(fault=""), warnings={"clock": "set it"}
     )
+    good.cluster = SimpleNamespace(nodes=[], weak=[], weak_left_out=0)
 
     async def snapshot() -> Any:
         return good

@@ -99,7 +99,7 @@ async def cluster_report(
 def _node(number: int, member: Member, counts: _Counts, behind: Counter[str]) -> r.NodeReport:
     return r.NodeReport(
         number,
-        "fenced" if member.is_fenced else "draining" if member.is_draining else "alive",
+        r.FENCED if member.is_fenced else "draining" if member.is_draining else "alive",
         member.rack,
         {door: f"{host}:{port}" for door, (host, port) in sorted(member.addresses.items())},
         counts.leads[number],

@@ -8,7 +8,7 @@ from braidlog.coordinator.groups.service import Groups
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.report import LagReport, LogReport, PartitionReport
 from braidlog.model.slices import in_slices
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.partition.hosting import Hosting
 
 
@@ -22,6 +22,7 @@ def partition_report(hosted: HostedPartition) -> PartitionReport:
         hosted.size_bytes,
         hosted.segment_count,
         hosted.fault,
+        is_led=hosted.role is Role.LEADER,
     )
 
 

@@ -12,14 +12,14 @@ from typing import Final
 import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from braidlog.client.errors import ClientError
 from braidlog.console.actions import Actions
 from braidlog.console.assets import Assets
-from braidlog.console.clients import ClientsOf, TooManyReaders
+from braidlog.console.clients import ClientsOf, TooManyReaders, status_of
 from braidlog.console.feeds import Feeds
 from braidlog.console.forms import Forms
 from braidlog.console.guard import Guard, Keys, is_page
@@ -70,7 +70,7 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
     forms = Forms(clients, guard, renderer)
     actions = Actions(node, clients, guard, renderer)
     machines = _Machines(node, doctor, spark_queries, clock)
-    page = _Page(renderer)
+    page = _Page(renderer, node)
     machine_routes = [
         Route("/healthz", machines.healthz),
         Route("/health", machines.healthz),  # as Cursus's broker calls it
@@ -109,8 +109,8 @@ def _make_admin(node: Node, registry: Registry, port: int) -> ASGIApp:
         Route("/static/{name}", assets.serve),
         Route("/api/rates", feeds.rates),
         Route("/api/topics/{topic}/tail", feeds.tail),
-        Route("/api/topics/{topic}/download", feeds.download),
-        Route("/api/topics/{topic}/{partition:int}/{offset:int}/value", feeds.value),
+        Route("/api/topics/{topic}/download", page(feeds.download)),
+        Route("/api/topics/{topic}/{partition:int}/{offset:int}/value", page(feeds.value)),
         Route("/api/groups/{group}/lag", feeds.lag),
         Route("/api/spark/pipelines/{pipeline}/figures", feeds.pipeline),
         Route("/api/connections/{number:int}/wire", feeds.wire),
@@ -162,7 +162,7 @@ class _Machines:
 
     async def topics(self, _: Request) -> Response:
         try:
-            rows = topic_rows(await self._node.snapshot(), self._node.earlier())
+            rows = topic_rows(await self._node.cluster.now(), self._node.cluster.earlier())
         except NodeError as error:
             return _json({"error": str(error)}, 503)
         return _json({"topics": [row._asdict() for row in rows]})
@@ -181,8 +181,9 @@ class _Machines:
 class _Page:
     """Pages that are packed for the way, or say that the node does not answer."""
 
-    def __init__(self, renderer: Renderer) -> None:
+    def __init__(self, renderer: Renderer, node: Node) -> None:
         self._renderer = renderer
+        self._node = node
 
     def __call__(self, handler: Handler) -> Handler:
         async def page(request: Request) -> Response:
@@ -193,13 +194,18 @@ class _Page:
     async def _packed(self, request: Request, handler: Handler) -> Response:
         try:
             response = await handler(request)
+        except asyncio.CancelledError:
+            if not self._node.gone.is_set():
+                raise
+            return PlainTextResponse("the node is gone\n", 503)
         except (NodeError, ClientError, RegistryError, TooManyReaders) as error:
             if not is_page(
                 request
             ):  # the part of a page that is asked for again and again: the page says that it is old
-                return PlainTextResponse(f"{error}\n", 503)
-            return self._renderer.explain(request, "This page cannot be shown now", f"{error}", 503)
-        if "gzip" in request.headers.get("accept-encoding", "") and len(response.body) >= PACKED_BYTES_MIN:
+                return PlainTextResponse(f"{error}\n", status_of(error))
+            return self._renderer.explain(request, "This page cannot be shown now", f"{error}", status_of(error))
+        is_whole = not isinstance(response, StreamingResponse)
+        if is_whole and "gzip" in request.headers.get("accept-encoding", "") and len(response.body) >= PACKED_BYTES_MIN:
             response.body = gzip.compress(bytes(response.body), 5)
             response.headers["content-encoding"] = "gzip"
             response.headers["content-length"] = str(len(response.body))

@@ -18,7 +18,7 @@ from braidlog.client.engine.admin import Admin
 from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.producer import Producer
 from braidlog.client.engine.retry import Policy, retry
-from braidlog.client.errors import ClientError
+from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.client.kv.client import KeyValue
 from braidlog.client.schemes import make_driver, parse_url
 from braidlog.console.node import Node
@@ -33,11 +33,18 @@ Fetch = Callable[[str, int, int, int], Awaitable[Fetched]]
 READERS_MAX: Final = 32
 PRINCIPALS_MAX: Final = 32
 SECONDS_MAX: Final = 10.0
+RELAY_SECONDS: Final = 5.0
 CACHED_TIMES_MAX: Final = 10_000
+_STATUSES: Final = {Refusal.TOPIC_NOT_FOUND: 404, Refusal.OFFSET_OUT_OF_RANGE: 404, Refusal.NOT_ALLOWED: 403}
 
 
 class TooManyReaders(Exception):  # noqa: N818 - what it says
     """All places are taken."""
+
+
+def status_of(error: Exception) -> int:
+    """Of an answer that says the error."""
+    return _STATUSES.get(error.reason, 503) if isinstance(error, RefusedError) else 503
 
 
 class Clients:
@@ -45,9 +52,10 @@ class Clients:
 
     def __init__(self, topics_url: str, keys_url: str, schemas: Registering, slots: set[int]) -> None:
         seconds: dict[str, Any] = dict.fromkeys(("request_timeout", "connect_timeout", "retry_timeout"), SECONDS_MAX)
-        self._policy = Policy(**seconds)
+        # The node waits as long for another one, and then says which: its answer is waited for.
+        self._policy = Policy(**seconds | {"request_timeout": SECONDS_MAX + RELAY_SECONDS})
         self._driver = make_driver(parse_url(topics_url), self._policy)
-        self._producer = Producer(self._driver, self._policy, ProducerOptions())
+        self._producer = Producer(self._driver, self._policy, ProducerOptions(delivery_timeout=SECONDS_MAX))
         self.admin = Admin(self._driver, self._policy)
         self.store = KeyValue(keys_url, **seconds)
         self.schemas = schemas
@@ -106,7 +114,7 @@ class Clients:
         headers: tuple[Header, ...],
         partition: int | None,
     ) -> Placed:
-        async with asyncio.timeout(SECONDS_MAX):
+        async with asyncio.timeout(SECONDS_MAX + RELAY_SECONDS):
             return await self._producer.send_and_wait(topic, value, key=key, headers=headers, partition=partition)
 
 

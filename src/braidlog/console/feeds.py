@@ -7,7 +7,8 @@ Invariants: no more than `FEEDS_MAX` at a time; an error is an event, told once,
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -17,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from braidlog.client.errors import ClientError
 from braidlog.console import tailing
-from braidlog.console.clients import Clients, ClientsOf, TooManyReaders
+from braidlog.console.clients import Clients, ClientsOf, TooManyReaders, status_of
 from braidlog.console.history import PlotHistory
 from braidlog.console.node import Node, NodeError
 from braidlog.console.pages import Pages, rates
@@ -28,6 +29,8 @@ from braidlog.console.tailing import End, Progress, Skipped, Start, Wanted
 from braidlog.console.wire_messages import wire_messages
 from braidlog.model.clock import SystemClock
 from braidlog.model.record_json import json_line
+
+log = logging.getLogger("braidlog.console")
 
 FEEDS_MAX: Final = 64
 SEND_SECONDS_MAX: Final = 30.0
@@ -53,6 +56,27 @@ class Stream(StreamingResponse):
                 await send(message)
 
         await super().__call__(scope, receive, in_time)
+
+
+class Download(StreamingResponse):
+    """A file of records. A failure after its first line closes the connection: the browser sees that the file is not whole."""
+
+    def __init__(self, topic: str, first: bytes, lines: AsyncIterator[bytes]) -> None:
+        async def all_lines() -> AsyncIterator[bytes]:
+            yield first
+            async for line in lines:
+                yield line
+
+        name = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in topic)
+        headers = {"content-disposition": f'attachment; filename="{name}.jsonl"'}
+        super().__init__(all_lines(), headers=headers, media_type="application/jsonl")
+        self._topic = topic
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except (ClientError, NodeError, asyncio.CancelledError) as error:  # cancelled: this process ends
+            log.warning("download cut: topic=%s, %s", self._topic, error)
 
 
 def event(name: str, data: object) -> bytes:
@@ -171,9 +195,10 @@ class Feeds:
                     else ("record", tailing.shown(found, self._values))
                 )
 
-        return await self._with_wanted(
-            request, lambda wanted, limit: self._stream(live(wanted) if limit is None else past(wanted, limit))
-        )
+        async def answer(wanted: Wanted, limit: int | None) -> Response:
+            return self._stream(live(wanted) if limit is None else past(wanted, limit))
+
+        return await self._with_wanted(request, answer)
 
     async def download(self, request: Request) -> Response:
         async def lines(wanted: Wanted, limit: int) -> AsyncIterator[bytes]:
@@ -181,17 +206,15 @@ class Feeds:
                 if not isinstance(found, Progress):
                     yield json_line(found)
 
-        def answer(wanted: Wanted, limit: int | None) -> Response:
-            name = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in wanted.topic)
-            return StreamingResponse(
-                lines(wanted, limit or DOWNLOAD_RECORDS),
-                media_type="application/jsonl",
-                headers={"content-disposition": f'attachment; filename="{name}.jsonl"'},
-            )
+        async def answer(wanted: Wanted, limit: int | None) -> Response:
+            found = lines(wanted, limit or DOWNLOAD_RECORDS)
+            return Download(wanted.topic, await anext(found, b""), found)
 
         return await self._with_wanted(request, answer)
 
-    async def _with_wanted(self, request: Request, answer: Callable[[Wanted, int | None], Response]) -> Response:
+    async def _with_wanted(
+        self, request: Request, answer: Callable[[Wanted, int | None], Awaitable[Response]]
+    ) -> Response:
         try:
             wanted = await self._wanted(request)
             limit = (
@@ -199,23 +222,21 @@ class Feeds:
                 if request.query_params.get("follow", "1") == "1" and wanted.end == "now"
                 else int(request.query_params.get("limit") or 200)
             )
-        except FilterError as error:
-            if request.url.path.endswith("/tail"):
-                return self._stream(_fault(f"The filter is not understood: {error}"))
-            return PlainTextResponse(f"{error}\n", 400)
+        except (FilterError, ClientError) as error:
+            text, status = f"The filter is not understood: {error}", 400
+            if isinstance(error, ClientError):
+                text, status = str(error), status_of(error)
+            if request.url.path.endswith("/tail") and status != 404:
+                return self._stream(_fault(text))
+            return PlainTextResponse(f"{error}\n", status)
         except ValueError as error:
             return PlainTextResponse(f"{error}\n", 400)
-        except ClientError as error:
-            return PlainTextResponse(f"{error}\n", 404)
-        return answer(wanted, limit)
+        return await answer(wanted, limit)
 
     async def value(self, request: Request) -> Response:
         """All bytes of one record's value."""
         place = request.path_params
-        try:
-            record = await self._of(request).one(place["topic"], place["partition"], place["offset"])
-        except (ClientError, TooManyReaders) as error:
-            return PlainTextResponse(f"{error}\n", 404)
+        record = await self._of(request).one(place["topic"], place["partition"], place["offset"])
         if record is None or record.value is None:
             return PlainTextResponse("there is no value at this offset\n", 404)
         name = f"{place['partition']}-{place['offset']}.bin"
@@ -247,7 +268,7 @@ class Feeds:
             yield "history", self._history.lag(group)
             said = 0
             while True:
-                snapshot = await self._node.snapshot()
+                snapshot = await self._node.cluster.now()
                 if snapshot.taken_ms > said:
                     said = snapshot.taken_ms
                     rows = await self._pages.lag_rows(snapshot, group)

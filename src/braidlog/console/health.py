@@ -12,6 +12,8 @@ be wrong; who did not answer in the time there was is "slow".
 | `partitions` | each can be opened, is whole and takes writes |
 | `keyvalue` | the store serves |
 | `metadata` | there only while etcd does not answer, with the reason; it holds, for clients are served |
+| `nodes` | there only while a node of the cluster is fenced, with its number; it holds, for this node serves |
+| `replicas` | there only while partitions of the cluster are under-replicated or leaderless, with their names; it holds too |
 | `clock` | there only while the node's clock is off from that of the other nodes, with the reason; it holds too |
 """
 

@@ -35,7 +35,7 @@ class PlotHistory:
         before = None
         while True:
             with contextlib.suppress(NodeError):
-                now = await self._node.snapshot()
+                now = await self._node.cluster.now()
                 lags: dict[str, int] = defaultdict(int)
                 for each in now.lags:
                     if each.group in lags or len(lags) < GROUPS_MAX:

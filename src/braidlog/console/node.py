@@ -7,17 +7,20 @@ once a second; every question ends, with an answer, a refusal or a deadline; an 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from itertools import count
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from braidlog.console.cluster_view import merged, others_of
 from braidlog.model.report import (
     DOOR,
+    NOBODY,
     Connections,
     EventReport,
     Keys,
+    NodeLog,
     Permission,
     Question,
     Reply,
@@ -65,6 +68,51 @@ Watched = WatchedPiece | NodeError | None
 """What a connection said; that it cannot be watched; that the node is gone."""
 
 
+class Snapshots:
+    """Snapshots of one kind: at most one a second, however many ask; the last ones are kept."""
+
+    def __init__(self, take: Callable[[], Awaitable[Snapshot]]) -> None:
+        self._take = take
+        self._asking: asyncio.Future[Snapshot] | None = None
+        self._taken: deque[tuple[float, Snapshot]] = deque(maxlen=KEPT_SNAPSHOTS)
+
+    async def now(self) -> Snapshot:
+        """The newest, at most a second old. Who asks while somebody else has asked gets the same answer."""
+        now = asyncio.get_running_loop().time()
+        if self._taken and now - self._taken[-1][0] < FRESH_SECONDS:
+            return self._taken[-1][1]
+        if self._asking is None:
+            self._asking = asyncio.ensure_future(self._ask())
+            self._asking.add_done_callback(self._taken_or_not)
+        return await asyncio.shield(self._asking)
+
+    async def later(self, than: Snapshot) -> Snapshot:
+        """A snapshot that was taken after this one: for who looks for something that was made a moment ago."""
+        found = await self.now()
+        while found.taken_ms <= than.taken_ms:
+            await asyncio.sleep(FRESH_SECONDS / 4)
+            found = await self.now()
+        return found
+
+    async def _ask(self) -> Snapshot:
+        snapshot = await self._take()
+        self._taken.append((asyncio.get_running_loop().time(), snapshot))
+        return snapshot
+
+    def _taken_or_not(self, asking: "asyncio.Future[Snapshot]") -> None:
+        self._asking = None
+        if not asking.cancelled():
+            asking.exception()  # whoever asked has been told
+
+    def earlier(self) -> Snapshot | None:
+        """A snapshot of some seconds before the last one, to compare with."""
+        if len(self._taken) < 2:
+            return None
+        last = self._taken[-1][1].taken_ms
+        older = [taken for _, taken in self._taken if last - taken.taken_ms >= RATE_SECONDS * 1000]
+        return older[-1] if older else self._taken[0][1]
+
+
 class Node:
     """One for this process. `run` it as long as the process lives: it returns when the node is gone."""
 
@@ -78,8 +126,9 @@ class Node:
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._watched: dict[int, asyncio.Queue[Watched]] = {}
         self._roles: dict[str, tuple[float, Roles]] = {}
-        self._asking: asyncio.Future[Snapshot] | None = None
-        self._taken: deque[tuple[float, Snapshot]] = deque(maxlen=KEPT_SNAPSHOTS)
+        self._own = Snapshots(self._take)
+        self.cluster = Snapshots(self._take_all)
+        """This node, with partitions, groups and lags of all nodes that answer."""
 
     @classmethod
     async def meet(cls, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> "Node | None":
@@ -131,41 +180,26 @@ class Node:
 
     # -- questions -------------------------------------------------------------------------------------------
 
-    async def snapshot(self) -> Snapshot:
-        """The node now, or at most a second ago. Who asks while somebody else has asked gets the same answer."""
-        now = asyncio.get_running_loop().time()
-        if self._taken and now - self._taken[-1][0] < FRESH_SECONDS:
-            return self._taken[-1][1]
-        if self._asking is None:
-            self._asking = asyncio.ensure_future(self._take())
-            self._asking.add_done_callback(self._taken_or_not)
-        return await asyncio.shield(self._asking)
-
-    async def later(self, than: Snapshot) -> Snapshot:
-        """A snapshot that was taken after this one: for who looks for something that was made a moment ago."""
-        found = await self.snapshot()
-        while found.taken_ms <= than.taken_ms:
-            await asyncio.sleep(FRESH_SECONDS / 4)
-            found = await self.snapshot()
+    async def _take(self) -> Snapshot:
+        found: Snapshot = await self._ask(Snapshot, ask="snapshot")
         return found
 
-    async def _take(self) -> Snapshot:
-        snapshot: Snapshot = await self._ask(Snapshot, ask="snapshot")
-        self._taken.append((asyncio.get_running_loop().time(), snapshot))
-        return snapshot
+    async def _take_all(self) -> Snapshot:
+        own = await self.snapshot()
+        others = others_of(own)
+        reports = await asyncio.gather(*map(self._report_of, others))
+        return merged(own, dict(zip(others, reports, strict=True)))
 
-    def _taken_or_not(self, asking: "asyncio.Future[Snapshot]") -> None:
-        self._asking = None
-        if not asking.cancelled():
-            asking.exception()  # whoever asked has been told
+    async def _report_of(self, node: int) -> NodeLog | Exception:
+        try:
+            found: NodeLog = await self._ask(NodeLog, ask="snapshot", node=node)
+        except (NodeError, msgspec.ValidationError) as error:
+            return error
+        return found
 
-    def earlier(self) -> Snapshot | None:
-        """A snapshot of some seconds before the last one, to compare with."""
-        if len(self._taken) < 2:
-            return None
-        last = self._taken[-1][1].taken_ms
-        older = [taken for _, taken in self._taken if last - taken.taken_ms >= RATE_SECONDS * 1000]
-        return older[-1] if older else self._taken[0][1]
+    async def snapshot(self) -> Snapshot:
+        """This node now, or at most a second ago."""
+        return await self._own.now()
 
     async def settings(self) -> list[SettingReport]:
         found: list[SettingReport] = await self._ask(list[SettingReport], ask="settings")
@@ -181,7 +215,10 @@ class Node:
         return found
 
     async def keys(self, prefix: bytes, position: int) -> Keys:
-        found: Keys = await self._ask(Keys, ask="keys", prefix=prefix, position=position)
+        """Of the node that keeps them; where keys are in slots, of this one."""
+        own = (await self.snapshot()).cluster
+        node = NOBODY if own.keeps_keys == own.own else own.keeps_keys
+        found: Keys = await self._ask(Keys, ask="keys", prefix=prefix, position=position, node=node)
         return found
 
     async def schemas(self, topic_id: str, offset: int) -> SchemaPage:

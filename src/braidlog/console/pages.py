@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
 from braidlog.client.drivers.contract import Setting
 from braidlog.client.errors import ClientError, RefusedError
@@ -23,7 +23,7 @@ from braidlog.console.rendering import PAGES, Renderer
 from braidlog.console.spark_pipelines import graph
 from braidlog.console.spark_queries import SparkQueries
 from braidlog.model.door_tokens import CONSOLE
-from braidlog.model.report import EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
+from braidlog.model.report import NOBODY, EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
 from braidlog.registry.state import State, Version
 
 FOUND_MAX: Final = 12
@@ -104,20 +104,22 @@ class Pages:
         self._renderer = renderer
 
     async def overview(self, request: Request) -> Response:
-        snapshot = await self._node.snapshot()
+        snapshot = await self._node.cluster.now()
         health = await self._doctor.look()
-        before = self._node.earlier()
+        before = self._node.cluster.earlier()
         rows = listener_rows(snapshot, before)
         return self._renderer.page(
             request, "overview.html", s=snapshot, health=health, rows=rows, rates=rates(snapshot, before)
         )
 
     async def topics(self, request: Request) -> Response:
-        snapshot = await self._node.snapshot()
+        snapshot = await self._node.cluster.now()
         listing = Listing.of(request, TOPIC_COLUMNS)
-        rows, hidden = listing.shown(topic_rows(snapshot, self._node.earlier()), "topic")
+        rows, hidden = listing.shown(topic_rows(snapshot, self._node.cluster.earlier()), "topic")
         left_out = snapshot.partitions_left_out
-        return self._renderer.page(request, "topics.html", rows=rows, hidden=hidden, listing=listing, left_out=left_out)
+        return self._renderer.page(
+            request, "topics.html", rows=rows, hidden=hidden, listing=listing, left_out=left_out, s=snapshot
+        )
 
     async def topic(self, request: Request) -> Response:
         name = request.path_params["topic"]
@@ -151,9 +153,9 @@ class Pages:
 
     async def groups(self, request: Request) -> Response:
         listing = Listing.of(request, GROUP_COLUMNS)
-        rows = group_rows(await self._node.snapshot())
-        shown, _ = listing._replace(internal=True).shown(rows, "group")
-        return self._renderer.page(request, "groups.html", rows=shown, listing=listing)
+        snapshot = await self._node.cluster.now()
+        shown, _ = listing._replace(internal=True).shown(group_rows(snapshot), "group")
+        return self._renderer.page(request, "groups.html", rows=shown, listing=listing, s=snapshot)
 
     async def schemas(self, request: Request) -> Response:
         """Subjects, with the last version of each."""
@@ -191,9 +193,9 @@ class Pages:
 
     async def _found(self, rows: str, field: str, name: str) -> tuple[Snapshot, list[Any]]:
         """The rows of a snapshot that have this name; of a later one, if it was made a moment ago."""
-        snapshot = await self._node.snapshot()
+        snapshot = await self._node.cluster.now()
         if not any(getattr(each, field) == name for each in getattr(snapshot, rows)):
-            snapshot = await self._node.later(snapshot)
+            snapshot = await self._node.cluster.later(snapshot)
         return snapshot, [each for each in getattr(snapshot, rows) if getattr(each, field) == name]
 
     async def lag_rows(self, snapshot: Snapshot, group: str) -> list[LagRow]:
@@ -222,8 +224,10 @@ class Pages:
             found = await self._node.keys(prefix.encode()[:KEY_BYTES_MAX], position)
         except NodeError as error:
             return self._renderer.page(request, "keys.html", prefix=prefix, found=None, kv=None, fault=str(error))
-        kv = (await self._node.snapshot()).keyvalue
-        return self._renderer.page(request, "keys.html", prefix=prefix, found=found, kv=kv, fault="")
+        own = await self._node.snapshot()
+        keeper = own.cluster.keeps_keys
+        kv = own.keyvalue if keeper in (own.cluster.own, NOBODY) else None
+        return self._renderer.page(request, "keys.html", prefix=prefix, found=found, kv=kv, keeper=keeper, fault="")
 
     async def key(self, request: Request) -> Response:
         raw = request.query_params.get("hex", "")
@@ -298,7 +302,7 @@ class Pages:
         return self._renderer.page(request, "connection.html", row=row)
 
     async def cluster(self, request: Request) -> Response:
-        snapshot = await self._node.snapshot()
+        snapshot = await self._node.cluster.now()
         doors = sorted({door for each in snapshot.cluster.nodes for door in each.doors})
         return self._renderer.page(
             request,
@@ -336,7 +340,7 @@ class Pages:
     async def search(self, request: Request) -> Response:
         """Pages, topics and groups whose name holds the words."""
         wanted = request.query_params.get("q", "").strip().lower()
-        snapshot = await self._node.snapshot()
+        snapshot = await self._node.cluster.now()
         names = [
             *(("page", path, name) for path, name in PAGES),
             *(("topic", f"/topics/{name}", name) for name in sorted({each.topic for each in snapshot.partitions})),
@@ -349,6 +353,8 @@ class Pages:
         return self._missing(request, f"There is no page {request.url.path}.")
 
     def _missing(self, request: Request, sentence: str) -> Response:
+        if "hx-request" in request.headers:  # the page that asks again puts it into a sentence of its own
+            return PlainTextResponse(f"{sentence}\n", 404)
         return self._renderer.explain(request, "Not found", sentence, 404)
 
 

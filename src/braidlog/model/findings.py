@@ -6,7 +6,7 @@ Knows: what has to hold. Refuses to know: who asks, the disk (who can touch it l
 from collections.abc import Callable
 from typing import Final
 
-from braidlog.model.report import Check, Snapshot
+from braidlog.model.report import FENCED, Check, ClusterReport, Snapshot
 
 NAMED_MAX: Final = 5
 """Partitions that a reason names; of more it says how many."""
@@ -15,7 +15,8 @@ NAMED_MAX: Final = 5
 def findings(snapshot: Snapshot) -> list[Check]:
     """Every check; then what is wrong while clients are served all the same."""
     found = [Check(name, not (why := find(snapshot)), why) for name, find in _FINDERS]
-    return [*found, *(Check(name, ok=True, reason=words) for name, words in snapshot.warnings.items())]
+    warnings = _cluster(snapshot.cluster) | snapshot.warnings
+    return [*found, *(Check(name, ok=True, reason=words) for name, words in warnings.items())]
 
 
 def check_room(free_bytes: int, free_bytes_min: int) -> Check:
@@ -39,6 +40,20 @@ def _partitions(snapshot: Snapshot) -> str:
 
 def _keyvalue(snapshot: Snapshot) -> str:
     return snapshot.keyvalue.fault
+
+
+def _cluster(cluster: ClusterReport) -> dict[str, str]:
+    """Dead nodes and under-replicated partitions of the whole cluster: this node serves what it has all the same."""
+    fenced = [str(each.node) for each in cluster.nodes if each.state == FENCED]
+    under = len(cluster.weak) + cluster.weak_left_out
+    said = {}
+    if fenced:
+        said["nodes"] = f"{len(fenced)} of {len(cluster.nodes)} nodes fenced: {', '.join(fenced)}"
+    if under:
+        named = ", ".join(f"{each.topic}/{each.partition}" for each in cluster.weak[:NAMED_MAX]) or "slots of keys"
+        more = f" and {under - NAMED_MAX} more" if cluster.weak and under > NAMED_MAX else ""
+        said["replicas"] = f"under-replicated={under} leaderless={cluster.leaderless}: {named}{more}"
+    return said
 
 
 _FINDERS: Final[tuple[tuple[str, Callable[[Snapshot], str]], ...]] = (

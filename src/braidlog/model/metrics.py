@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from braidlog.model.cluster_metrics import CLUSTER_TABLE, KEYS_TABLE
+from braidlog.model.lag import UNKNOWN_END
 from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM, Buckets, MetricRow, Row, counts_of, of_node
 from braidlog.model.report import ListenerReport, LogReport, PartitionReport, Snapshot, TableState, WorkerReport
 
@@ -61,7 +62,8 @@ def _of_tables(value: Callable[[TableState], float]) -> Callable[[Snapshot], Ite
 
 
 def _lags(snapshot: LogReport) -> Iterator[Row]:
-    return (((each.group, each.topic, str(each.partition)), each.lag) for each in snapshot.lags)
+    known = (each for each in snapshot.lags if each.end_offset != UNKNOWN_END)
+    return (((each.group, each.topic, str(each.partition)), each.lag) for each in known)
 
 
 def _members(snapshot: Snapshot) -> Iterator[Row]:

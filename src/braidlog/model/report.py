@@ -31,6 +31,8 @@ WATCHED_BYTES_MAX: Final = 256 * 1024
 
 NOBODY = -1
 """No node."""
+FENCED: Final = "fenced"
+"""The state of a node that the others take for dead."""
 WEAK_MAX: Final = 200
 
 Ask = Literal[
@@ -65,6 +67,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     topic: str = ""
     """For `events`: of this partition of it only."""
     partition: int = -1
+    node: int = NOBODY
+    """For `snapshot` and `keys`: of this other node."""
     entries: list[tuple[bytes, bytes | None]] = []
     """For `append_schemas`, at `position` of the topic with the id `topic`; `schemas` are read from there."""
     payload: bytes = b""
@@ -184,6 +188,8 @@ class PartitionReport(msgspec.Struct, frozen=True, omit_defaults=True):
     fault: str = ""
     """Why it is offline or takes no writes; "" if it serves."""
     is_offline: bool = False
+    is_led: bool = False
+    """Whether the node that reports it leads it."""
 
 
 class LagReport(msgspec.Struct, frozen=True):
@@ -369,7 +375,13 @@ class LogReport(msgspec.Struct, frozen=True, kw_only=True):
     lags: list[LagReport]
 
 
-class Snapshot(LogReport, frozen=True, kw_only=True):
+class NodeLog(LogReport, frozen=True, kw_only=True):
+    """What one node of several adds to what a cluster holds: the partitions here, the groups that it coordinates."""
+
+    groups: list[GroupReport]
+
+
+class Snapshot(NodeLog, frozen=True, kw_only=True):
     """A node at one moment."""
 
     taken_ms: int
@@ -392,7 +404,6 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     partitions_open: int
     partitions_closed: int
     """Because nobody uses them."""
-    groups: list[GroupReport]
     lags_left_out: int
     keyvalue: KeyValueReport
     process: ProcessReport
@@ -410,6 +421,8 @@ class Snapshot(LogReport, frozen=True, kw_only=True):
     cluster: ClusterReport
     warnings: dict[str, str] = {}
     """What is wrong while clients are served all the same, by the name of its check: a cluster's metadata, the node's clock."""
+    silent: dict[int, str] = {}
+    """Other nodes that did not answer the console, and why: what they alone hold is missing here."""
     set_aside: dict[str, int] = {}
     """By the reason why: copies and topics in the data folder that are out of the way until a person removes them."""
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from braidlog.adapters.contract import Adapter
-from braidlog.adapters.peers.calls import asked, asked_for_client, requests_of
+from braidlog.adapters.kafka import relay
+from braidlog.adapters.peers.calls import Serve, asked, asked_for_client, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker import (
     key_counts,
@@ -50,6 +51,7 @@ from braidlog.partition.handing_over import HandingOver
 from braidlog.partition.hosted import Role
 from braidlog.partition.node_replicas import NodeReplicas, Nowhere
 from braidlog.replication.swim import Members
+from braidlog.server import reporting
 from braidlog.server.budget import Budget
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
@@ -260,6 +262,10 @@ class ClusterNode:
         """From now on others may ask what their clients want of this dialect; `privileged`: by principal, whatever rules say."""
         if isinstance(adapter, ForwardingAdapter):
             self.peers.adapter.calls.rows[adapter.dialect] = requests_of(adapter, privileged)
+
+    def answer_consoles(self, requests: Serve, report: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> None:
+        """From now on the consoles of other nodes may ask this one."""
+        self.peers.adapter.calls.rows |= {relay.CALL: requests, reporting.CALL: asked(report)}
 
     # -- joining -----------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind, bind_registry, welcome_of
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
-from braidlog.server.doors import make_adapters, of_consoles, open_private_doors
+from braidlog.server.doors import ConsoleListeners, console_calls, make_adapters, of_consoles
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.guards import gatekeeper
@@ -323,20 +323,16 @@ class Server:
         bound = await bind(admin.host, admin.port)
         also = bind_registry(registry.host, registry.port) if registry.enabled else None
         door_secret = secrets.token_hex(32)
-        doors, urls = await open_private_doors(
-            self.services, self.config.auth, door_secret, budget=self._budget, fair_turns=self._fair_turns
+        private = ConsoleListeners(
+            self.services, self.config.auth, door_secret, self._tasks, budget=self._budget, fair_turns=self._fair_turns
         )
-
-        async def close_doors() -> None:
-            for door in doors:
-                await door.stop(0)
-
+        urls = await private.open()
         told, now_ms = {name: each.url for name, each in self.listeners.items()}, self._clock.now_ms()
         welcome = welcome_of(self.config, VERSION, urls, door_secret, listeners=told, now_ms=now_ms)
         schemas = SchemaQuestions(self.services, self._gatekeeper, self._budget, needs_token=bool(admin.token))
         self._tasks.spawn(schemas.comparisons.run(), "schemas worker")
         now_ns = self._clock.now_ns
-        self._console = ConsoleProcess(bound, reporter, schemas, welcome, now_ns, registry=also, doors=close_doors)
+        self._console = ConsoleProcess(bound, reporter, schemas, welcome, now_ns, registry=also, doors=private.close)
         self._tasks.spawn(self._console.run(), "console")
 
     def _begin_reports(self, loaded: LoadedConfig) -> Reporter:
@@ -365,6 +361,8 @@ class Server:
         )
         self._tasks.every(0, reporter.measure_loop, "loop-lag")
         self.services.self_description.answer = reporter.describe
+        if self._cluster is not None:
+            self._cluster.answer_consoles(console_calls(self.services), reporter.answer_node)
         return reporter
 
     @property

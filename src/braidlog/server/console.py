@@ -9,6 +9,7 @@ child goes. The admin port is bound here, so that it is known at the start and s
       listening sockets ──── inherited ────▶    HTTP: the admin port, and that of the schema registry
       socketpair        ◀── questions ─────▶    snapshots, watched connections
       private doors     ◀── Kafka, Mayfly ──    an ordinary client, with a token made at the start
+       │ one for each node of the cluster: what is asked of the others is relayed over the nodes' port
 """
 
 import asyncio
@@ -24,7 +25,7 @@ import msgspec
 
 from braidlog.model.actor import Actor
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.model.report import LINE_BYTES_MAX, Question, Reply, WatchedPiece, Welcome
+from braidlog.model.report import LINE_BYTES_MAX, NOBODY, Question, Reply, WatchedPiece, Welcome
 from braidlog.server.config import ServerConfig
 from braidlog.server.connection_tap import ConnectionTap
 from braidlog.server.ports import close, listen
@@ -143,7 +144,7 @@ class Channel:
         if question.ask == "watch":
             self._watch(question)
             return
-        if question.ask in self._schemas.answers:
+        if question.ask in self._schemas.answers or question.node != NOBODY:
             self._answer_later(question)
             return
         try:
@@ -164,8 +165,9 @@ class Channel:
         self._tasks.spawn(self._answer_slowly(question), question.ask)
 
     async def _answer_slowly(self, question: Question) -> None:
+        answer = self._schemas.answers.get(question.ask, self._reporter.ask_node)
         try:
-            self._send(Reply(question.id, await self._schemas.answers[question.ask](question)))
+            self._send(Reply(question.id, await answer(question)))
         except (BrokerError, StorageFault) as error:
             self._refuse(question, error)
         finally:

@@ -3,14 +3,21 @@
 Knows: which services an adapter is made with. Refuses to know: which doors the configuration opens.
 """
 
+import secrets
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from braidlog.adapters.contract import Adapter
+from braidlog.adapters.kafka.relay import CALL, RelayAdapter
+from braidlog.adapters.peers.calls import Serve, requests_of
 from braidlog.broker.access.authorize import CONSOLE, Authorize, Operation, Rule
 from braidlog.broker.access.on_behalf import OnBehalf
+from braidlog.broker.routing import Broker, Routing
 from braidlog.broker.services import Services
+from braidlog.model.address import Address
 from braidlog.model.door_tokens import door_token
 from braidlog.server.budget import Budget
 from braidlog.server.config import AuthConfig
@@ -18,10 +25,14 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.guards import gatekeeper
 from braidlog.server.listener import Listener
+from braidlog.server.ports import listen
 from braidlog.server.session_limits import SessionLimits
+from braidlog.tasks import Tasks
 from braidlog.wire.dialect import dialects
 
-CONSOLE_CONNECTIONS_MAX: Final = 256
+LOOPBACK: Final = "127.0.0.1"
+CONSOLE_CONNECTIONS_MAX: Final = 1024
+"""To all nodes, of all who have signed in."""
 CONSOLE_DIALECTS: Final = ("mayfly",)
 """Those in which a node hands on what its console asks."""
 
@@ -55,34 +66,87 @@ def of_consoles(dialect: str, services: Services) -> dict[str, Adapter]:
     return {CONSOLE: make_adapter(dialect, msgspec.structs.replace(services, authorize=allowed))}
 
 
-async def open_private_doors(
-    services: Services, auth: AuthConfig, secret: str, *, budget: Budget, fair_turns: FairTurns
-) -> tuple[list[Listener], dict[str, str]]:
-    """Doors for the console alone, on loopback: whatever the others ask for, these ask for a token made with the secret.
+def console_calls(services: Services) -> Serve:
+    """The row of what the consoles of other nodes ask over Kafka: judged here, by the principal that signed in there."""
+    allowed = OnBehalf(services.authorize, secrets.token_hex(32))
+    return requests_of(make_adapter("kafka", msgspec.structs.replace(services, authorize=allowed), auto_create=False))
+
+
+class ConsoleRouting(Routing):
+    """Where the console finds nodes: each at a listener of this one, which is also the controller."""
+
+    def __init__(self, services: Services, port_of: Callable[[int], int]) -> None:
+        super().__init__(services.metadata, services.hosting.node)
+        self._port_of = port_of
+
+    @property
+    def controller(self) -> int:
+        return self.own_number
+
+    def brokers(self, door: str, own: Address) -> list[Broker]:
+        if self.is_alone or door != "kafka":
+            return [Broker(self.own_number, *own)]
+        return [
+            Broker(number, LOOPBACK, self._port_of(number), each.rack, each.is_fenced, each.is_draining)
+            for number, each in sorted(self._members.items())
+        ]
+
+    def address(self, number: int, door: str, own: Address | None = None) -> Address | None:  # noqa: ARG002 - a relay's too
+        if door != "kafka" or not (self.is_alone or self.is_live(number)):
+            return None
+        return (LOOPBACK, self._port_of(number))
+
+
+class ConsoleListeners:
+    """Listeners for the console alone, on loopback: whatever the others ask for, these ask for a token made with the secret.
 
     So it gets in when a port is closed, wants certificates or knows none but configured users; and nobody else does. For itself
-    it may do everything, for others what they may.
+    it may do everything, for others what they may. Over Kafka each node of the cluster has one here, which relays to that node.
     """
-    token = door_token(secret, CONSOLE)
-    allowed = OnBehalf(services.authorize, secret)
-    services = msgspec.structs.replace(services, authorize=allowed)
-    keeper = gatekeeper(auth, allowed, services.world, connections_max=CONSOLE_CONNECTIONS_MAX)
-    connection_limits = ConnectionLimits(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX)
-    made: list[Adapter] = [
-        make_adapter("kafka", services, auto_create=False),
-        make_adapter("mayfly", services),
-    ]
-    doors, urls = [], {}
-    for adapter in made:
-        door = Listener(
-            adapter,
+
+    def __init__(
+        self, services: Services, auth: AuthConfig, secret: str, tasks: Tasks, *, budget: Budget, fair_turns: FairTurns
+    ) -> None:
+        self._secret = secret
+        self._forwarding = services.forwarding
+        self._forwarding.names.add(CALL)
+        self._tasks = tasks
+        self._own = services.routing.own_number
+        allowed, routing = OnBehalf(services.authorize, secret), ConsoleRouting(services, self._port_of)
+        self._services = msgspec.structs.replace(services, authorize=allowed, routing=routing)
+        self._make = partial(
+            Listener,
             session_limits=SessionLimits(),
-            connection_limits=connection_limits,
+            connection_limits=ConnectionLimits(CONSOLE_CONNECTIONS_MAX, CONSOLE_CONNECTIONS_MAX),
             budget=budget,
-            gatekeeper=keeper,
+            gatekeeper=gatekeeper(auth, allowed, services.world, connections_max=CONSOLE_CONNECTIONS_MAX),
             fair_turns=fair_turns,
         )
-        await door.start("127.0.0.1", 0)
-        doors.append(door)
-        urls[adapter.dialect] = f"{adapter.dialect}://{CONSOLE}:{token}@127.0.0.1:{door.port}"
-    return doors, urls
+        self._listeners: list[Listener] = []
+        self._ports: dict[int, int] = {}
+
+    async def open(self) -> dict[str, str]:
+        """The URLs of the node's own, by dialect."""
+        urls = {}
+        for dialect, options in (("kafka", {"auto_create": False}), ("mayfly", {})):
+            listener = self._make(make_adapter(dialect, self._services, **options))
+            self._listeners.append(listener)
+            await listener.start(LOOPBACK, 0)
+            urls[dialect] = f"{dialect}://{CONSOLE}:{door_token(self._secret, CONSOLE)}@{LOOPBACK}:{listener.port}"
+        self._ports[self._own] = self._listeners[0].port
+        return urls
+
+    def _port_of(self, node: int) -> int:
+        """Of the listener that stands for a node; its clients wait in the kernel's queue until it is served."""
+        if node not in self._ports:
+            bound = listen(LOOPBACK, 0, "the console's listener")
+            self._ports[node] = bound[0].getsockname()[1]
+            adapter = RelayAdapter(self._services.only(RelayAdapter.uses), self._forwarding, node)
+            listener = self._make(adapter)
+            self._listeners.append(listener)
+            self._tasks.spawn(listener.start(LOOPBACK, 0, bound), f"listen for node {node}")
+        return self._ports[node]
+
+    async def close(self) -> None:
+        for listener in self._listeners:
+            await listener.stop(0)

@@ -22,14 +22,15 @@ import msgspec
 
 from braidlog.broker.access.roles import roles_of
 from braidlog.broker.cluster_report import cluster_report, events
+from braidlog.broker.forwarding import Call
 from braidlog.broker.metrics import lag_reports, partition_report
 from braidlog.broker.services import Services
 from braidlog.codec import is_compiled
-from braidlog.coordinator.holdings import StateKind
+from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.kv.values import kind_of
 from braidlog.model import report as r
 from braidlog.model.clock import Clock
-from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.findings import check_room, findings
 from braidlog.model.measure import Seconds, added
 from braidlog.model.slices import Pace, in_slices
@@ -45,7 +46,10 @@ from braidlog.server.stacks import stacks
 from braidlog.server.worker_process import WorkerProcess
 
 SNAPSHOT_SECONDS: Final = 1.0
+CALL: Final = "report"
 _FILES: Final = "/proc/self/fd"
+_encode = msgspec.json.Encoder().encode
+_questions = msgspec.json.Decoder(r.Question)
 
 
 class Reporter:
@@ -81,6 +85,7 @@ class Reporter:
         self._syncs = syncs
         self._warnings = warnings
         self._etcd = etcd
+        services.forwarding.names.add(CALL)
         self._began = clock.monotonic()
         self._taken: r.Snapshot | None = None
         self._taken_at = 0.0
@@ -243,6 +248,25 @@ class Reporter:
         return r.ProcessReport(
             os.getpid(), time.process_time(), resident_bytes(), open_files, files_max, self.loop_lag_seconds
         )
+
+    # -- between nodes ---------------------------------------------------------------------------------------
+
+    async def ask_node(self, question: r.Question) -> msgspec.Raw:
+        """The answer of the node that the question names, as JSON."""
+        call = Call(CALL, NODE, _encode(question), changes=False)
+        return msgspec.Raw(await self._services.forwarding.ask(question.node, call))
+
+    async def answer_node(self, body: bytes) -> bytes:
+        """Answer a question of another node's console."""
+        try:
+            question = _questions.decode(body)
+        except msgspec.DecodeError as error:
+            raise BrokerError(Reason.UNAVAILABLE, f"this node does not know the question: {error}") from None
+        if question.ask == "snapshot":
+            return _encode(await self.snapshot())
+        if question.ask == "keys":
+            return _encode(self.keys(question.prefix, question.position))
+        raise BrokerError(Reason.UNAVAILABLE, f"this node does not answer {question.ask!r} to other nodes")
 
     # -- the rest --------------------------------------------------------------------------------------------
 

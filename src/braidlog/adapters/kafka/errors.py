@@ -142,6 +142,7 @@ COORDINATOR: dict[E, E] = {
     E.KAFKA_STORAGE_ERROR: E.COORDINATOR_NOT_AVAILABLE,
     E.REQUEST_TIMED_OUT: E.COORDINATOR_NOT_AVAILABLE,
     E.NOT_LEADER_OR_FOLLOWER: E.COORDINATOR_NOT_AVAILABLE,
+    E.BROKER_NOT_AVAILABLE: E.COORDINATOR_NOT_AVAILABLE,
 }
 """What a client expects of a coordinator instead: these it would take for a partition's, and not try again."""
 

@@ -63,6 +63,7 @@ def health(url: str, token_file: str | None, timeout: float, output: str, *, qui
     """Ask the node at its admin port whether it is ready to serve.
 
     Exits with 0 if it is, 1 if not, 5 if no server is there, 6 if it did not answer in time: one that has much to do may be well.
+    Dead nodes and under-replicated partitions of its cluster are named, and leave a ready node's exit code 0.
     """
     if not url.startswith(("http://", "https://")):
         raise click.UsageError(f"--url is http://HOST:PORT, not {url!r}")

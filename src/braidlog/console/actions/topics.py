@@ -3,12 +3,15 @@
 Knows: what each takes, and what it does to a topic. Refuses to know: who may.
 """
 
+import contextlib
 from functools import partial
 from urllib.parse import quote
 
+from braidlog.client.errors import ClientError
 from braidlog.console.actions.plan import Plan, Planner, plural
 from braidlog.console.clients import Clients
 from braidlog.console.fields import Fields, FormError, integer, settings_in, text_of
+from braidlog.console.rendering import UNKNOWN
 from braidlog.model.errors import BrokerError
 from braidlog.model.names import check_topic_name
 
@@ -92,15 +95,17 @@ async def trim(fields: Fields, clients: Clients) -> Plan:
 
 async def delete(fields: Fields, clients: Clients) -> Plan:
     topic = text_of(fields, "topic")
-    spans = (await clients.admin.describe_topic(topic)).partitions
-    records = sum(span.latest - span.earliest for span in spans)
+    count, records = await clients.admin.partition_count(topic), UNKNOWN
+    with contextlib.suppress(ClientError):  # a leader that is away keeps nobody from deleting
+        spans = (await clients.admin.describe_topic(topic)).partitions
+        records = str(sum(span.latest - span.earliest for span in spans))
     return Plan(
-        f"Delete topic {topic} with its {plural(len(spans), 'partition')} and all records, for good.",
+        f"Delete topic {topic} with its {plural(count, 'partition')} and all records, for good.",
         partial(clients.admin.delete_topic, topic),
         f"Topic {topic} is deleted.",
         "/topics",
         ("partitions", "records"),
-        [(len(spans), records)],
+        [(count, records)],
         is_harmful=True,
     )
 

@@ -34,8 +34,8 @@ from braidlog.coordinator.groups.registry import AnyGroup, GroupRegistry
 from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, check_group_name
 from braidlog.model.actor import audit
-from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.lag import lag_of
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
+from braidlog.model.lag import UNKNOWN_END, lag_of
 from braidlog.model.settings import UNLIMITED
 from braidlog.model.slices import in_slices
 from braidlog.model.world import World
@@ -47,7 +47,8 @@ NEVER_COMMITTED_MS = 10 * 60 * 1000
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """How far a group is behind in one partition. `committed` is None before the first commit."""
+    """How far a group is behind in one partition. `committed` is None before the first commit; `end_offset` is `UNKNOWN_END` of a
+    partition that has no replica on this node."""
 
     topic: str
     partition: int
@@ -351,8 +352,11 @@ class Groups:
         return place[1] < self._partitions_of(place[0])
 
     def _lag(self, place: Place, committed: Committed | None, member: str | None) -> Lag:
-        hosted = self._hosting.partition(*place)
         offset = None if committed is None else committed.offset
+        try:
+            hosted = self._hosting.partition(*place)
+        except NotLeaderError:
+            return Lag(*place, offset, UNKNOWN_END, 0, member)
         lag = lag_of(offset, hosted.start_offset, hosted.high_watermark)
         return Lag(*place, offset, hosted.high_watermark, lag, member)
 

@@ -268,21 +268,11 @@ class ClientConnection(Answered):
         if version not in api.versions:
             raise ValueError(f"{api.name} is not spoken in version {version}")
         correlation_id = self._next_id
-        client_id = None if self._client_id is None else self._client_id.encode()
-        out: list[Any] = [_HEADER.pack(api.key, version, correlation_id, -1 if client_id is None else len(client_id))]
-        if client_id:
-            out.append(client_id)
-        flexible = api.is_flexible(version)
-        if flexible:
-            out.append(varint(0))
-        write_message(message, version, out.append, flexible=flexible)
-        size = sum(map(size_of, out))
-        if size > FRAME_BYTES_MAX:
-            raise ValueError(f"a {api.name} of {size} bytes does not fit a frame of {FRAME_BYTES_MAX}")
+        pieces = request_pieces(Request(api, version, correlation_id, self._client_id, message))
         self._next_id = (correlation_id + 1) % 2**31
         if not (isinstance(message, ProduceRequest) and message.acks == 0):
             self._asked.append(_Waiting(api, version, correlation_id))
-        return [_SIZE.pack(size), *out]
+        return pieces
 
     def receive_buffer(self) -> memoryview | None:
         """Where the rest of a large response goes, if one has begun: who reads it there saves two copies of it.
@@ -328,6 +318,23 @@ class ClientConnection(Answered):
             raise ProtocolError(f"response {correlation_id} is not what is awaited", 0)
         self._asked.remove(found)
         return found
+
+
+def request_pieces(request: Request) -> list[bytes]:
+    """The frame of a request, its records where they are. ValueError if it does not fit a frame."""
+    api, version, client_id = request.api, request.version, request.client_id
+    name = None if client_id is None else client_id.encode()
+    out: list[Any] = [_HEADER.pack(api.key, version, request.correlation_id, -1 if name is None else len(name))]
+    if name:
+        out.append(name)
+    flexible = api.is_flexible(version)
+    if flexible:
+        out.append(varint(0))
+    write_message(request.message, version, out.append, flexible=flexible)
+    size = sum(map(size_of, out))
+    if size > FRAME_BYTES_MAX:
+        raise ValueError(f"a {api.name} of {size} bytes does not fit a frame of {FRAME_BYTES_MAX}")
+    return [_SIZE.pack(size), *out]
 
 
 def read_response(api: Api, version: int, correlation_id: int, payload: bytes | bytearray) -> Response:

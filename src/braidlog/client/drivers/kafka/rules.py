@@ -184,6 +184,11 @@ RULES: Final[dict[E, Rule]] = {
     E.STREAMS_TOPOLOGY_FENCED: _INVALID,
 }
 _NUMBERS: Final = {int(code): code for code in E}
+_TEXTS: Final = {
+    E.BROKER_NOT_AVAILABLE: "the node that leads here cannot be reached; try again",
+    E.COORDINATOR_NOT_AVAILABLE: "the coordinator cannot be reached; try again",
+}
+"""Of codes that say more than their reason."""
 
 
 def rule_of(code: int) -> Rule:
@@ -199,5 +204,5 @@ def name_of(code: int) -> str:
 def refused(code: int, words: str | None = None, *, about: str = "") -> RefusedError:
     """The error of a code: what it is about, and what the server says of it or else what the code means."""
     reason = rule_of(code).reason
-    sentence = words or reason.value.text
+    sentence = words or _TEXTS.get(_NUMBERS.get(code, E.NONE)) or reason.value.text
     return RefusedError(reason, "kafka", _NUMBERS.get(code, code), f"{about}: {sentence}" if about else sentence)
