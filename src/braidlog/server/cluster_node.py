@@ -250,7 +250,9 @@ class ClusterNode:
     def serve_calls(self, adapter: Adapter, privileged: Mapping[str, Adapter]) -> None:
         """From now on others may ask what their clients want of this dialect; `privileged`: by principal, whatever rules say."""
         if isinstance(adapter, ForwardingAdapter):
-            self.peers.adapter.calls.rows[adapter.dialect] = requests_of(adapter, privileged)
+            rows = self.peers.adapter.calls.rows
+            rows[adapter.dialect] = requests_of(adapter, privileged)
+            rows.update({name: asked(answer) for name, answer in adapter.calls.items()})
 
     # -- joining -----------------------------------------------------------------------------------------------
 
