@@ -1,10 +1,14 @@
-"""Clients that know one server, at each of three real nodes: RustLog, Flux, keys, and the commands of the shell."""
+"""Clients that know one server, at each of three real nodes: RustLog, Flux, Cursus, keys, and the commands of the shell."""
 
+import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
+from tests.adapters.cursus.drive import Client as CursusClient
+from tests.adapters.cursus.drive import wait_for
 from tests.cli.braid import Braid, until, url_of
 from tests.server.etcd.members import Member, members
 
@@ -13,6 +17,7 @@ from braidlog.client.blocking import Client
 from braidlog.client.errors import ClientError
 from braidlog.client.kv import commands as c
 from braidlog.testing.cluster_process import NODES, ClusterProcess
+from braidlog.testing.server import ServerProcess
 
 SECONDS_MAX = 60.0
 VALUES = [b"%d" % number for number in range(30)]
@@ -141,3 +146,94 @@ def test_what_was_acknowledged_through_another_node_outlives_the_leader(cluster:
         cluster[leader].restart()
         found = read(client, "outlived", kept)
         assert list(dict.fromkeys(found)) == kept, "in order; what nobody knew of may be there before its repetition"
+
+
+# -- Cursus ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(cluster: ClusterProcess) -> Iterator[CursusClient]:
+    """Node 1 alone."""
+    with CursusClient(cluster[1]) as client:
+        yield client
+
+
+def partitions(asked: CursusClient, topic: str) -> list[dict[str, Any]]:
+    """As the metadata has them, once all replicas are in sync."""
+
+    def whole() -> list[dict[str, Any]]:
+        status = json.loads(asked.ok("CLUSTER_STATUS").partition("=")[2])
+        found = [each for each in status["partitions"] if each["topic"] == topic]
+        return found if found and all(each["healthy"] for each in found) else []
+
+    return wait_for(whole, f"{topic} is whole", SECONDS_MAX)  # type: ignore[no-any-return]
+
+
+def test_published_producers_of_cursus_go_on_after_leaders_have_moved(
+    cluster: ClusterProcess, asked: CursusClient
+) -> None:
+    """Each knows one node, and has asked once who leads. All is acknowledged, and stored once."""
+    cursus = pytest.importorskip("cursus", reason="pip install cursus-client")
+    topic, count = "moved", 600
+    asked.ok(f"CREATE topic={topic} partitions=3")
+    partitions(asked, topic)
+    with ExitStack() as stack:
+        producers = [stack.enter_context(producer_of(cursus, cluster[number], topic)) for number in NODES]
+
+        def acknowledged() -> int:
+            return sum(each.unique_ack_count for each in producers)
+
+        for number in range(count):
+            producers[number % 3].send(str(number), key=f"key {number}")
+            if number % 100 == 50:
+                for each in partitions(asked, topic):
+                    to = next(node for node in each["isr"] if node != each["leader"])
+                    asked.ok(f"ELECT_LEADER topic={topic} partition={each['partition']} broker={to}")
+                wait_for(lambda sent=number: acknowledged() > sent, "no producer stalls", SECONDS_MAX)
+        wait_for(lambda: acknowledged() == count, "all is acknowledged", SECONDS_MAX)
+    stored = [record.payload.decode() for number in range(3) for record in asked.consume(topic, number)]
+    assert sorted(stored) == sorted(map(str, range(count)))
+
+
+def producer_of(cursus: Any, server: ServerProcess, topic: str) -> Any:
+    config = cursus.ProducerConfig(
+        topic,
+        [f"127.0.0.1:{server.ports['cursus']}"],
+        partitions=3,
+        acks=cursus.Acks.ALL,
+        idempotent=True,
+        batch_size=5,
+        linger_ms=1,
+        max_backoff_ms=100,
+    )
+    return cursus.Producer(config)
+
+
+def test_a_transaction_of_cursus_counts_what_all_leaders_have(cluster: ClusterProcess, asked: CursusClient) -> None:
+    asked.ok("CREATE topic=counted partitions=3")
+    at = {each["partition"]: each["leader"] for each in partitions(asked, "counted")}
+    for number in range(3):
+        if at[number] != str(number + 1):
+            asked.ok(f"ELECT_LEADER topic=counted partition={number} broker={number + 1}")
+    for number in NODES:
+        with CursusClient(cluster[number]) as client:
+            began = client.ok(f"INIT_PRODUCER_ID transactional_id=t-{number}")
+            who = f"transactional_id=t-{number} {began.split(' ', 2)[2]}"
+            client.ok(f"BEGIN_TXN {who}")
+            for partition in range(3):
+                client.ok(f"TXN_PUBLISH {who} topic=counted partition={partition} seqNum=1 message=m")
+            assert "messages=3 offsets=0" in client.ok(f"TXN_STATUS transactional_id=t-{number}")
+            assert "state=committed messages=3 offsets=0" in client.ok(f"END_TXN {who} result=commit")
+    ends = [each.rpartition("=")[2] for each in asked.ok("LIST_OFFSETS topic=counted").split(",")]
+    assert len(set(ends)) == 1, "the same of each"
+    assert [len(asked.consume("counted", number)) for number in range(3)] == [3, 3, 3]
+
+
+def test_groups_of_cursus_are_listed_by_any_node(cluster: ClusterProcess, asked: CursusClient) -> None:
+    names = [f"listed-{number}" for number in range(20)]  # kept by all nodes
+    for name in names:
+        assert "assignments=[0 1 2]" in asked.ok(f"JOIN_GROUP topic=orders group={name} member=m")
+    for number in NODES:
+        with CursusClient(cluster[number]) as client:
+            listed = client.ok("LIST_GROUPS").rpartition("=")[2].split(",")
+            assert set(names) <= set(listed)

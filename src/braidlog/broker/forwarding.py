@@ -87,7 +87,7 @@ class Forwarding:
         until = self._world.monotonic() + HOLD_SECONDS
         pause = LOOK_SECONDS
         while True:
-            node = self._serving(refusal)
+            node = self.serving(refusal)
             try:
                 if node == self._routing.own_number:
                     return await serve_here()
@@ -142,7 +142,7 @@ class Forwarding:
         late = BrokerError(Reason.TIMED_OUT, "another node was asked and has not answered: it may be done all the same")
         return [late if each is None else each for each in results]
 
-    def _serving(self, refusal: BrokerError) -> int | None:
+    def serving(self, refusal: BrokerError) -> int | None:
         """Who serves what was refused, by the newest metadata; None: nobody now. Of what has gone, this node says so itself."""
         node: int | None
         if isinstance(refusal, NotCoordinatorError):

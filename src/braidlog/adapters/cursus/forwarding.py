@@ -3,7 +3,8 @@
 Knows: which requests may be sent twice, which answers are made of several. Does not handle: which node serves what, connections.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -57,32 +58,16 @@ async def ask_leaders(
     Raises if one node cannot be asked."""
     nodes: dict[int | None, list[T]] = {}
     for wanted, refusal in refusals.items():
-        nodes.setdefault(_leader(services, refusal), []).append(wanted)
+        nodes.setdefault(services.forwarding.serving(refusal), []).append(wanted)
     asked = [
-        ask(message_for(each), refusals[each[0]], services, conversation, _later(serve_here, each))
+        ask(message_for(each), refusals[each[0]], services, conversation, partial(serve_here, each))
         for each in nodes.values()
     ]
-    return raised_if_refused(await services.forwarding.together(asked))
-
-
-def _later(serve: Callable[[T], Awaitable[Any]], wanted: T) -> Callable[[], Awaitable[Any]]:
-    return lambda: serve(wanted)
-
-
-def _leader(services: Services, refusal: NotLeaderError | NotCoordinatorError) -> int | None:
-    if isinstance(refusal, NotCoordinatorError):
-        return services.routing.leader_of_shard(refusal.shard)
-    known = services.routing.assignment(refusal.topic, refusal.number)
-    return None if known is None else known.leader
-
-
-def raised_if_refused(answers: Iterable[T | BrokerError]) -> list[T]:
-    found: list[T] = []
+    answers = await services.forwarding.together(asked)
     for each in answers:
         if isinstance(each, BrokerError):
             raise each
-        found.append(each)
-    return found
+    return answers
 
 
 async def ask(
@@ -95,9 +80,7 @@ async def ask(
     """The answer of the node that serves what this one refuses; for a while until a node does."""
     client = ClientConnection(compression=conversation.connection.compression)
     frame = client.request(message)
-    call = Call(
-        DOOR, conversation.principal, frame, changes=isinstance(message, _PLACED) and not is_repeatable(message)
-    )
+    call = Call(DOOR, conversation.principal, frame, changes=isinstance(message, Batch))
     conversation.hold(len(frame))
     try:
         answer = await services.forwarding.forward(call, refusal, serve_here)

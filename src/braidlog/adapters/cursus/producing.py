@@ -80,10 +80,10 @@ async def _append_everywhere(
 ) -> tuple[list[int], BrokerError | None]:
     """Append what this node leads, and have the other leaders append the rest. See `_append_each`."""
     topic = request.message.topic
-    here = [place for place in places if len(places) == 1 or is_led_here(services, topic, place[0])]
-    if conversation.is_forwarded or len(here) == len(places):
+    away = [place for place in places if not is_led_here(services, topic, place[0])] if len(places) > 1 else []
+    if not away or conversation.is_forwarded:
         return await _append_each(services, topic, places, acks, conversation)
-    away = [place for place in places if place not in here]
+    here = [place for place in places if is_led_here(services, topic, place[0])]
     with conversation.alone():  # what the client sends next must not be written before
         stored, error = await _append_each(services, topic, here, acks, conversation)
         for start in range(0, len(away), PARTITIONS_SLICE):

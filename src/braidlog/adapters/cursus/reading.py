@@ -87,7 +87,8 @@ async def _consume_matching(request: Request, services: Services, conversation: 
     records = [each for batch in batches for each in batch.records if each.offset < until]
     records.sort(key=lambda each: each.offset)
     fitting: int = conversation.connection.count_fitting(request, message.topic, message.partition, records)
-    count = min(fitting, sum(1 for _ in takewhile(lambda each: len(each.key) <= STRING_BYTES_MAX, records)))
+    shown = sum(1 for _ in takewhile(lambda each: len(each.key) <= STRING_BYTES_MAX, records))
+    count = min(fitting, shown, RECORDS_MAX)
     if records and not count:
         raise _too_large(records[0].offset)
     if count < len(records):
