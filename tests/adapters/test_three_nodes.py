@@ -2,13 +2,14 @@
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.adapters.cursus.drive import Client as CursusClient
-from tests.adapters.cursus.drive import wait_for
+from tests.adapters.cursus.drive import batch, wait_for
 from tests.cli.braid import Braid, until, url_of
 from tests.server.etcd.members import Member, members
 
@@ -18,6 +19,7 @@ from braidlog.client.errors import ClientError
 from braidlog.client.kv import commands as c
 from braidlog.testing.cluster_process import NODES, ClusterProcess
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.cursus.batch import read_batch
 
 SECONDS_MAX = 60.0
 VALUES = [b"%d" % number for number in range(30)]
@@ -169,6 +171,12 @@ def partitions(asked: CursusClient, topic: str) -> list[dict[str, Any]]:
     return wait_for(whole, f"{topic} is whole", SECONDS_MAX)  # type: ignore[no-any-return]
 
 
+def elect(asked: CursusClient, topic: str, number: int, node: str) -> None:
+    """Once the node is in sync."""
+    line = f"ELECT_LEADER topic={topic} partition={number} broker={node}"
+    wait_for(lambda: asked.ask(line).startswith("OK"), f"node {node} leads {topic}/{number}", SECONDS_MAX)
+
+
 def test_published_producers_of_cursus_go_on_after_leaders_have_moved(
     cluster: ClusterProcess, asked: CursusClient
 ) -> None:
@@ -187,12 +195,15 @@ def test_published_producers_of_cursus_go_on_after_leaders_have_moved(
             producers[number % 3].send(str(number), key=f"key {number}")
             if number % 100 == 50:
                 for each in partitions(asked, topic):
-                    to = next(node for node in each["isr"] if node != each["leader"])
-                    asked.ok(f"ELECT_LEADER topic={topic} partition={each['partition']} broker={to}")
-                wait_for(lambda sent=number: acknowledged() > sent, "no producer stalls", SECONDS_MAX)
+                    elect(asked, topic, each["partition"], next(node for node in each["isr"] if node != each["leader"]))
+                wait_for(partial(has_more, acknowledged, number), "no producer stalls", SECONDS_MAX)
         wait_for(lambda: acknowledged() == count, "all is acknowledged", SECONDS_MAX)
     stored = [record.payload.decode() for number in range(3) for record in asked.consume(topic, number)]
     assert sorted(stored) == sorted(map(str, range(count)))
+
+
+def has_more(acknowledged: Callable[[], int], than: int) -> bool:
+    return acknowledged() > than
 
 
 def producer_of(cursus: Any, server: ServerProcess, topic: str) -> Any:
@@ -214,7 +225,7 @@ def test_a_transaction_of_cursus_counts_what_all_leaders_have(cluster: ClusterPr
     at = {each["partition"]: each["leader"] for each in partitions(asked, "counted")}
     for number in range(3):
         if at[number] != str(number + 1):
-            asked.ok(f"ELECT_LEADER topic=counted partition={number} broker={number + 1}")
+            elect(asked, "counted", number, str(number + 1))
     for number in NODES:
         with CursusClient(cluster[number]) as client:
             began = client.ok(f"INIT_PRODUCER_ID transactional_id=t-{number}")
@@ -237,3 +248,19 @@ def test_groups_of_cursus_are_listed_by_any_node(cluster: ClusterProcess, asked:
         with CursusClient(cluster[number]) as client:
             listed = client.ok("LIST_GROUPS").rpartition("=")[2].split(",")
             assert set(names) <= set(listed)
+
+
+def test_a_stream_of_cursus_begins_where_its_group_has_committed_whichever_node_keeps_that(
+    cluster: ClusterProcess, asked: CursusClient
+) -> None:
+    asked.ok("CREATE topic=streamed partitions=1")
+    (known,) = partitions(asked, "streamed")
+    asked.ack(batch("streamed", b"0", b"1", b"2", acks="all"))
+    leader = int(known["leader"])
+    for name in [f"streaming-{number}" for number in range(6)]:  # kept by all nodes
+        asked.ok(f"COMMIT_OFFSET topic=streamed partition=0 group={name} offset=2")
+        with CursusClient(cluster[leader]) as client:
+            client.send(f"STREAM topic=streamed partition=0 group={name}")
+            assert [each.payload for each in read_batch(client.read())[0].records] == [b"2"]
+    with CursusClient(cluster[leader % 3 + 1]) as client:
+        assert client.ask("STREAM topic=streamed partition=0").startswith("ERROR: NOT_LEADER LEADER_IS 127.0.0.1:")

@@ -77,7 +77,7 @@ def keep_asked(node: LinkedNode) -> list[Call]:
         calls.append(each)
         return await call(number, each, seconds)
 
-    node.call = keep  # type: ignore[method-assign]
+    node.call = keep  # type: ignore[method-assign, assignment]
     return calls
 
 
@@ -172,7 +172,7 @@ def test_only_what_has_sequences_is_sent_again_after_silence(idempotent: bool, s
                 raise BrokerError(Reason.TIMED_OUT, "no answer")
         return await call(node, each, seconds)
 
-    nodes[2].call = lose  # type: ignore[method-assign]
+    nodes[2].call = lose  # type: ignore[method-assign, assignment]
     answer = cursus(nodes[2], Batch(TOPIC, 0, RECORDS[:1], idempotent=idempotent))
     assert answer.status == "OK" if idempotent else answer.code == "timed_out"
     assert (len(asked_of), len(values(nodes))) == (1 + stored, stored)
@@ -190,7 +190,7 @@ def test_an_append_that_is_repeated_is_stored_once() -> None:
 
 
 def test_who_asks_and_for_how_long_travel_along() -> None:
-    rules = [Rule("ann", frozenset({Operation.WRITE, Operation.READ}), TOPIC)]
+    rules = [Rule("ann", [Operation.WRITE, Operation.READ], TOPIC)]
     nodes = cluster(authorize=Authorize(TOKENS, rules))
     calls = keep_asked(nodes[2])
     client = Client()
@@ -198,7 +198,7 @@ def test_who_asks_and_for_how_long_travel_along() -> None:
     assert cursus(nodes[2], Batch(TOPIC, 0, RECORDS), client).status == "OK"
     assert len(cursus(nodes[2], r.Consume(TOPIC, 0, 0, wait_ms=5000), client).records) == 2
     assert [(each.principal, each.wait_seconds) for each in calls] == [("ann", 0.0), ("ann", 5.0)]
-    others = [Rule("ann", frozenset({Operation.READ}), TOPIC)]
+    others = [Rule("ann", [Operation.READ], TOPIC)]
     stricter = msgspec.structs.replace(nodes[3].node.services, authorize=Authorize(TOKENS, others))
     nodes[3].table.rows["cursus"] = requests_of(make_adapter("cursus", stricter))
     assert cursus(nodes[2], Batch(TOPIC, 0, RECORDS), client).code == "NOT_AUTHORIZED_FOR_TOPIC", "judged there, too"

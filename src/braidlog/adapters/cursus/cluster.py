@@ -159,22 +159,18 @@ def own_groups(services: Services) -> set[str]:
     return {name for each in services.coordinators.here() for name in each.groups.names()}
 
 
-async def groups_elsewhere(message: r.ListGroups, services: Services, conversation: Conversation) -> set[str]:
+async def groups_elsewhere(message: r.ListGroups, services: Services, conversation: Conversation) -> list[str]:
     """Groups that other nodes coordinate."""
     routing = services.routing
-    shards = [number for number in range(SHARDS) if routing.shard(number) is not None]
-    away = {
-        number: NotCoordinatorError(number, ELSEWHERE)
-        for number in shards
-        if routing.leader_of_shard(number) != routing.own_number
-    }
+    shards = range(SHARDS) if routing.shard(0) is not None else ()
+    away = [number for number in shards if routing.leader_of_shard(number) != routing.own_number]
+    refusals = {number: NotCoordinatorError(number, ELSEWHERE) for number in away}
 
     async def here(_: list[int]) -> a.GroupList:
-        names = own_groups(services)
-        return a.GroupList(len(names), tuple(names))
+        return a.GroupList(0, tuple(own_groups(services)))
 
-    answers = await ask_leaders(away, lambda _: message, services, conversation, here)
-    return {name for answer in answers for name in answer.groups}
+    answers = await ask_leaders(refusals, lambda _: message, services, conversation, here)
+    return [name for answer in answers for name in answer.groups]
 
 
 async def describe_at_leaders(

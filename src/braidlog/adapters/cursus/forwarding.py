@@ -25,11 +25,6 @@ _PLACED = (Batch, r.Publish, r.TxnPublish)
 T = TypeVar("T")
 
 
-def frame_of(request: Request) -> bytes:
-    """The request without its credentials: its principal travels beside it."""
-    return ClientConnection(spelling=request.spelling).request(request.message)
-
-
 def is_repeatable(message: Any) -> bool:  # noqa: ANN401 - any request of the table
     """Whether a sequence number makes a second append harmless."""
     return isinstance(message, r.TxnPublish) or (isinstance(message, Batch | r.Publish) and message.idempotent)

@@ -31,6 +31,7 @@ from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch
 from braidlog.wire.cursus.compressors import COMPRESSORS, choose
+from braidlog.wire.cursus.connection import ClientConnection
 from braidlog.wire.cursus.failures import ErrorCode, Failure
 from braidlog.wire.cursus.messages import OPERATIONS, Request
 
@@ -192,7 +193,7 @@ async def list_groups(request: Request, services: Services, conversation: Conver
     # Another door may know a group by a name that this one's lists cannot hold.
     there = cluster.own_groups(services)
     if not (services.routing.is_alone or conversation.is_forwarded):
-        there |= await cluster.groups_elsewhere(request.message, services, conversation)
+        there.update(await cluster.groups_elsewhere(request.message, services, conversation))
     visible = services.authorize.visible(conversation.principal, sorted(there), Kind.GROUP)
     names = [name for name in visible if not set(name) & set(" ,[]")]
     return a.GroupList(len(names), tuple(names))
@@ -444,14 +445,16 @@ class CursusAdapter(ForwardingAdapter):
         return {COUNTS_CALL: self._transactions.answer_counts}
 
     def frame_of(self, request: Request) -> bytes:
-        return forwarding.frame_of(request)
+        return ClientConnection(spelling=request.spelling).request(request.message)  # its principal travels beside it
 
     def forwards(self, request: Request) -> bool:
         return super().forwards(request) and not isinstance(request.message, r.Stream)
 
     def hands_on(self, request: Request, error: BrokerError) -> bool:
-        """Not what several nodes answer together."""
-        return super().hands_on(request, error) and not cluster.is_of_several_nodes(request.message)
+        """Not what several nodes answer together, and to a coordinator only what it serves."""
+        is_served_there = isinstance(error, NotLeaderError) or self.table[type(request.message)].state_of is not None
+        is_of_several = cluster.is_of_several_nodes(request.message)
+        return super().hands_on(request, error) and is_served_there and not is_of_several
 
     def may_repeat(self, route: Route, request: Request, refusal: BrokerError) -> bool:
         return forwarding.is_repeatable(request.message) or super().may_repeat(route, request, refusal)

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.cursus.forwarding import ask_leaders, is_led_here
+from braidlog.adapters.cursus.forwarding import ask, ask_leaders, is_led_here
 from braidlog.adapters.cursus.records import can_show, show
 from braidlog.adapters.cursus.services import Services
 from braidlog.broker.access.authorize import Operation
@@ -35,6 +35,7 @@ WAIT_MS_MAX = 30_000
 KEEP_ALIVE_MS = 2_000
 TOPICS_MATCHED_MAX = 1_000
 UNBOUNDED = 2**63 - 1
+NOWHERE = -1
 NAMED = "*,"
 """The pattern by which one node asks another for topics: this, then their names with commas between."""
 REMOVED = (Reason.GROUP_NOT_FOUND, Reason.MEMBER_NOT_FOUND, Reason.STALE_GENERATION, Reason.PARTITION_NOT_ASSIGNED)
@@ -277,7 +278,8 @@ async def stream(request: Request, services: Services, conversation: Conversatio
     check_owner(services, message)
     hosted = services.hosting.partition(message.topic, message.partition)
     hosted.require_leader()
-    offset = _reset(services, message.topic, message.partition, _begin(services, message), message.auto_offset_reset)
+    begin = await _begin(services, conversation, message)
+    offset = _reset(services, message.topic, message.partition, begin, message.auto_offset_reset)
     if not hosted.start_offset <= offset <= hosted.end_offset:
         raise OffsetOutOfRange(hosted, offset)
     connection = conversation.connection
@@ -303,16 +305,31 @@ class _Place:
         self.offset = offset
 
 
-def _begin(services: Services, message: r.Stream) -> int:
+async def _begin(services: Services, conversation: Conversation, message: r.Stream) -> int:
     """The offset a stream begins at if it names none: where its group has committed, else at the first record."""
     if message.offset is not None:
         return message.offset
-    offsets = services.coordinators.of(message.group).offsets if message.group else services.offsets
-    committed = offsets.committed(message.group, message.topic, message.partition)
+    committed = await _committed(services, conversation, message) if message.group else NOWHERE
     hosted = services.hosting.partition(message.topic, message.partition)
-    if committed is not None:
-        return committed.offset
+    if committed != NOWHERE:
+        return committed
     return hosted.high_watermark if message.auto_offset_reset == "latest" else hosted.start_offset
+
+
+async def _committed(services: Services, conversation: Conversation, message: r.Stream) -> int:
+    """As the group's coordinator says; another node's answer of 0 is nowhere, too."""
+    place = message.topic, message.partition
+
+    async def here() -> a.CommittedOffset:
+        found = services.coordinators.of(message.group).offsets.committed(message.group, *place)
+        return a.CommittedOffset(NOWHERE if found is None else found.offset)
+
+    try:
+        return (await here()).offset
+    except NotCoordinatorError as error:
+        refusal = error.with_traceback(None)
+    answer: a.CommittedOffset = await ask(r.FetchOffset(*place, message.group), refusal, services, conversation, here)
+    return answer.offset or NOWHERE
 
 
 async def _push(request: Request, services: Services, conversation: Conversation, place: _Place) -> a.StreamControl:

@@ -126,6 +126,8 @@ class CursusDriver(RoutedDriver):
         super().__init__(target, policy, tls, lambda: ConnectionWire(ClientConnection(compression=compression)), greet)
         self._coordinators: dict[str, Address] = {}
         self._look_again: set[tuple[str, int]] = set()
+        self._is_cluster: bool | None = None
+        """Whether to find leaders before they are asked: any node would forward. None: not known yet."""
 
     async def _authenticate(self, link: Link) -> None:
         message = r.Auth(self._target.principal or "", self._target.token or "")
@@ -138,7 +140,9 @@ class CursusDriver(RoutedDriver):
 
     async def _ask_leader(self, topic: str, partition: int, message: Any, channel: str, waits_ms: int = 0) -> Any:  # noqa: ANN401
         place = topic, partition
-        if place in self._look_again:
+        if self._is_cluster is None:
+            self._is_cluster = isinstance(await self.ask(r.ListCluster()), a.BrokerList)
+        if place in self._look_again or (self._is_cluster and place not in self._leaders):
             await self._find_leader(topic, partition)
         answer = await self.ask(message, self.leader(topic, partition), channel, waits_ms)
         failure = _failure(answer)
@@ -237,6 +241,8 @@ class CursusDriver(RoutedDriver):
         answer = await self._ask_leader(batch.topic, batch.partition, message, PRODUCE)
         if not isinstance(answer, a.Ack) or answer.status != "OK":
             raise NoAnswerError(f"cursus acknowledged with {answer!r}, which does not say what became of the batch")
+        if self._is_cluster and (leader := read_address(answer.leader)) is not None:
+            self._leaders[batch.topic, batch.partition] = leader  # it has moved, and the node that was asked forwards
         base = answer.last_offset - len(batch.records) + 1
         return [Placed(batch.topic, batch.partition, base + at) for at in range(len(batch.records))]
 
