@@ -24,6 +24,7 @@ def test_a_stream_waits_for_the_answer_to_a_request_that_came_alone() -> None:
 def test_a_stream_waits_for_no_request_that_another_node_has_answered() -> None:
     served = ServedConnection()
     consume = served.lone_request(CONSUME)
+    assert consume is not None
     served.receive(STREAM)
     assert served.respond(consume, b"its answer") == b"its answer"
     assert getattr(served.next_event(), "message", None) == r.Stream("orders", 0)

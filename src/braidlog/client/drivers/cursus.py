@@ -126,8 +126,6 @@ class CursusDriver(RoutedDriver):
         super().__init__(target, policy, tls, lambda: ConnectionWire(ClientConnection(compression=compression)), greet)
         self._coordinators: dict[str, Address] = {}
         self._look_again: set[tuple[str, int]] = set()
-        self._is_cluster: bool | None = None
-        """Whether to find leaders before they are asked: any node would forward. None: not known yet."""
 
     async def _authenticate(self, link: Link) -> None:
         message = r.Auth(self._target.principal or "", self._target.token or "")
@@ -140,9 +138,7 @@ class CursusDriver(RoutedDriver):
 
     async def _ask_leader(self, topic: str, partition: int, message: Any, channel: str, waits_ms: int = 0) -> Any:  # noqa: ANN401
         place = topic, partition
-        if self._is_cluster is None:
-            self._is_cluster = isinstance(await self.ask(r.ListCluster()), a.BrokerList)
-        if place in self._look_again or (self._is_cluster and place not in self._leaders):
+        if place in self._look_again:
             await self._find_leader(topic, partition)
         answer = await self.ask(message, self.leader(topic, partition), channel, waits_ms)
         failure = _failure(answer)
@@ -212,6 +208,9 @@ class CursusDriver(RoutedDriver):
 
     async def partitions(self, topic: str) -> int:
         answer: a.TopicMetadata = await self.ask_checked(r.GetMetadata(topic))
+        if len({*answer.leaders}) > 1:  # several nodes: any would forward, its leader need not
+            told = {(topic, number): read_address(leader) for number, leader in enumerate(answer.leaders)}
+            self._leaders |= {place: leader for place, leader in told.items() if leader is not None}
         return answer.partitions
 
     async def span(self, topic: str, partition: int) -> Span:
@@ -241,8 +240,9 @@ class CursusDriver(RoutedDriver):
         answer = await self._ask_leader(batch.topic, batch.partition, message, PRODUCE)
         if not isinstance(answer, a.Ack) or answer.status != "OK":
             raise NoAnswerError(f"cursus acknowledged with {answer!r}, which does not say what became of the batch")
-        if self._is_cluster and (leader := read_address(answer.leader)) is not None:
-            self._leaders[batch.topic, batch.partition] = leader  # it has moved, and the node that was asked forwards
+        place = batch.topic, batch.partition
+        if place in self._leaders and (leader := read_address(answer.leader)) is not None:
+            self._leaders[place] = leader  # the node that was asked may have forwarded
         base = answer.last_offset - len(batch.records) + 1
         return [Placed(batch.topic, batch.partition, base + at) for at in range(len(batch.records))]
 
