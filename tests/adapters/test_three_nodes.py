@@ -1,11 +1,16 @@
-"""Clients that know one server, at each of three real nodes: RustLog, Flux, keys, and the commands of the shell."""
+"""Clients that know one server, at each of three real nodes: RustLog, Flux, Cursus, keys, and the commands of the shell."""
 
 import contextlib
+import json
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+from typing import Any
 
 import pytest
+from tests.adapters.cursus.drive import Client as CursusClient
+from tests.adapters.cursus.drive import batch, wait_for
 from tests.adapters.mlog.client import MlogClient
 from tests.cli.braid import Braid, until, url_of
 from tests.server.etcd.members import Member, members
@@ -16,6 +21,8 @@ from braidlog.client.drivers.cluster import LackingTopic
 from braidlog.client.errors import ClientError
 from braidlog.client.kv import commands as c
 from braidlog.testing.cluster_process import NODES, ClusterProcess
+from braidlog.testing.server import ServerProcess
+from braidlog.wire.cursus.batch import read_batch
 from braidlog.wire.mlog import messages as mlog
 
 SECONDS_MAX = 60.0
@@ -184,3 +191,119 @@ def test_what_was_acknowledged_through_another_node_outlives_the_leader(cluster:
         cluster[leader].restart()
         found = read(client, "outlived", kept)
         assert list(dict.fromkeys(found)) == kept, "in order; what nobody knew of may be there before its repetition"
+
+
+# -- Cursus ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def asked(cluster: ClusterProcess) -> Iterator[CursusClient]:
+    """Node 1 alone."""
+    with CursusClient(cluster[1]) as client:
+        yield client
+
+
+def partitions(asked: CursusClient, topic: str) -> list[dict[str, Any]]:
+    """As the metadata has them, once all replicas are in sync."""
+
+    def whole() -> list[dict[str, Any]]:
+        status = json.loads(asked.ok("CLUSTER_STATUS").partition("=")[2])
+        found = [each for each in status["partitions"] if each["topic"] == topic]
+        return found if found and all(each["healthy"] for each in found) else []
+
+    return wait_for(whole, f"{topic} is whole", SECONDS_MAX)  # type: ignore[no-any-return]
+
+
+def elect(asked: CursusClient, topic: str, number: int, node: str) -> None:
+    """Once the node is in sync."""
+    line = f"ELECT_LEADER topic={topic} partition={number} broker={node}"
+    wait_for(lambda: asked.ask(line).startswith("OK"), f"node {node} leads {topic}/{number}", SECONDS_MAX)
+
+
+def test_published_producers_of_cursus_go_on_after_leaders_have_moved(
+    cluster: ClusterProcess, asked: CursusClient
+) -> None:
+    """Each knows one node, and has asked once who leads. All is acknowledged, and stored once."""
+    cursus = pytest.importorskip("cursus", reason="pip install cursus-client")
+    topic, count = "moved", 600
+    asked.ok(f"CREATE topic={topic} partitions=3")
+    partitions(asked, topic)
+    with ExitStack() as stack:
+        producers = [stack.enter_context(producer_of(cursus, cluster[number], topic)) for number in NODES]
+
+        def acknowledged() -> int:
+            return sum(each.unique_ack_count for each in producers)
+
+        for number in range(count):
+            producers[number % 3].send(str(number), key=f"key {number}")
+            if number % 100 == 50:
+                for each in partitions(asked, topic):
+                    elect(asked, topic, each["partition"], next(node for node in each["isr"] if node != each["leader"]))
+                wait_for(partial(has_more, acknowledged, number), "no producer stalls", SECONDS_MAX)
+        wait_for(lambda: acknowledged() == count, "all is acknowledged", SECONDS_MAX)
+    stored = [record.payload.decode() for number in range(3) for record in asked.consume(topic, number)]
+    assert sorted(stored) == sorted(map(str, range(count)))
+
+
+def has_more(acknowledged: Callable[[], int], than: int) -> bool:
+    return acknowledged() > than
+
+
+def producer_of(cursus: Any, server: ServerProcess, topic: str) -> Any:
+    config = cursus.ProducerConfig(
+        topic,
+        [f"127.0.0.1:{server.ports['cursus']}"],
+        partitions=3,
+        acks=cursus.Acks.ALL,
+        idempotent=True,
+        batch_size=5,
+        linger_ms=1,
+        max_backoff_ms=100,
+    )
+    return cursus.Producer(config)
+
+
+def test_a_transaction_of_cursus_counts_what_all_leaders_have(cluster: ClusterProcess, asked: CursusClient) -> None:
+    asked.ok("CREATE topic=counted partitions=3")
+    at = {each["partition"]: each["leader"] for each in partitions(asked, "counted")}
+    for number in range(3):
+        if at[number] != str(number + 1):
+            elect(asked, "counted", number, str(number + 1))
+    for number in NODES:
+        with CursusClient(cluster[number]) as client:
+            began = client.ok(f"INIT_PRODUCER_ID transactional_id=t-{number}")
+            who = f"transactional_id=t-{number} {began.split(' ', 2)[2]}"
+            client.ok(f"BEGIN_TXN {who}")
+            for partition in range(3):
+                client.ok(f"TXN_PUBLISH {who} topic=counted partition={partition} seqNum=1 message=m")
+            assert "messages=3 offsets=0" in client.ok(f"TXN_STATUS transactional_id=t-{number}")
+            assert "state=committed messages=3 offsets=0" in client.ok(f"END_TXN {who} result=commit")
+    ends = [each.rpartition("=")[2] for each in asked.ok("LIST_OFFSETS topic=counted").split(",")]
+    assert len(set(ends)) == 1, "the same of each"
+    assert [len(asked.consume("counted", number)) for number in range(3)] == [3, 3, 3]
+
+
+def test_groups_of_cursus_are_listed_by_any_node(cluster: ClusterProcess, asked: CursusClient) -> None:
+    names = [f"listed-{number}" for number in range(20)]  # kept by all nodes
+    for name in names:
+        assert "assignments=[0 1 2]" in asked.ok(f"JOIN_GROUP topic=orders group={name} member=m")
+    for number in NODES:
+        with CursusClient(cluster[number]) as client:
+            listed = client.ok("LIST_GROUPS").rpartition("=")[2].split(",")
+            assert set(names) <= set(listed)
+
+
+def test_a_stream_of_cursus_begins_where_its_group_has_committed_whichever_node_keeps_that(
+    cluster: ClusterProcess, asked: CursusClient
+) -> None:
+    asked.ok("CREATE topic=streamed partitions=1")
+    (known,) = partitions(asked, "streamed")
+    asked.ack(batch("streamed", b"0", b"1", b"2", acks="all"))
+    leader = int(known["leader"])
+    for name in [f"streaming-{number}" for number in range(6)]:  # kept by all nodes
+        asked.ok(f"COMMIT_OFFSET topic=streamed partition=0 group={name} offset=2")
+        with CursusClient(cluster[leader]) as client:
+            client.send(f"STREAM topic=streamed partition=0 group={name}")
+            assert [each.payload for each in read_batch(client.read())[0].records] == [b"2"]
+    with CursusClient(cluster[leader % 3 + 1]) as client:
+        assert client.ask("STREAM topic=streamed partition=0").startswith("ERROR: NOT_LEADER LEADER_IS 127.0.0.1:")

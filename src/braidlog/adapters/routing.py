@@ -238,7 +238,12 @@ class ForwardingAdapter(RoutedAdapter):
     def __init__(self, services: Forwarded) -> None:
         super().__init__(services)
         self._forwarding = services.forwarding
-        self._forwarding.names.add(self.dialect)
+        self._forwarding.names |= {self.dialect, *self.calls}
+
+    @property
+    def calls(self) -> Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
+        """What this dialect's adapters ask each other beside requests of clients, by the name of the call."""
+        return {}
 
     def frame_of(self, request: Any) -> bytes:  # noqa: ANN401
         """The request as its client sent it, so that the answer to it is the client's. ValueError if it does not fit a frame."""
@@ -255,6 +260,10 @@ class ForwardingAdapter(RoutedAdapter):
     def wait_ms(self, request: Any) -> int:  # noqa: ANN401, ARG002 - most wait for nothing
         """How long a request says that its answer may take."""
         return 0
+
+    def may_repeat(self, route: Route, request: Any, refusal: BrokerError) -> bool:  # noqa: ANN401, ARG002 - most look at the row
+        """Whether a request may be sent again although its outcome is unknown."""
+        return route.operation in (Operation.READ, Operation.DESCRIBE) and isinstance(refusal, NotLeaderError)
 
     def serve(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
         stays = self._forwarding.calls is None or route.operation is Operation.CLUSTER or conversation.is_forwarded
@@ -292,14 +301,8 @@ class ForwardingAdapter(RoutedAdapter):
                 Reason.RECORD_TOO_LARGE, f"it cannot be handed to the node that serves it: {error}"
             ) from None
         seconds = self.wait_ms(request) / 1000
-        reads = route.operation in (Operation.READ, Operation.DESCRIBE)
-        call = Call(
-            self.dialect,
-            conversation.principal,
-            frame,
-            seconds,
-            changes=not (reads and isinstance(refusal, NotLeaderError)),
-        )
+        changes = not self.may_repeat(route, request, refusal)
+        call = Call(self.dialect, conversation.principal, frame, seconds, changes=changes)
         conversation.hold(len(frame))
         try:
             serve_here = partial(answer_of, super().serve, route, conversation, request)

@@ -87,7 +87,7 @@ class Forwarding:
         until = self._world.monotonic() + HOLD_SECONDS
         pause = LOOK_SECONDS
         while True:
-            node = self._serving(refusal)
+            node = self.serving(refusal)
             try:
                 if node == self._routing.own_number:
                     return await serve_here()
@@ -97,14 +97,14 @@ class Forwarding:
                 if error.reason not in _ASK_AGAIN:
                     raise BrokerError(error.reason, str(error)) from None
                 if self._world.monotonic() >= until:
-                    raise self._nobody(refusal, str(error)) from None
+                    raise self._nobody(call, refusal, str(error)) from None
             except BrokerError as error:
                 if not (is_elsewhere(error) or (error.reason is Reason.TIMED_OUT and not call.changes)):
                     raise
             # Nobody takes the place of the node that keeps keys while it is away; a leader's is taken soon.
             is_away = node is None and not isinstance(refusal, (NotLeaderError, NotCoordinatorError))
             if is_away or self._world.monotonic() >= until:
-                raise self._nobody(refusal, "it is away")
+                raise self._nobody(call, refusal, "it is away")
             await self._world.wakeup(owed=call.changes).wait(pause)
             pause = min(2 * pause, LOOK_SECONDS_MAX)
 
@@ -142,7 +142,7 @@ class Forwarding:
         late = BrokerError(Reason.TIMED_OUT, "another node was asked and has not answered: it may be done all the same")
         return [late if each is None else each for each in results]
 
-    def _serving(self, refusal: BrokerError) -> int | None:
+    def serving(self, refusal: BrokerError) -> int | None:
         """Who serves what was refused, by the newest metadata; None: nobody now. Of what has gone, this node says so itself."""
         node: int | None
         if isinstance(refusal, NotCoordinatorError):
@@ -155,16 +155,17 @@ class Forwarding:
             node = known.leader
         return node if node is not None and self._routing.is_live(node) else None
 
-    def _nobody(self, refusal: BrokerError, why: str) -> BrokerError:
+    def _nobody(self, call: Call, refusal: BrokerError, why: str) -> BrokerError:
+        why += "; nothing was done, try again" if call.changes else "; try again"
         if isinstance(refusal, NotCoordinatorError):
-            text = f"the coordinator of shard {refusal.shard} cannot be asked: {why}; nothing was done, try again"
+            text = f"the coordinator of shard {refusal.shard} cannot be asked: {why}"
             return NotCoordinatorError(refusal.shard, text)
         if not isinstance(refusal, NotLeaderError):
             node = self._routing.coordinator
             return BrokerError(
                 Reason.NOT_COORDINATOR,
-                f"node {node} keeps keys, and cannot be asked: {why}; nothing was done, try again",
+                f"node {node} keeps keys, and cannot be asked: {why}",
             )
         place = f"{refusal.topic}/{refusal.number}"
-        text = f"the leader of {place} cannot be asked: {why}; nothing was done, try again"
+        text = f"the leader of {place} cannot be asked: {why}"
         return NotLeaderError(refusal.topic, refusal.number, text)

@@ -261,7 +261,9 @@ class ClusterNode:
     def serve_calls(self, adapter: Adapter, privileged: Mapping[str, Adapter]) -> None:
         """From now on others may ask what their clients want of this dialect; `privileged`: by principal, whatever rules say."""
         if isinstance(adapter, ForwardingAdapter):
-            self.peers.adapter.calls.rows[adapter.dialect] = requests_of(adapter, privileged)
+            rows = self.peers.adapter.calls.rows
+            rows[adapter.dialect] = requests_of(adapter, privileged)
+            rows.update({name: asked(answer) for name, answer in adapter.calls.items()})
 
     def answer_consoles(self, requests: Serve, report: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> None:
         """From now on the consoles of other nodes may ask this one."""

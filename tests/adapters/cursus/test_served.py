@@ -21,6 +21,15 @@ def test_a_stream_waits_for_the_answer_to_a_request_that_came_alone() -> None:
     assert getattr(stream, "message", None) == r.Stream("orders", 0)
 
 
+def test_a_stream_waits_for_no_request_that_another_node_has_answered() -> None:
+    served = ServedConnection()
+    consume = served.lone_request(CONSUME)
+    assert consume is not None
+    served.receive(STREAM)
+    assert served.respond(consume, b"its answer") == b"its answer"
+    assert getattr(served.next_event(), "message", None) == r.Stream("orders", 0)
+
+
 def test_nothing_is_read_by_the_short_way_behind_a_stream_nor_the_stream_itself() -> None:
     served = ServedConnection()
     assert served.lone_request(STREAM) is None

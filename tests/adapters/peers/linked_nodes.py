@@ -1,5 +1,6 @@
 """Three nodes of a hand-made cluster that can call each other: what one asks is served by the other's own table, in its bytes."""
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import msgspec
@@ -7,7 +8,8 @@ from tests.broker.node import Node
 from tests.broker.three_nodes import OWN, three_nodes
 
 from braidlog.adapters.contract import Adapter, Relayed, answer_of
-from braidlog.adapters.peers.calls import CallTable, requests_of
+from braidlog.adapters.peers.calls import CallTable, asked, requests_of
+from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.forwarding import Call
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason, StorageFault
@@ -25,6 +27,7 @@ class Client:
     address = OWN
     peer = "10.9.9.9:1"
     held_bytes = 0
+    connection: Any = None
 
     def hold(self, more_bytes: int) -> None:
         self.held_bytes += more_bytes
@@ -32,12 +35,17 @@ class Client:
     def answer_in_any_order(self) -> None:
         pass
 
+    def alone(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
 
 class LinkedNode:
     """One of them, with the adapters of some dialects, and what it was called for."""
 
-    def __init__(self, number: int, leader: int | None, *dialects: str, authorize: Authorize | None = None) -> None:
-        self.node: Node = three_nodes(leader, name=str(number))
+    def __init__(
+        self, number: int, leader: int | None, *dialects: str, authorize: Authorize | None = None, partitions: int = 1
+    ) -> None:
+        self.node: Node = three_nodes(leader, name=str(number), partitions=partitions)
         if authorize is not None:
             self.node.services = msgspec.structs.replace(self.node.services, authorize=authorize)
         self.table = CallTable()
@@ -45,6 +53,8 @@ class LinkedNode:
         for dialect in dialects:
             adapter = self.adapters[dialect] = make_adapter(dialect, self.node.services)
             self.table.rows[dialect] = requests_of(adapter)
+            if isinstance(adapter, ForwardingAdapter):
+                self.table.rows.update({name: asked(answer) for name, answer in adapter.calls.items()})
         self.others: dict[int, LinkedNode] = {}
         self.called: list[str] = []
         self.node.services.forwarding.calls = self
@@ -67,7 +77,7 @@ class LinkedNode:
         """The answer of this node to a client's bytes, in bytes."""
         client: Any = conversation or Client()
         adapter = self.adapters[dialect]
-        connection = adapter.open()
+        connection = client.connection = adapter.open()
         connection.receive(frame)
         request = connection.next_event()
         assert request is not NEED_DATA
@@ -86,8 +96,13 @@ class LinkedNode:
         return output if isinstance(output, bytes) else b"".join(output)  # type: ignore[arg-type]
 
 
-def linked(leader: int | None, *dialects: str, authorize: Authorize | None = None) -> dict[int, LinkedNode]:
-    nodes = {number: LinkedNode(number, leader, *dialects, authorize=authorize) for number in (1, 2, 3)}
+def linked(
+    leader: int | None, *dialects: str, authorize: Authorize | None = None, partitions: int = 1
+) -> dict[int, LinkedNode]:
+    nodes = {
+        number: LinkedNode(number, leader, *dialects, authorize=authorize, partitions=partitions)
+        for number in (1, 2, 3)
+    }
     for number, node in nodes.items():
         node.others = {other: each for other, each in nodes.items() if other != number}
     return nodes

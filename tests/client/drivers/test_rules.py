@@ -59,6 +59,26 @@ def test_cursus_not_leader_names_the_leader() -> None:
     run(test)
 
 
+def test_cursus_goes_to_the_leaders_of_several_nodes_by_itself() -> None:
+    """Any of them would forward. METADATA names them, and an acknowledgement the leader of now."""
+
+    async def test() -> None:
+        async with Peer(cut_cursus, script((BATCH, ACK))) as next_leader:
+            moved = ACK[4:].replace(b'"leader":""', b'"leader":"127.0.0.1:%d"' % next_leader.port)
+            async with Peer(cut_cursus, script((BATCH, cursus_frame(moved)))) as leader:
+                told = f"OK topic=t partitions=2 leaders=h1:9000,127.0.0.1:{leader.port} epochs=1,1"
+                async with (
+                    Peer(cut_cursus, script((b"METADATA", cursus_frame(told)))) as home,
+                    aio.connect(url("cursus", home), **QUICK) as client,
+                ):
+                    producer = client.producer()
+                    for _ in range(2):
+                        assert (await producer.send_and_wait("t", b"v", partition=1)).offset == 41
+                    assert (len(home.heard(BATCH)), len(leader.said), len(next_leader.said)) == (0, 1, 1)
+
+    run(test)
+
+
 def test_cursus_sequences_begin_at_1_in_header_and_records_alike() -> None:
     async def test() -> None:
         async with Peer(cut_cursus, script(METADATA, (BATCH, ACK))) as peer, aio.connect(url("cursus", peer)) as client:

@@ -3,18 +3,26 @@
 Knows: the words for it. Refuses to know: how a leader is chosen (`broker/replica_moves.py`).
 """
 
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
 import msgspec
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.cursus.forwarding import DOOR, ask_leaders, is_led_here
+from braidlog.adapters.cursus.reading import is_pattern
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.errors import text_of
 from braidlog.broker.forwarding import Call
 from braidlog.broker.routing import Broker
 from braidlog.cluster.topic import Topic
+from braidlog.coordinator.shards import SHARDS
 from braidlog.model.address import show_address
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.names import node_number
 from braidlog.model.slices import Pace
+from braidlog.partition.hosted import Role
 from braidlog.replication.assignment import Assignment
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -23,9 +31,11 @@ from braidlog.wire.cursus.failures import ErrorCode as E
 from braidlog.wire.cursus.failures import Failure, echo
 from braidlog.wire.cursus.messages import Request
 
-DOOR = "cursus"
+NO_LEADER = "none"
+"""Instead of an address: nothing in a list is empty."""
 UNKNOWN_END = -1
 """Instead of the end of a log that nobody here knows."""
+ELSEWHERE = "another node serves it"
 
 
 def list_cluster(_: Request, services: Services, conversation: Conversation) -> a.BrokerList | Failure:
@@ -95,7 +105,75 @@ def _partition(topic: Topic, number: int, known: Assignment) -> a.PartitionStatu
     )
 
 
-async def ask_leaders(
+def leader_of(topic: str, number: int, services: Services, conversation: Conversation) -> tuple[str, int]:
+    """The leader's address, and its epoch. A node that is alone and follows a partition does not know its leader."""
+    known = services.routing.assignment(topic, number)
+    if known is None:
+        hosted = services.hosting.partition(topic, number)
+        at = conversation.address if hosted.role is Role.LEADER else None
+        return NO_LEADER if at is None else show_address(at), hosted.leader_epoch
+    own = None if conversation.is_forwarded else conversation.address
+    at = services.routing.leader_address(topic, number, DOOR, own)
+    return NO_LEADER if at is None else show_address(at), known.leader_epoch
+
+
+def is_of_several_nodes(message: Any) -> bool:  # noqa: ANN401 - any request of the table
+    """Whether this node puts the answers of others together: no single node has the whole answer."""
+    match message:
+        case r.ListOffsets():
+            return message.partition is None
+        case r.Consume():
+            return is_pattern(message.topic)
+    return isinstance(message, r.ListGroups)
+
+
+async def list_offsets(message: r.ListOffsets, services: Services, conversation: Conversation) -> a.OffsetList:
+    """Of one partition, or of all: each as its leader says."""
+    topic = message.topic
+    if message.partition is not None:
+        return await _own_offsets(topic, [message.partition], services)
+    numbers = range(services.hosting.meta(topic).partitions)
+    led = [number for number in numbers if is_led_here(services, topic, number)]
+    own = await _own_offsets(topic, led, services)
+    if conversation.is_forwarded:
+        return own
+    away = {number: NotLeaderError(topic, number, ELSEWHERE) for number in numbers if number not in led}
+    here = partial(_own_offsets, topic, services=services)
+    answers = await ask_leaders(away, lambda _: message, services, conversation, here)
+    found = {each.partition: each for answer in (own, *answers) for each in answer.offsets}
+    for number in numbers:
+        if number not in found:
+            raise NotLeaderError(topic, number, f"the leader of {topic}/{number} has just changed; try again")
+    return a.OffsetList(topic, len(numbers), tuple(found[number] for number in numbers))
+
+
+async def _own_offsets(topic: str, numbers: Sequence[int], services: Services) -> a.OffsetList:
+    hosted = [services.hosting.partition(topic, number) for number in numbers]
+    for partition in hosted:
+        partition.require_leader()
+    shown = [a.OffsetRange(h.number, h.start_offset, h.high_watermark, h.end_offset, h.high_watermark) for h in hosted]
+    return a.OffsetList(topic, len(shown), tuple(shown))
+
+
+def own_groups(services: Services) -> set[str]:
+    return {name for each in services.coordinators.here() for name in each.groups.names()}
+
+
+async def groups_elsewhere(message: r.ListGroups, services: Services, conversation: Conversation) -> list[str]:
+    """Groups that other nodes coordinate."""
+    routing = services.routing
+    shards = range(SHARDS) if routing.shard(0) is not None else ()
+    away = [number for number in shards if routing.leader_of_shard(number) != routing.own_number]
+    refusals = {number: NotCoordinatorError(number, ELSEWHERE) for number in away}
+
+    async def here(_: list[int]) -> a.GroupList:
+        return a.GroupList(0, tuple(own_groups(services)))
+
+    answers = await ask_leaders(refusals, lambda _: message, services, conversation, here)
+    return [name for answer in answers for name in answer.groups]
+
+
+async def describe_at_leaders(
     message: r.Describe, shown: dict[int, a.PartitionDescription], services: Services, principal: str
 ) -> None:
     """How far the partitions reach that others lead, as their leaders say. One that cannot be asked leaves what is known here."""

@@ -96,6 +96,14 @@ FENCED = (Reason.STALE_PRODUCER_EPOCH, Reason.OUT_OF_ORDER_SEQUENCE)
 _ABOUT_TOPIC = (Reason.TOPIC_NOT_FOUND, Reason.STREAM_NOT_FOUND)
 
 
+class AnsweredError(BrokerError):
+    """Another node has refused a part of a request, in words for the client."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(Reason.UNAVAILABLE, failure_line(failure))
+        self.failure = failure
+
+
 def answer_error(
     request: Request, error: Exception, permission: str, elsewhere: Address | None = None
 ) -> Failure | a.Ack:
@@ -126,6 +134,8 @@ def refused_ack(batch: Batch, failure: Failure) -> a.Ack:
 
 
 def failure_of(request: Request, error: Exception, permission: str = "") -> Failure:
+    if isinstance(error, AnsweredError):
+        return error.failure
     if isinstance(error, BrokerError):
         return Failure.of(_code(request, error), **_fields(request, error, permission))
     code = E.DECODE_FAILED if isinstance(error, ProtocolError) else E.COMMAND_FAILED

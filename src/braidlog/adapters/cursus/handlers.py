@@ -4,18 +4,19 @@ Knows: its manners (the Cursus page, §8), which service answers what, how a cli
 sockets, how anything is done.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 import msgspec
 
-from braidlog.adapters.contract import Conversation, answer_of
-from braidlog.adapters.cursus import cluster, events, producing, reading
+from braidlog.adapters.contract import Conversation, Relayed, answer_of
+from braidlog.adapters.cursus import cluster, events, forwarding, producing, reading
 from braidlog.adapters.cursus.errors import answer_error
 from braidlog.adapters.cursus.served import ServedConnection
 from braidlog.adapters.cursus.services import Services
-from braidlog.adapters.cursus.transactions import TransactionHandlers
+from braidlog.adapters.cursus.transactions import COUNTS_CALL, TransactionHandlers
 from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named
 from braidlog.broker.access.authenticate import NOT_PROVED
 from braidlog.broker.access.authorize import Kind, Operation
@@ -26,18 +27,16 @@ from braidlog.coordinator.offsets import Commit
 from braidlog.model.address import show_address
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
-from braidlog.partition.hosted import Role
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch
 from braidlog.wire.cursus.compressors import COMPRESSORS, choose
+from braidlog.wire.cursus.connection import ClientConnection
 from braidlog.wire.cursus.failures import ErrorCode, Failure
 from braidlog.wire.cursus.messages import OPERATIONS, Request
 
 PARTITIONS_DEFAULT = 4
 HOUR_MS = 3_600_000
-NO_LEADER = "none"
-"""Instead of an address: nothing in a list is empty."""
 FEATURES = ("batches", "gzip", "groups", "streaming", "idempotence", "event_sourcing", "transactions")
 
 _CLEANUP = {"delete": False, "compact": True}
@@ -104,7 +103,7 @@ async def describe(message: r.Describe, services: Services, conversation: Conver
     numbers = range(services.hosting.meta(message.topic).partitions)
     shown = {number: _described(message.topic, number, services, conversation) for number in numbers}
     if not (services.routing.is_alone or conversation.is_forwarded):
-        await cluster.ask_leaders(message, shown, services, conversation.principal)
+        await cluster.describe_at_leaders(message, shown, services, conversation.principal)
     return a.TopicDescription(message.topic, tuple(shown.values()))
 
 
@@ -119,40 +118,21 @@ def _described(topic: str, number: int, services: Services, conversation: Conver
         found = services.hosting.hosted(topic, number)
         replicas, in_sync = tuple(map(str, known.replicas)), tuple(map(str, known.in_sync))
         if found is None:
-            leader = _leader(topic, number, services, conversation)[0]
+            leader = cluster.leader_of(topic, number, services, conversation)[0]
             return a.PartitionDescription(number, leader, replicas, in_sync, cluster.UNKNOWN_END, cluster.UNKNOWN_END)
         hosted = found
-    leader = _leader(topic, number, services, conversation)[0]
+    leader = cluster.leader_of(topic, number, services, conversation)[0]
     return a.PartitionDescription(number, leader, replicas, in_sync, hosted.end_offset, hosted.high_watermark)
 
 
 def metadata(message: r.GetMetadata, services: Services, conversation: Conversation) -> a.TopicMetadata:
     numbers = range(services.hosting.meta(message.topic).partitions)
-    found = [_leader(message.topic, number, services, conversation) for number in numbers]
-    leaders, epochs = tuple(leader for leader, _ in found), tuple(str(epoch) for _, epoch in found)
+    found = [cluster.leader_of(message.topic, number, services, conversation) for number in numbers]
+    # Published clients dial what is here, and never ask again: any node forwards.
+    own = cluster.NO_LEADER if services.routing.is_alone else show_address(conversation.address)
+    leaders = tuple(own if leader == cluster.NO_LEADER else leader for leader, _ in found)
+    epochs = tuple(str(epoch) for _, epoch in found)
     return a.TopicMetadata(message.topic, len(numbers), leaders, epochs)
-
-
-def _leader(topic: str, number: int, services: Services, conversation: Conversation) -> tuple[str, int]:
-    """Who leads, and in which epoch. A node that is alone and follows a partition does not know who does."""
-    known = services.routing.assignment(topic, number)
-    if known is None:
-        hosted = services.hosting.partition(topic, number)
-        at = conversation.address if hosted.role is Role.LEADER else None
-        return NO_LEADER if at is None else show_address(at), hosted.leader_epoch
-    at = services.routing.leader_address(topic, number, CursusAdapter.dialect, conversation.address)
-    return NO_LEADER if at is None else show_address(at), known.leader_epoch
-
-
-def list_offsets(message: r.ListOffsets, services: Services, _: Conversation) -> a.OffsetList:
-    if message.partition is None:
-        hosted = services.hosting.partitions(message.topic)
-    else:
-        hosted = [services.hosting.partition(message.topic, message.partition)]
-    for partition in hosted:
-        partition.require_leader()
-    shown = [a.OffsetRange(h.number, h.start_offset, h.high_watermark, h.end_offset, h.high_watermark) for h in hosted]
-    return a.OffsetList(message.topic, len(shown), tuple(shown))
 
 
 async def find_coordinator(message: r.FindCoordinator, services: Services, conversation: Conversation) -> a.Coordinator:
@@ -209,10 +189,12 @@ async def leave(message: r.LeaveGroup, services: Services, _: Conversation) -> a
     return a.Left(message.group, message.member)
 
 
-def list_groups(_: Request, services: Services, conversation: Conversation) -> a.GroupList:
+async def list_groups(request: Request, services: Services, conversation: Conversation) -> a.GroupList:
     # Another door may know a group by a name that this one's lists cannot hold.
-    there = sorted(name for each in services.coordinators.here() for name in each.groups.names())
-    visible = services.authorize.visible(conversation.principal, there, Kind.GROUP)
+    there = cluster.own_groups(services)
+    if not (services.routing.is_alone or conversation.is_forwarded):
+        there.update(await cluster.groups_elsewhere(request.message, services, conversation))
+    visible = services.authorize.visible(conversation.principal, sorted(there), Kind.GROUP)
     names = [name for name in visible if not set(name) & set(" ,[]")]
     return a.GroupList(len(names), tuple(names))
 
@@ -270,7 +252,13 @@ async def commit_offset(message: r.CommitOffset, services: Services, conversatio
     by = conversation.principal
     if message.member and message.generation is not None:
         await services.groups.commit(
-            message.group, message.member, message.generation, wanted, forward_only=True, by=by
+            message.group,
+            message.member,
+            message.generation,
+            wanted,
+            forward_only=True,
+            by=by,
+            is_pattern=reading.is_pattern(message.topic),
         )
     else:
         await services.offsets.commit(message.group, wanted, forward_only=True, by=by)
@@ -373,8 +361,8 @@ _DESCRIBE_ID = named(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, lambda request: 
 
 
 class CursusAdapter(ForwardingAdapter):
-    """Cursus behind a listener. Its clients match answers by order. They look for the node that serves them themselves; what it
-    knows of a topic, one node asks another."""
+    """Cursus behind a listener. Its clients match answers by order. Any node takes their requests but STREAM, and asks the node
+    that serves them."""
 
     dialect = "cursus"
     uses = Services
@@ -389,7 +377,7 @@ class CursusAdapter(ForwardingAdapter):
         r.Publish: Route(producing.publish, Operation.WRITE, _topic),
         r.Describe: _row(describe, Operation.DESCRIBE, _topic),
         r.GetMetadata: _row(metadata, Operation.DESCRIBE, _topic),
-        r.ListOffsets: _row(list_offsets, Operation.DESCRIBE, _topic),
+        r.ListOffsets: _row(cluster.list_offsets, Operation.DESCRIBE, _topic),
         r.FindCoordinator: _row(find_coordinator, Operation.DESCRIBE, _nothing, _DESCRIBE_GROUP, _DESCRIBE_ID),
         r.ListCluster: Route(cluster.list_cluster, Operation.DESCRIBE),
         r.GetClusterStatus: Route(cluster.cluster_status, Operation.DESCRIBE),
@@ -423,6 +411,7 @@ class CursusAdapter(ForwardingAdapter):
     }
 
     def __init__(self, services: Services, *, compression: str = "none") -> None:
+        transactions = self._transactions = TransactionHandlers()
         super().__init__(services)
         self._services: Services = services
         try:
@@ -430,7 +419,6 @@ class CursusAdapter(ForwardingAdapter):
         except ValueError as error:
             raise BrokerError(Reason.INVALID_SETTING, f"listeners.cursus.compression: {error}") from error
         self._compression = compression
-        transactions = TransactionHandlers()
         self.table: dict[type, Route] = {
             **self.fixed,
             **_coordinated(
@@ -452,8 +440,39 @@ class CursusAdapter(ForwardingAdapter):
     def open(self) -> ServedConnection:
         return ServedConnection(compression=self._compression)
 
-    def forwards(self, request: Request) -> bool:  # noqa: ARG002 - none of them
-        return False
+    @property
+    def calls(self) -> Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
+        return {COUNTS_CALL: self._transactions.answer_counts}
+
+    def frame_of(self, request: Request) -> bytes:
+        return ClientConnection(spelling=request.spelling).request(request.message)  # its principal travels beside it
+
+    def forwards(self, request: Request) -> bool:
+        return super().forwards(request) and not isinstance(request.message, r.Stream)
+
+    def hands_on(self, request: Request, error: BrokerError) -> bool:
+        """Not what several nodes answer together, and to a coordinator only what it serves."""
+        is_served_there = isinstance(error, NotLeaderError) or self.table[type(request.message)].state_of is not None
+        is_of_several = cluster.is_of_several_nodes(request.message)
+        return super().hands_on(request, error) and is_served_there and not is_of_several
+
+    def may_repeat(self, route: Route, request: Request, refusal: BrokerError) -> bool:
+        return forwarding.is_repeatable(request.message) or super().may_repeat(route, request, refusal)
+
+    def wait_ms(self, request: Request) -> int:
+        return min(request.message.wait_ms, reading.WAIT_MS_MAX) if isinstance(request.message, r.Consume) else 0
+
+    async def _forward(self, route: Route, conversation: Conversation, request: Request, refusal: BrokerError) -> Any:  # noqa: ANN401
+        if isinstance(refusal, NotLeaderError):
+            request = forwarding.at_partition(request, refusal.number)
+        # What the client writes next must not arrive before.
+        with conversation.alone() if route.operation is Operation.WRITE else nullcontext():
+            try:
+                answer = await super()._forward(route, conversation, request, refusal)
+            except BrokerError as error:
+                # Too large for a call: the client may send it to the leader.
+                raise refusal if error.reason is Reason.RECORD_TOO_LARGE else error from None
+        return answer.data if isinstance(answer, Relayed) else answer  # the connection counts what it has answered
 
     def handle(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
         route = self.table[type(request.message)]

@@ -7,20 +7,23 @@ Refuses to know: bytes, what an acknowledgement promises.
 from collections.abc import Iterator, Sequence
 from itertools import count
 
+import msgspec
+
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.cursus.errors import failure_of
+from braidlog.adapters.cursus.cluster import leader_of
+from braidlog.adapters.cursus.errors import AnsweredError, failure_of
+from braidlog.adapters.cursus.forwarding import ask, is_led_here
 from braidlog.adapters.cursus.records import encode_pieces, encode_whole
 from braidlog.adapters.cursus.services import Services
 from braidlog.codec.batch import read_header
 from braidlog.coordinator.named_producers import NamedProducer
-from braidlog.model.address import show_address
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.slices import Pace, breathe
 from braidlog.partition.append import SEQUENCES, Acks, Appended, Written
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import OBJECTS_MAX, Batch, BatchRecord
-from braidlog.wire.cursus.failures import failure_line
+from braidlog.wire.cursus.failures import failure_line, parse_failure_line
 from braidlog.wire.cursus.messages import Request
 
 ANY_PARTITION = -1
@@ -57,17 +60,50 @@ async def produce(request: Request, services: Services, conversation: Conversati
     batch: Batch = request.message
     acks = _ACKS[r.Acks(batch.acks)]
     places = await _divide(services, batch, conversation)
+    leader = leader_of(batch.topic, places[0][0] if places else 0, services, conversation)[0]
     if batch.idempotent:
         by = conversation.principal
         stored = [(await _append_once(services, batch.topic, *place, acks, by)).last_offset for place in places]
-        return _ack(batch, conversation, "OK", max(stored, default=-1))
-    stored, error = await _append_each(services, batch.topic, places, acks, conversation)
+        return _ack(batch, leader, "OK", max(stored, default=-1))
+    stored, error = await _append_everywhere(request, services, places, acks, conversation)
     if error is None:
-        return _ack(batch, conversation, "OK", max(stored, default=-1))
+        return _ack(batch, leader, "OK", max(stored, default=-1))
     if not stored:
-        raise error
+        # Of several partitions no single node can be named.
+        raise error if len(places) == 1 else BrokerError(error.reason, str(error))
     # What was stored stays: the protocol document has a status for that.
-    return _ack(batch, conversation, "PARTIAL", max(stored), failure_line(failure_of(request, error)))
+    return _ack(batch, leader, "PARTIAL", max(stored), failure_line(failure_of(request, error)))
+
+
+async def _append_everywhere(
+    request: Request, services: Services, places: Sequence[Place], acks: Acks, conversation: Conversation
+) -> tuple[list[int], BrokerError | None]:
+    """Append what this node leads, and have the other leaders append the rest. See `_append_each`."""
+    topic = request.message.topic
+    away = [place for place in places if not is_led_here(services, topic, place[0])] if len(places) > 1 else []
+    if not away or conversation.is_forwarded:
+        return await _append_each(services, topic, places, acks, conversation)
+    here = [place for place in places if is_led_here(services, topic, place[0])]
+    with conversation.alone():  # what the client sends next must not be written before
+        stored, error = await _append_each(services, topic, here, acks, conversation)
+        for start in range(0, len(away), PARTITIONS_SLICE):
+            asked = [_append_away(request, services, place, conversation) for place in away[start:][:PARTITIONS_SLICE]]
+            for each in await services.forwarding.together(asked):
+                if isinstance(each, BrokerError):
+                    error = error or each
+                else:
+                    stored.append(each)
+    return stored, error
+
+
+async def _append_away(request: Request, services: Services, place: Place, conversation: Conversation) -> int:
+    batch = msgspec.structs.replace(request.message, partition=place[0], records=place[1])
+    refusal = NotLeaderError(batch.topic, batch.partition, "another node leads it")
+    part = msgspec.structs.replace(request, message=batch)
+    ack: a.Ack = await ask(batch, refusal, services, conversation, lambda: produce(part, services, conversation))
+    if ack.status != "OK":
+        raise AnsweredError(parse_failure_line(ack.error))
+    return ack.last_offset
 
 
 async def _append_each(
@@ -164,7 +200,7 @@ def _check_keys(records: Sequence[BatchRecord]) -> int:
     return size
 
 
-def _ack(batch: Batch, conversation: Conversation, status: str, last_offset: int, error: str = "") -> a.Ack:
+def _ack(batch: Batch, leader: str, status: str, last_offset: int, error: str = "") -> a.Ack:
     first = batch.records[0] if batch.records else BatchRecord(b"")
     return a.Ack(
         status=status,
@@ -173,7 +209,7 @@ def _ack(batch: Batch, conversation: Conversation, status: str, last_offset: int
         producer_id=first.producer_id,
         seq_start=batch.sequence_start,
         seq_end=batch.sequence_end,
-        leader=show_address(conversation.address),
+        leader=leader,
         error=error,
     )
 

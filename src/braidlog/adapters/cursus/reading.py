@@ -10,18 +10,21 @@ from collections.abc import Awaitable, Sequence
 from itertools import takewhile
 from typing import Any
 
+import msgspec
+
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.cursus.forwarding import ask, ask_leaders, is_led_here
 from braidlog.adapters.cursus.records import can_show, show
 from braidlog.adapters.cursus.services import Services
 from braidlog.broker.access.authorize import Operation
 from braidlog.codec.layout import Packed, RowForm
-from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
+from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.record import Record
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.partition.reading import Rows
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
-from braidlog.wire.cursus.batch import SHOWN_ROW, Batch, PackedBatch
+from braidlog.wire.cursus.batch import SHOWN_ROW, STRING_BYTES_MAX, Batch, BatchRecord, PackedBatch
 from braidlog.wire.cursus.failures import Failure, echo
 from braidlog.wire.cursus.messages import Request
 
@@ -31,7 +34,10 @@ RECORDS_MAX = 10_000
 WAIT_MS_MAX = 30_000
 KEEP_ALIVE_MS = 2_000
 TOPICS_MATCHED_MAX = 1_000
-UNBOUNDED = 2**63
+UNBOUNDED = 2**63 - 1
+NOWHERE = -1
+NAMED = "*,"
+"""The pattern by which one node asks another for topics: this, then their names with commas between."""
 REMOVED = (Reason.GROUP_NOT_FOUND, Reason.MEMBER_NOT_FOUND, Reason.STALE_GENERATION, Reason.PARTITION_NOT_ASSIGNED)
 
 _RESETS = ("earliest", "latest")
@@ -61,13 +67,43 @@ async def _consume_matching(request: Request, services: Services, conversation: 
     """What all topics that match have from the offset on, merged by offset; the frame names them as they were asked for.
 
     Where one of them has more than its share of a frame, nothing beyond its last offset is given of any: whoever goes on
-    after the last record misses nothing of what was there.
+    after the last record misses nothing of what was there. To another node, `sequence_end` says where that is.
     """
     message: r.Consume = request.message
     topics = topics_of(services, conversation, message.topic, message.partition)
-    filled = [topic for topic in topics if _has(services, topic, message.partition, message.offset)]
-    merged: list[tuple[int, str, Record]] = []
+    here = [topic for topic in topics if conversation.is_forwarded or is_led_here(services, topic, message.partition)]
+    away = {topic: NotLeaderError(topic, message.partition, "another node leads it") for topic in topics}
+    for topic in here:
+        del away[topic]
+
+    async def read_here(topics: list[str]) -> Batch:
+        found, until = await _read_matching(message, topics, services)
+        return Batch(message.topic, message.partition, found, sequence_end=until)
+
+    def asked(topics: list[str]) -> r.Consume:
+        return msgspec.structs.replace(message, topic=NAMED + ",".join(topics), wait_ms=0)
+
+    batches = [await read_here(here), *await ask_leaders(away, asked, services, conversation, read_here)]
+    until = min(batch.sequence_end for batch in batches)
+    records = [each for batch in batches for each in batch.records if each.offset < until]
+    records.sort(key=lambda each: each.offset)
+    fitting: int = conversation.connection.count_fitting(request, message.topic, message.partition, records)
+    shown = sum(1 for _ in takewhile(lambda each: len(each.key) <= STRING_BYTES_MAX, records))
+    count = min(fitting, shown, RECORDS_MAX)
+    if records and not count:
+        raise _too_large(records[0].offset)
+    if count < len(records):
+        until = records[count].offset
+        count = sum(each.offset < until for each in records) or count
+    given = tuple(records[:count])
+    return Batch(message.topic, message.partition, given, sequence_end=until if conversation.is_forwarded else 0)
+
+
+async def _read_matching(message: r.Consume, topics: list[str], services: Services) -> tuple[list[BatchRecord], int]:
+    """Records of the topics that this node leads, and the offset from which on some may be missing."""
+    shown: list[BatchRecord] = []
     until = UNBOUNDED
+    filled = [topic for topic in topics if _has(services, topic, message.partition, message.offset)]
     for topic in filled:
         found = await services.fetch.records(
             topic,
@@ -78,19 +114,17 @@ async def _consume_matching(request: Request, services: Services, conversation: 
             committed_only=_ISOLATION[message.isolation_level],
             leader_only=True,
         )
-        merged += [(record.offset, topic, record) for record in found.records]
+        shown += map(show, found.records)
         if _has(services, topic, message.partition, found.next_offset):
             until = min(until, found.next_offset)
-    records = [each[2] for each in sorted(merged, key=lambda each: each[:2]) if each[0] < until]
-    batch, count = fit(request, conversation, message.topic, message.partition, records)
-    if count == len(records):
-        return batch
-    whole = sum(each.offset < records[count].offset for each in records[:count])
-    return Batch(batch.topic, batch.partition, batch.records[: whole or count])
+    return shown, until
 
 
 def _has(services: Services, topic: str, partition: int, offset: int) -> bool:
-    return offset < services.hosting.partition(topic, partition).high_watermark
+    hosted = services.hosting.partition(topic, partition)
+    if not services.routing.is_alone:
+        hosted.require_leader()  # the copy of a follower may end before
+    return offset < hosted.high_watermark
 
 
 class _Frame:
@@ -204,7 +238,10 @@ def topics_of(services: Services, conversation: Conversation, pattern: str, part
     if not is_pattern(pattern):
         return [pattern]
     allowed = services.authorize.is_allowed
-    names = [name for name in services.hosting.names() if matches(pattern, name)]
+    if conversation.is_forwarded and pattern.startswith(NAMED):
+        names = pattern.removeprefix(NAMED).split(",")
+    else:
+        names = [name for name in services.hosting.names() if matches(pattern, name)]
     readable = [name for name in names if allowed(conversation.principal, Operation.READ, name)]
     if not readable:
         raise BrokerError(Reason.TOPIC_NOT_FOUND, f"no topic matches {pattern[:60]!r}")
@@ -241,7 +278,8 @@ async def stream(request: Request, services: Services, conversation: Conversatio
     check_owner(services, message)
     hosted = services.hosting.partition(message.topic, message.partition)
     hosted.require_leader()
-    offset = _reset(services, message.topic, message.partition, _begin(services, message), message.auto_offset_reset)
+    begin = await _begin(services, conversation, message)
+    offset = _reset(services, message.topic, message.partition, begin, message.auto_offset_reset)
     if not hosted.start_offset <= offset <= hosted.end_offset:
         raise OffsetOutOfRange(hosted, offset)
     connection = conversation.connection
@@ -267,16 +305,31 @@ class _Place:
         self.offset = offset
 
 
-def _begin(services: Services, message: r.Stream) -> int:
+async def _begin(services: Services, conversation: Conversation, message: r.Stream) -> int:
     """The offset a stream begins at if it names none: where its group has committed, else at the first record."""
     if message.offset is not None:
         return message.offset
-    offsets = services.coordinators.of(message.group).offsets if message.group else services.offsets
-    committed = offsets.committed(message.group, message.topic, message.partition)
+    committed = await _committed(services, conversation, message) if message.group else NOWHERE
     hosted = services.hosting.partition(message.topic, message.partition)
-    if committed is not None:
-        return committed.offset
+    if committed != NOWHERE:
+        return committed
     return hosted.high_watermark if message.auto_offset_reset == "latest" else hosted.start_offset
+
+
+async def _committed(services: Services, conversation: Conversation, message: r.Stream) -> int:
+    """As the group's coordinator says; another node's answer of 0 is nowhere, too."""
+    place = message.topic, message.partition
+
+    async def here() -> a.CommittedOffset:
+        found = services.coordinators.of(message.group).offsets.committed(message.group, *place)
+        return a.CommittedOffset(NOWHERE if found is None else found.offset)
+
+    try:
+        return (await here()).offset
+    except NotCoordinatorError as error:
+        refusal = error.with_traceback(None)
+    answer: a.CommittedOffset = await ask(r.FetchOffset(*place, message.group), refusal, services, conversation, here)
+    return answer.offset or NOWHERE
 
 
 async def _push(request: Request, services: Services, conversation: Conversation, place: _Place) -> a.StreamControl:

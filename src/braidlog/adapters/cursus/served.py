@@ -64,13 +64,13 @@ class ServedConnection(ServerConnection):
         self._in_stream = True
         return request
 
-    def respond(self, request: Request | Refused, answer: Any) -> Any:  # noqa: ANN401 - any answer of the table
+    def respond(self, request: Request | Refused, answer: Any) -> Any:  # noqa: ANN401 - any answer of the table, or another node's
         if isinstance(request, Request):
             if isinstance(request.message, Stream):
                 self._in_stream = False
             else:
                 self._unanswered -= 1
-        return super().respond(request, answer)
+        return answer if isinstance(answer, bytes) else super().respond(request, answer)
 
     def begin_pushing(self) -> None:
         """The stream has begun and will end the connection: nothing more is read from the client."""

@@ -1,15 +1,20 @@
 """Transactions, as this dialect asks for them.
 
 Knows: its words for states and results. Refuses to know: markers, journals, how anything ends.
-The counts of staged messages and offsets are told as they are since this node started; nothing depends on them.
+The counts of staged messages and offsets are those since each node started; nothing depends on them.
 """
+
+import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.producing import ANY_PARTITION, choose_partition, record_of
 from braidlog.adapters.cursus.records import encode_whole
 from braidlog.adapters.cursus.services import Services
+from braidlog.broker.forwarding import Call
+from braidlog.coordinator.holdings import NODE
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.transaction import Producing, Transaction, TxnState
+from braidlog.coordinator.transaction import Producing, TxnState
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.append import SEQUENCES, Acks
 from braidlog.partition.verification import Question
 from braidlog.wire.cursus import answers as a
@@ -17,6 +22,12 @@ from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.failures import Failure, echo
 
 NO_PRODUCER = -1
+COUNTS_CALL = "cursus-transaction"
+COUNTED_MAX = 10_000
+"""Open transactions that a node counts for; the counts of the oldest are forgotten."""
+Epoch = tuple[str, int]
+"""A transactional id in one epoch."""
+Counts = tuple[int, int]
 _STATES: dict[TxnState, str] = {
     TxnState.EMPTY: "initialized",
     TxnState.ONGOING: "open",
@@ -37,22 +48,19 @@ class TransactionHandlers:
     """The handlers, and how many messages and offsets each open transaction has had."""
 
     def __init__(self) -> None:
-        self._messages: dict[str, int] = {}
-        self._offsets: dict[str, int] = {}
+        self._messages: dict[Epoch, int] = {}
+        self._offsets: dict[Epoch, int] = {}
 
     async def init_producer(
         self, message: r.InitProducerId, services: Services, conversation: Conversation
     ) -> a.ProducerSession:
         txn = await services.transactions.begin_producer(message.transactional_id, by=conversation.principal)
-        self._messages.pop(message.transactional_id, None)
-        self._offsets.pop(message.transactional_id, None)
         return a.ProducerSession(message.transactional_id, str(txn.producer_id), txn.epoch)
 
     async def begin(self, message: r.BeginTxn, services: Services, _: Conversation) -> a.TxnBegun:
         name = message.transactional_id
         txn = await services.transactions.begin(name, _producer(message.producer_id), message.epoch)
-        self._messages[name] = 0
-        self._offsets.pop(name, None)
+        self._own((name, message.epoch), ends=True)
         return a.TxnBegun(name, _STATES[txn.state], message.producer_id, txn.epoch)
 
     async def publish(self, message: r.TxnPublish, services: Services, _: Conversation) -> a.TxnStaged:
@@ -73,7 +81,7 @@ class TransactionHandlers:
             transactional=True,
         )
         appended = await services.append.append(message.topic, partition, data, acks=Acks.ALL, transactional_id=name)
-        staged = self._messages[name] = self._messages.get(name, 0) + (not appended.duplicate)
+        staged = self._count(self._messages, (name, message.epoch), not appended.duplicate)
         return a.TxnStaged(name, staged, message.topic, partition)
 
     async def send_offsets(
@@ -92,7 +100,8 @@ class TransactionHandlers:
         staged = await services.pending_commits.stage(
             message.group, producing, commits, guard=guard, by=conversation.principal
         )
-        self._offsets[name] = staged
+        self._offsets.pop((name, message.epoch), None)
+        self._count(self._offsets, (name, message.epoch), staged)
         return a.TxnOffsetsStaged(name, staged)
 
     async def end(self, message: r.EndTxn, services: Services, _: Conversation) -> a.TxnState | Failure:
@@ -102,13 +111,39 @@ class TransactionHandlers:
         txn = await services.transactions.end(
             name, _producer(message.producer_id), message.epoch, commit=_RESULTS[message.result]
         )
-        return self._show(name, txn, self._messages.pop(name, 0), self._offsets.pop(name, 0))
+        return a.TxnState(name, _STATES[txn.state], *await self._counted((name, message.epoch), services, ends=True))
 
-    def status(self, message: r.TxnStatus, services: Services, _: Conversation) -> a.TxnState:
-        txn = services.transactions.find(message.transactional_id)
-        name = message.transactional_id
-        return self._show(name, txn, self._messages.get(name, 0), self._offsets.get(name, 0))
+    async def status(self, message: r.TxnStatus, services: Services, _: Conversation) -> a.TxnState:
+        txn, name = services.transactions.find(message.transactional_id), message.transactional_id
+        return a.TxnState(name, _STATES[txn.state], *await self._counted((name, txn.epoch), services, ends=False))
+
+    # -- counts: each node counts what it has staged ---------------------------------------------------------------
 
     @staticmethod
-    def _show(name: str, txn: Transaction, messages: int, offsets: int) -> a.TxnState:
-        return a.TxnState(name, _STATES[txn.state], messages, offsets)
+    def _count(counts: dict[Epoch, int], of: Epoch, more: int) -> int:
+        found = counts[of] = counts.pop(of, 0) + more
+        if len(counts) > COUNTED_MAX:
+            del counts[next(iter(counts))]
+        return found
+
+    def _own(self, of: Epoch, *, ends: bool) -> tuple[int, int]:
+        if ends:
+            return self._messages.pop(of, 0), self._offsets.pop(of, 0)
+        return self._messages.get(of, 0), self._offsets.get(of, 0)
+
+    async def _counted(self, of: Epoch, services: Services, *, ends: bool) -> tuple[int, int]:
+        """Messages and offsets on all nodes, without those of a node that cannot be asked."""
+        routing, call = services.routing, Call(COUNTS_CALL, NODE, msgspec.msgpack.encode((*of, ends)), changes=False)
+        others = [each for each in routing.numbers if routing.is_live(each) and each != routing.own_number]
+        answers = await services.forwarding.together([services.forwarding.ask(node, call) for node in others])
+        found = [msgspec.msgpack.decode(each, type=Counts) for each in answers if isinstance(each, bytes)]
+        messages, offsets = zip(self._own(of, ends=ends), *found, strict=True)
+        return sum(messages), sum(offsets)
+
+    async def answer_counts(self, body: bytes) -> bytes:
+        """What another node asks of this one."""
+        try:
+            name, epoch, ends = msgspec.msgpack.decode(body, type=tuple[str, int, bool])
+        except msgspec.MsgspecError as error:
+            raise BrokerError(Reason.INVALID_RECORD, f"another node asks about no transaction: {error}") from None
+        return msgspec.msgpack.encode(self._own((name, epoch), ends=ends))

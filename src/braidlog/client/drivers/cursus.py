@@ -208,6 +208,9 @@ class CursusDriver(RoutedDriver):
 
     async def partitions(self, topic: str) -> int:
         answer: a.TopicMetadata = await self.ask_checked(r.GetMetadata(topic))
+        if len({*answer.leaders}) > 1:  # several nodes: any would forward, its leader need not
+            told = {(topic, number): read_address(leader) for number, leader in enumerate(answer.leaders)}
+            self._leaders |= {place: leader for place, leader in told.items() if leader is not None}
         return answer.partitions
 
     async def span(self, topic: str, partition: int) -> Span:
@@ -237,6 +240,9 @@ class CursusDriver(RoutedDriver):
         answer = await self._ask_leader(batch.topic, batch.partition, message, PRODUCE)
         if not isinstance(answer, a.Ack) or answer.status != "OK":
             raise NoAnswerError(f"cursus acknowledged with {answer!r}, which does not say what became of the batch")
+        place = batch.topic, batch.partition
+        if place in self._leaders and (leader := read_address(answer.leader)) is not None:
+            self._leaders[place] = leader  # the node that was asked may have forwarded
         base = answer.last_offset - len(batch.records) + 1
         return [Placed(batch.topic, batch.partition, base + at) for at in range(len(batch.records))]
 

@@ -181,6 +181,9 @@ class Group(Roster[Member]):
                 Reason.PARTITION_NOT_ASSIGNED, f"partition {topic}/{partition} is not assigned to member {member!r}"
             )
 
+    def is_assigned(self, topic: str, partition: int) -> bool:
+        return any(partition in shares.get(topic, ()) for shares in self.assignment.values())
+
     def _check(self, member: str, generation: int) -> Member:
         found = self._members.get(member)
         if found is None:

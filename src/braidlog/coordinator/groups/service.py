@@ -269,11 +269,16 @@ class Groups:
         commits: Sequence[Commit],
         *,
         forward_only: bool = False,
+        is_pattern: bool = False,
         by: str = NODE,
     ) -> None:
-        """Commit as a member: only what it owns, only in the present generation."""
+        """Commit as a member: only what it owns, only in the present generation. `is_pattern`: the commits are of all topics that
+        match, and the member owns those that the group has assigned, at least one."""
         found = self.find(group)
-        for commit in commits:
+        assigned = (
+            [each for each in commits if found.is_assigned(each.topic, each.partition)] if is_pattern else commits
+        )
+        for commit in assigned or commits:
             found.check_owner(member, generation, commit.topic, commit.partition)
         found.heartbeat(member, generation, self._registry.steady.now_ms())
         await self._offsets.commit(group, commits, forward_only=forward_only, by=by)

@@ -76,6 +76,7 @@ class ServerConnection(Receiver):
     ) -> None:
         super().__init__()
         self.frame_bytes_max = frame_bytes_max
+        self.compression = compression
         self._compressor = choose(compression, compressors)
         self._read_command = CommandReader().read
 

@@ -163,7 +163,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation(
         "REGISTER_GROUP", r.RegisterGroup, (a.Registered,), "make a group known before its first member", errors=_TOPIC
     ),
-    Operation("LIST_GROUPS", r.ListGroups, (a.GroupList,), "name all groups"),
+    Operation("LIST_GROUPS", r.ListGroups, (a.GroupList,), "name all groups", errors=(E.NOT_COORDINATOR,)),
     Operation(
         "GROUP_STATUS", r.GroupStatus, (a.GroupDescription,), "tell a group's members", errors=(E.GROUP_NOT_FOUND,)
     ),
