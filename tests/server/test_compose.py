@@ -284,7 +284,7 @@ def test_an_advertised_host_without_a_port_has_the_one_listened_on(port: int) ->
 
 def test_no_more_connections_than_allowed() -> None:
     async def scene() -> None:
-        listener = await listening(ConnectionLimits(connections_max=2))
+        listener = await listening(ConnectionLimits(connections_max=2, idle_seconds_min=1e9))
         answers = [await ask(listener.port, "hello") for _ in range(3)]
         assert [answer for answer, _ in answers] == ["ok hello", "ok hello", ""]
         answers[0][1].close()

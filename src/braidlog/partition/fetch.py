@@ -46,7 +46,7 @@ from braidlog.worker.jobs import Answer, ClipRecords, Worker
 
 T = TypeVar("T")
 
-WAIT_MS_MAX = 300_000
+WAIT_MS_MAX = 60_000
 """Who wants to wait longer is answered with nothing by then, and asks again."""
 
 CLIP_BYTES_MAX = 8 * 1024 * 1024

@@ -41,7 +41,7 @@ class Running:
     wait, `go` may let others go first.
     """
 
-    __slots__ = ("_cancelled", "_coroutine", "_done", "_gate", "_go", "_waiting")
+    __slots__ = ("_cancelled", "_coroutine", "_done", "_gate", "_go", "_is_run_out", "_waiting")
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class Running:
         self._gate = gate
         self._go = go
         self._waiting: asyncio.Future[Any] | None = None
-        self._cancelled = False
+        self._cancelled = self._is_run_out = False
         self._wait(waiting)
 
     def _wait(self, future: "asyncio.Future[Any] | None") -> None:
@@ -72,6 +72,8 @@ class Running:
             self._end()
         else:
             future.add_done_callback(self._resume)
+            if self._is_run_out:
+                self.run_out()
 
     def _resume(self, _: "asyncio.Future[Any]") -> None:
         if self._go is None:
@@ -109,7 +111,8 @@ class Running:
         return isinstance(self._waiting, Owed)
 
     def run_out(self) -> bool:
-        """Tell a long poll that its time is up: it answers with what there is. False if it is none."""
+        """End this long poll, and later ones of the coroutine, with what there is. False if it waits for something else."""
+        self._is_run_out = True
         if not isinstance(self._waiting, Patient):
             return False
         if not self._waiting.done():
