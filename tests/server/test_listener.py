@@ -33,10 +33,11 @@ class Port:
     """A listener of the toy dialect, and clients that block nobody."""
 
     def __init__(
-        self, authority: trustme.CA | None, limits: SessionLimits, connection_limits: ConnectionLimits
+        self, authority: trustme.CA | None, limits: SessionLimits, connection_limits: ConnectionLimits | None
     ) -> None:
         self.adapter = ToyAdapter()
-        self.client_tls = self.server_tls = None
+        self.client_tls: ssl.SSLContext | None = None
+        self.server_tls: ssl.SSLContext | None = None
         if authority is not None:
             self.server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
             authority.issue_cert("localhost").configure_cert(self.server_tls)

@@ -469,6 +469,16 @@ async def test_a_refusal_that_ends_the_connection_does_not_wait_for_a_long_poll_
     assert scene.sent == ["nothing", "refused two"]
 
 
+@play
+async def test_the_clients_end_ends_what_waits_for_other_clients() -> None:
+    scene = Scene()
+    scene.send("one", "park 2", "three")
+    assert scene.session.eof_received()
+    await until(lambda: scene.transport.closed)
+    assert scene.adapter.ended == ["one", "three", "park 2"]
+    assert scene.sent == ["ok one"], "a client takes an answer for that of its first request without one"
+
+
 @pytest.mark.parametrize("verb", ["poll", "owe"])
 def test_after_the_clients_end_what_may_be_ended_is_waited_for_only_a_while(verb: str) -> None:
     @play

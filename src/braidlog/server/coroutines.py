@@ -34,6 +34,10 @@ class Owed(Abandonable[T], Generic[T]):
     """A future whose waiter has changed something, and tells its client soon what came of it: a node that stops waits for it."""
 
 
+class Parked(Abandonable[T], Generic[T]):
+    """A future whose waiter waits for other clients, as a member of a group does: it ends when its own client has closed."""
+
+
 class Running:
     """A coroutine that had to wait. `cancel` ends it where nothing is half done; then `done` is not called.
 
@@ -109,6 +113,10 @@ class Running:
     @property
     def is_owed(self) -> bool:
         return isinstance(self._waiting, Owed)
+
+    @property
+    def is_parked(self) -> bool:
+        return isinstance(self._waiting, Parked)
 
     def run_out(self) -> bool:
         """End this long poll, and later ones of the coroutine, with what there is. False if it waits for something else."""

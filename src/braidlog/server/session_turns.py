@@ -35,7 +35,7 @@ WAITING_BYTES = 5632
 FEW_WAITING = SMALL_BYTES // WAITING_BYTES
 """Nobody counts these; and while memory is short, a connection has no more."""
 CLOSING_SECONDS_MAX = 10.0
-"""How long a closing connection waits for anything that may be ended: a group's rebalance, replicas, another node."""
+"""How long a closing connection waits for anything that may be ended: its turn, replicas, another node."""
 
 
 class Turn:
@@ -388,8 +388,11 @@ class SessionTurns(SessionOutput):
         self._is_calm = False
         if self._closing_since is None and not self._is_drained:
             self._closing_since = self._loop.time()
-        for running in self._begun:
+        begun = list(self._begun)
+        for running in begun:
             running.run_out()
+        if begun and all(running.is_parked for running in begun):
+            self._forget_turns()
         if self._transport is not None and self._reading:
             self._reading = False
             self._transport.pause_reading()
