@@ -576,6 +576,24 @@ async def test_what_took_long_to_read_is_served_in_a_turn_of_its_own_and_nothing
 
 
 @play
+async def test_a_refusal_that_took_long_to_read_is_answered() -> None:
+    now = 0.0
+    scene = Scene(fair_turns=FairTurns(lambda: now))
+    read = scene.session.connection.next_event
+
+    def read_slowly() -> Any:
+        nonlocal now
+        now += 1.0
+        return read()
+
+    scene.session.connection.next_event = read_slowly
+    scene.session.data_received(b"!on")
+    scene.session.data_received(b"e\ntwo\n")
+    await turns()
+    assert scene.sent == ["refused one", "ok two"]
+
+
+@play
 async def test_who_is_alone_is_passed_by_no_later_request() -> None:
     scene = Scene()
     scene.send("wait 1")

@@ -317,7 +317,7 @@ class Session(SessionTurns):
         """A refusal, or what came in several pieces, which may be large; False if nothing more is served now."""
         if self._partial_since is not None:
             self._partial_since = None
-            if self._fair_turns.clock() >= deadline:
+            if self._fair_turns.clock() >= deadline and not isinstance(event, Refused):
                 self._serve_later(event)
                 return False
         if isinstance(event, Refused):

@@ -85,8 +85,12 @@ def bad_count(what: str, count: int, at: int, end: int) -> NoReturn:
     raise ProtocolError(f"{count} {what} cannot stand in the {end - at} bytes that are left", at)
 
 
+class TooManyPartsError(ProtocolError):
+    """A message that is no more than too large."""
+
+
 def too_many(what: str, count: int, at: int, parts_max: int) -> NoReturn:
-    raise ProtocolError(f"{count} {what} are more than the {parts_max} parts that this message may have", at)
+    raise TooManyPartsError(f"{count} {what} are more than the {parts_max} parts that this message may have", at)
 
 
 def bad_tag(what: str, at: int) -> NoReturn:
