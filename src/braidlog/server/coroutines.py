@@ -16,8 +16,8 @@ T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
 
 Gate = Callable[[], bool]
-Go = Callable[[Callable[[], None]], None]
-"""go(resume): calls it, now or in its turn."""
+Go = Callable[[Callable[[], None], bool], None]
+"""go(resume, is_poll): calls it, now or in its turn; whether it resumes a long poll."""
 
 _NOT_OURS = (KeyboardInterrupt, SystemExit)
 
@@ -83,7 +83,7 @@ class Running:
         if self._go is None:
             self._proceed()
         else:
-            self._go(self._proceed)
+            self._go(self._proceed, isinstance(self._waiting, Patient))
 
     def _proceed(self) -> None:
         # Asked now and not when the wait ended: of a thousand that were woken together, not all have room for their answers.

@@ -160,8 +160,9 @@ class SessionTurns(SessionOutput):
 
         turn.running = Running(coroutine, done, lambda: self._may_go_on(turn), waiting, self._go)
 
-    def _go(self, resume: Callable[[], None]) -> None:
-        self._fair_turns.go_on(self, partial(self._timed, resume) if self._quotas.counts_time else resume)
+    def _go(self, resume: Callable[[], None], is_poll: bool) -> None:  # noqa: FBT001 - as `Go` is called
+        work = partial(self._timed, resume) if self._quotas.counts_time else resume
+        self._fair_turns.go_on(self, work, is_poll=is_poll)
 
     def _answer_now(self, request: Any, answer: Any) -> None:  # noqa: ANN401
         if answer is None or self._transport is None:

@@ -23,7 +23,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from braidlog.codec.errors import ProtocolError
+from braidlog.codec.errors import ProtocolError, TooManyPartsError
 from braidlog.codec.varint import encode_unsigned
 from braidlog.wire.kafka.rows import NEVER, Field, Kind, Message, fields_of
 
@@ -83,10 +83,6 @@ def bad_count(what: str, count: int, at: int, end: int) -> NoReturn:
     if count < 0:
         raise ProtocolError(f"{what} may not be null", at)
     raise ProtocolError(f"{count} {what} cannot stand in the {end - at} bytes that are left", at)
-
-
-class TooManyPartsError(ProtocolError):
-    """A message that is no more than too large."""
 
 
 def too_many(what: str, count: int, at: int, parts_max: int) -> NoReturn:

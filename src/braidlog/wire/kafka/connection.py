@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import msgspec
 
-from braidlog.codec.errors import ProtocolError
+from braidlog.codec.errors import ProtocolError, TooManyPartsError
 from braidlog.codec.inbox import lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Output, Receiver, Refused, Slice
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OPERATIONS, OWN_CLIENT, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
-from braidlog.wire.kafka.compiler import TooManyPartsError, past_tags, read_message, size_of, varint, write_message
+from braidlog.wire.kafka.compiler import past_tags, read_message, size_of, varint, write_message
 from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse, ApiVersionsResponseApi
 from braidlog.wire.kafka.messages.data import ProduceRequest
 from braidlog.wire.kafka.messages.security import (
