@@ -10,12 +10,19 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from enum import Enum, auto
 from pathlib import Path
 from typing import Self
 
 from tests.adapters.rustlog.client import Client, framed
 
 from braidlog.testing.server import ServerProcess
+from braidlog.wire.kafka.connection import ClientConnection
+from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.rows import Message
+from braidlog.wire.mlog import messages as mlog
+from braidlog.wire.mlog.connection import frame
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.messages import Form
 
@@ -68,6 +75,83 @@ STRANGERS: dict[str, bytes] = {
     "many lines": b"\r\n" * 10_000,
     "not UTF-8": b"\xc3\x28\n" * 100,
 }
+
+
+WAITED = "waited"
+"""A topic without records, for `WAITS`."""
+_TEN_HOURS_MS = 36_000_000
+
+
+def _kafka(message: Message, version: int) -> bytes:
+    return ClientConnection("hostile").request(message, version)
+
+
+WAITS: dict[str, tuple[str, bytes]] = {
+    "rustlog fetch": (
+        "rustlog",
+        framed(
+            f'{{"type":"Fetch","group_id":"","topic":"{WAITED}","partition":0,"offset":0,"max_bytes":1000,"max_wait_ms":30000}}'.encode()
+        ),
+    ),
+    "flux consume": ("flux", f"V1|1|CONSUME|{WAITED} 0 0 wait_ms=60000\n".encode()),
+    "mlog stream": ("mlog", frame(mlog.FetchStreamRequest(WAITED))),
+    "cursus consume": ("cursus", framed(f"CONSUME topic={WAITED} partition=0 offset=0 wait_ms=30000".encode())),
+    "cursus stream": ("cursus", framed(f"STREAM topic={WAITED} partition=0 offset=0".encode())),
+    "kafka fetch": (
+        "kafka",
+        _kafka(
+            d.FetchRequest(
+                max_wait_ms=_TEN_HOURS_MS,
+                min_bytes=1,
+                max_bytes=1 << 20,
+                topics=[
+                    d.FetchRequestTopic(WAITED, partitions=[d.FetchRequestPartition(0, partition_max_bytes=1 << 20)])
+                ],
+            ),
+            11,
+        ),
+    ),
+    "kafka join": (
+        "kafka",
+        _kafka(
+            g.JoinGroupRequest(
+                "hostile",
+                session_timeout_ms=1_800_000,
+                rebalance_timeout_ms=_TEN_HOURS_MS,
+                protocol_type="consumer",
+                protocols=[g.JoinGroupRequestProtocol("range", b"")],
+            ),
+            3,
+        ),
+    ),
+}
+"""Dialect and a request that waits for as long as its door allows."""
+
+
+class Leaving(Enum):
+    CLOSE = auto()
+    RESET = auto()
+    HALF_CLOSE = auto()
+    """It reads the answer, if there is one, and then closes."""
+
+
+def leave(peer: socket.socket, how: Leaving) -> None:
+    with contextlib.suppress(OSError):  # the server may have been faster
+        if how is Leaving.RESET:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        elif how is Leaving.HALF_CLOSE:
+            peer.shutdown(socket.SHUT_WR)
+            return
+        peer.close()
+
+
+def sockets_of(pid: int) -> int:
+    """How many sockets a process has open."""
+    found = 0
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += str(each.readlink()).startswith("socket:")
+    return found
 
 
 def connect(server: ServerProcess, dialect: str) -> socket.socket:

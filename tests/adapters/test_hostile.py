@@ -18,23 +18,31 @@ from tests.adapters.hostility import (
     LARGE,
     MEMORY_BYTES_MAX,
     STRANGERS,
+    WAITED,
+    WAITS,
+    Leaving,
     Requests,
     WellBehaved,
     check_unharmed,
     connect,
     eventually,
     is_cut_off,
+    leave,
     many,
     peak_bytes,
     push_all,
     read_to_end,
+    sockets_of,
 )
+from tests.adapters.rustlog.client import Client
 
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.dialect import dialects
 
 DIALECTS = sorted(dialects())
 ANSWER_BYTES_MAX = 64 * 1024
+IDLE_SOCKETS_MAX = 12
+"""Of a node without clients: one for each port, and those that its loop has."""
 UNFINISHED_BYTES = 8 * 1024 * 1024
 """What is sent of a frame that never ends: of 80 such, more than twice what the node may grow by."""
 
@@ -60,6 +68,16 @@ def impatient_with_readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator
     flags = ("--set", "limits.output_seconds_max=0.5", "--set", "limits.output_bytes_max=65536")
     with ServerProcess(tmp_path_factory.mktemp("readers") / "data", *flags) as process:
         fill_bulk(process)
+        yield process
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A node with room for few connections."""
+    flags = ("--set", "limits.connections_max=60", "--set", "groups.rebalance_delay_ms=0")
+    with ServerProcess(tmp_path_factory.mktemp("narrow") / "data", *flags) as process:
+        with Client(process) as client:
+            client.create(WAITED)
         yield process
 
 
@@ -149,6 +167,24 @@ def test_connections_that_break_off(server: ServerProcess, dialect: str) -> None
                 peer.sendall(CHEAP[dialect][:at])
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     check_unharmed(server)
+
+
+@pytest.mark.parametrize("how", Leaving)
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_crowd_that_waits_and_is_gone_keeps_nobody_out(narrow: ServerProcess, wait: str, how: Leaving) -> None:
+    """Many more than there may be connections, one after another."""
+    dialect, request = WAITS[wait]
+    check_unharmed(narrow)
+    eventually(lambda: sockets_of(narrow.pid) <= IDLE_SOCKETS_MAX)
+    with contextlib.ExitStack() as opened:
+        for _ in range(4):
+            for _ in range(50):
+                peer = opened.enter_context(connect(narrow, dialect))
+                peer.sendall(CHEAP[dialect] + request)
+                peer.recv(65536)  # both have come, and it resets nothing by what it leaves unread
+                leave(peer, how)
+            eventually(lambda: sockets_of(narrow.pid) <= IDLE_SOCKETS_MAX)
+            check_unharmed(narrow)
 
 
 # ── The slow and the silent ───────────────────────────────────────────────────────────────────────────────────────────────────

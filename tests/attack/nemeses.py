@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.adapters.hostility import CHEAP, STRANGERS, Requests
+from tests.adapters.hostility import CHEAP, STRANGERS, WAITED, WAITS, Leaving, Requests, leave, sockets_of
+from tests.adapters.rustlog.client import framed
 from tests.attack.attacked import AttackedNode, Proxies
 from tests.attack.disk import Disk
 from tests.attack.node import Fault
@@ -28,6 +29,9 @@ SHUTTER_SECONDS = 0.05
 DIES_WHILE_FULL = 0.3
 """How often a node is killed, and has to start again, while there is no room."""
 FLOOD_ROUNDS = 20
+WAITING_EACH = 30
+"""Connections of each kind of wait and each way to leave: more together than all others have."""
+FREED_SECONDS_MAX = 60
 
 
 def _wait(seconds: float) -> None:
@@ -58,6 +62,7 @@ class Nemeses:
             "full disk": self.fill,
             "EIO": self.fail_syncs,
             "hostile clients": self.be_hostile,
+            "closed long polls": self.leave_waiting,
             "damaged copy": self.damage,
         }
 
@@ -168,6 +173,38 @@ class Nemeses:
     def _strange(self, port: int, said: bytes) -> None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 60) as peer:
             peer.sendall(said)
+
+    def leave_waiting(self) -> None:
+        """Clients ask for what comes later, and close, reset or close one half; the node frees what it kept for them."""
+        before = sockets_of(self._node.pid)
+        ports = self._node.ports_of_its_own
+        with socket.create_connection(("127.0.0.1", ports["rustlog"]), 60) as peer:
+            peer.sendall(framed(f'{{"type":"CreateTopic","topic":"{WAITED}","partition_count":1}}'.encode()))
+            peer.recv(65536)  # refused if an earlier attack made it
+        crowd = []
+        with contextlib.ExitStack() as stack:
+            for dialect, request in WAITS.values():
+                for how in [*Leaving] * WAITING_EACH:
+                    peer = stack.enter_context(socket.create_connection(("127.0.0.1", ports[dialect]), 60))
+                    peer.sendall(CHEAP[dialect])
+                    peer.recv(65536)
+                    peer.sendall(request)
+                    crowd.append((peer, how))
+            held = sockets_of(self._node.pid)
+            for peer, how in crowd:
+                leave(peer, how)
+            self._wait_until_freed(before + (held - before) // 4)
+        self.counts["closed long polls: connections"] += len(crowd)
+
+    def _wait_until_freed(self, sockets_max: int) -> None:
+        """The other clients' connections come and go meanwhile."""
+        deadline = time.monotonic() + FREED_SECONDS_MAX
+        while (held := sockets_of(self._node.pid)) > sockets_max:
+            if time.monotonic() > deadline:
+                raise RuntimeError(
+                    f"{held} sockets are open {FREED_SECONDS_MAX} s after their clients left, {sockets_max} may be"
+                )
+            _wait(SHUTTER_SECONDS)
 
     def damage(self) -> None:
         """A bit of one file of a copy is turned; whoever reads there is told the truth or nothing."""

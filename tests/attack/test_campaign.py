@@ -24,6 +24,7 @@ CLEAN = (
     "pause",
     "unsynced lost",
     "hostile clients",
+    "closed long polls",
     "full disk",
     "EIO",
     "damaged copy",

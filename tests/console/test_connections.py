@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 
@@ -9,8 +10,9 @@ import pytest
 import uvicorn
 from starlette.types import Receive, Scope, Send
 from tests.console.asking import ask
+from tests.server.toy import until
 
-from braidlog.console.connections import CONNECTIONS_MAX, AdminConnection
+from braidlog.console.connections import CONNECTIONS_MAX, PIPELINED_BYTES_MAX, AdminConnection
 from braidlog.testing.server import ServerProcess
 
 HALF = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Half"
@@ -70,6 +72,47 @@ def test_a_request_that_does_not_end_in_time_is_cut_off_and_a_slow_answer_is_not
                 await half.readexactly(1)
             app.may_answer.set()
             assert (await patient.readline()).startswith(b"HTTP/1.1 204")
+            for each in (writer, other):
+                each.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("is_reset", [False, True])
+@pytest.mark.parametrize("asked", [WHOLE, WHOLE * 2, WHOLE * 2 + HALF])
+def test_a_client_that_is_gone_gives_its_place_back_before_it_is_answered(asked: bytes, *, is_reset: bool) -> None:
+    there: list[AdminConnection] = []
+
+    class Noted(AdminConnection):
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            there.append(self)
+
+    async def run() -> None:
+        app = Slow()
+        async with serving(app, Noted) as port:
+            with socket.create_connection(("127.0.0.1", port)) as peer:
+                peer.sendall(asked)
+                await until(lambda: bool(there))
+                if is_reset:
+                    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await until(lambda: not there[0].connections)
+            app.may_answer.set()
+
+    asyncio.run(run())
+
+
+def test_requests_behind_one_that_is_answered_are_bounded_and_answered() -> None:
+    async def run() -> None:
+        app = Slow()
+        async with serving(app, AdminConnection) as port:
+            few, writer = await say(port, WHOLE * 3)
+            many, other = await say(port, WHOLE * (2 + PIPELINED_BYTES_MAX // len(WHOLE)))
+            with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                await many.readexactly(1)
+            app.may_answer.set()
+            for _ in range(3):
+                assert (await few.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 204")
             for each in (writer, other):
                 each.close()
 

@@ -1,5 +1,7 @@
 """Fetching: long polls, limits, what each kind of reader may see, offsets by time."""
 
+from typing import Any
+
 import pytest
 from tests.broker.node import Node, batch_of
 from tests.model.manual_world import Job
@@ -10,12 +12,14 @@ from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.slices import SLICE
 from braidlog.partition.append import Acks
-from braidlog.partition.fetch import Outcome, Wanted
+from braidlog.partition.fetch import Fetch, Outcome, Wanted
 from braidlog.partition.hosted import Role
+from braidlog.partition.long_polls import REST_SECONDS_MAX
 from braidlog.partition.reading import HERE_RECORDS_MAX, Fetched, Rows
 from braidlog.storage.checking import CheckBudget
 
 MANY = 1 << 20
+REST_MS = round(REST_SECONDS_MAX * 1000)
 
 
 @pytest.fixture
@@ -81,10 +85,31 @@ def test_a_poll_waits_for_enough_bytes_or_gives_what_there_is(node: Node) -> Non
     node.append("a", b"x")
     assert not job.is_done
     node.append("a", b"y")
+    node.world.advance(REST_MS)
     assert sum(size or 0 for size in sizes(job.result())) == 2 * len(batch_of(b"x"))
     late = poll(node, bytes_min=MANY, wait_ms=100)
     node.world.advance(100)
     assert sizes(late.result()) == [2 * len(batch_of(b"x"))]
+
+
+def test_records_one_by_one_do_not_make_every_poll_that_wants_many_look_each_time(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, collect = [0], Fetch._collect
+
+    def counted(*args: Any) -> Any:
+        looks[0] += 1
+        return collect(*args)
+
+    monkeypatch.setattr(Fetch, "_collect", counted)
+    job = poll(node, bytes_min=MANY // 2, wait_ms=60_000)
+    for _ in range(100):
+        node.append("a", b"x")
+        node.world.advance(1)
+    assert looks[0] < 10
+    node.append("a", b"x" * (MANY // 2))
+    node.world.advance(REST_MS)
+    assert job.is_done, "it has enough, and no pause is longer"
 
 
 def test_more_than_the_maximum_is_never_waited_for(node: Node) -> None:

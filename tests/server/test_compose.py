@@ -301,7 +301,7 @@ def test_an_advertised_port_without_a_host_is_told_with_the_address_reached(tmp_
 
 def test_no_more_connections_than_allowed() -> None:
     async def scene() -> None:
-        listener = await listening(ConnectionLimits(connections_max=2))
+        listener = await listening(ConnectionLimits(connections_max=2, idle_seconds_min=1e9))
         answers = [await ask(listener.port, "hello") for _ in range(3)]
         assert [answer for answer, _ in answers] == ["ok hello", "ok hello", ""]
         answers[0][1].close()

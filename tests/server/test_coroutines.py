@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.server.toy import until
 
-from braidlog.server.coroutines import Abandonable, Running, start
+from braidlog.server.coroutines import Abandonable, Patient, Running, start
 
 
 class Sink:
@@ -220,5 +220,16 @@ def test_ending_in_the_moment_it_is_woken() -> None:
         await asyncio.sleep(0)
         assert steps.cleaned
         assert sink.calls == []
+
+    asyncio.run(scene())
+
+
+def test_a_coroutine_whose_time_is_up_ends_every_later_long_poll_at_its_beginning() -> None:
+    async def scene() -> None:
+        steps, sink = Steps(asyncio.Future, Patient, Patient), Sink()
+        assert not begun(steps, sink).run_out(), "it waits for no long poll yet"
+        steps.futures[0].set_result(None)
+        await until(lambda: bool(sink.calls))
+        assert [future.result() for future in steps.futures] == [None, False, False]
 
     asyncio.run(scene())

@@ -67,6 +67,24 @@ def test_a_few_waits_that_end_together_go_on_at_once_and_many_in_their_turns() -
     play(scene())
 
 
+def test_an_append_does_not_stand_behind_the_long_polls_that_it_has_woken() -> None:
+    async def scene() -> None:
+        turns, done = FairTurns(), list[int]()
+        for number in range(AT_ONCE + 100):
+            turns.go_on(number, partial(done.append, number), is_poll=True)
+        assert len(done) == AT_ONCE // 2
+        turns.go_on("appended", lambda: done.append(-1))
+        assert done[-1] == -1, "long polls leave room for it"
+        for number in range(AT_ONCE):
+            turns.go_on("flood", partial(done.append, -2 - number))
+        await none_left(turns)
+        owed = [at for at, said in enumerate(done) if said < -1]
+        assert len(owed) == AT_ONCE
+        assert owed[-1] < AT_ONCE // 2 + 1 + 2 * AT_ONCE, "each has waited for one long poll, and not for all"
+
+    play(scene())
+
+
 def test_the_more_wait_the_fewer_requests_are_served_at_once() -> None:
     async def scene() -> None:
         turns = FairTurns()

@@ -18,7 +18,7 @@ from braidlog.server import session_output
 from braidlog.server.budget import Budget
 from braidlog.server.fair_turns import AT_ONCE, FairTurns
 from braidlog.server.session_limits import SessionLimits
-from braidlog.server.session_turns import FEW_WAITING, WAITING_BYTES
+from braidlog.server.session_turns import CLOSING_SECONDS_MAX, FEW_WAITING, WAITING_BYTES
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -445,6 +445,95 @@ async def test_closing_answers_what_was_asked() -> None:
     assert scene.transport.closed
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_the_clients_end_answers_long_polls_with_what_there_is(ordered: bool) -> None:
+    """It may have closed one half only; if it is gone, its place is free now and not when the poll has run out."""
+
+    @play
+    async def scene_of() -> None:
+        scene = Scene(ordered=ordered)
+        scene.send("long 1", "two", "long 3")
+        assert scene.session.eof_received()
+        await until(lambda: scene.transport.closed)
+        assert sorted(scene.sent) == ["nothing", "nothing", "ok two"]
+        assert sorted(scene.adapter.ended) == ["long 1", "long 3", "two"]
+
+    scene_of()
+
+
+@play
+async def test_a_refusal_that_ends_the_connection_does_not_wait_for_a_long_poll_before_it() -> None:
+    scene = Scene()
+    scene.send("long 1", "!!two")
+    await until(lambda: scene.transport.closed)
+    assert scene.sent == ["nothing", "refused two"]
+
+
+@play
+async def test_the_clients_end_ends_what_waits_for_other_clients() -> None:
+    scene = Scene()
+    scene.send("one", "park 2", "three")
+    assert scene.session.eof_received()
+    await until(lambda: scene.transport.closed)
+    assert scene.adapter.ended == ["one", "three", "park 2"]
+    assert scene.sent == ["ok one"], "a client takes an answer for that of its first request without one"
+
+
+@pytest.mark.parametrize("verb", ["poll", "owe"])
+def test_after_the_clients_end_what_may_be_ended_is_waited_for_only_a_while(verb: str) -> None:
+    @play
+    async def scene_of() -> None:
+        scene = Scene()
+        scene.send(f"{verb} 1")
+        scene.session.eof_received()
+        now = asyncio.get_running_loop().time()
+        assert scene.session.overdue(now + CLOSING_SECONDS_MAX - 1) is None
+        assert (
+            scene.session.overdue(now + CLOSING_SECONDS_MAX + 1)
+            == "closing, and not all requests are answered within 10 s"
+        )
+
+    scene_of()
+
+
+@play
+async def test_after_the_clients_end_a_change_is_waited_for() -> None:
+    scene = Scene()
+    scene.send("wait 1")
+    scene.session.eof_received()
+    assert scene.session.overdue(asyncio.get_running_loop().time() + 2 * CLOSING_SECONDS_MAX) is None
+    scene.adapter.release("1")
+    await until(lambda: scene.transport.closed)
+    assert scene.sent == ["ok 1"]
+
+
+@pytest.mark.parametrize(("verb", "gives_way"), [("long", True), ("poll", True), ("owe", False), ("wait", False)])
+def test_a_connection_that_only_waits_is_idle(verb: str, gives_way: bool) -> None:
+    @play
+    async def scene_of() -> None:
+        scene = Scene()
+        scene.send(f"{verb} 1")
+        assert scene.session.silent_since == (scene.session.last_heard if gives_way else None)
+        scene.session.eof_received()
+        assert scene.session.silent_since == (0.0 if gives_way else None), "whose client has closed goes first"
+        scene.session.connection_lost(None)
+        assert scene.session.silent_since is None
+
+    scene_of()
+
+
+@play
+async def test_a_stream_that_sends_is_not_idle() -> None:
+    scene = Scene()
+    scene.send("push 1", "poll 2")
+    await turns()
+    now = scene.session.last_heard
+    scene.session.overdue(now + 100)
+    assert scene.session.silent_since == now + 100
+    scene.session.overdue(now + 200)
+    assert scene.session.silent_since == now + 100
+
+
 @play
 async def test_requests_that_wait_are_counted_and_while_memory_is_short_few_of_a_connection_are_begun() -> None:
     budget = Budget(100 * WAITING_BYTES)
@@ -484,6 +573,24 @@ async def test_what_took_long_to_read_is_served_in_a_turn_of_its_own_and_nothing
     assert scene.sent == ["ok one", "ok two"]
     await turns()
     assert scene.transport.reading
+
+
+@play
+async def test_a_refusal_that_took_long_to_read_is_answered() -> None:
+    now = 0.0
+    scene = Scene(fair_turns=FairTurns(lambda: now))
+    read = scene.session.connection.next_event
+
+    def read_slowly() -> Any:
+        nonlocal now
+        now += 1.0
+        return read()
+
+    scene.session.connection.next_event = read_slowly
+    scene.session.data_received(b"!on")
+    scene.session.data_received(b"e\ntwo\n")
+    await turns()
+    assert scene.sent == ["refused one", "ok two"]
 
 
 @play

@@ -6,7 +6,7 @@ from typing import Any
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.server.budget import Budget
-from braidlog.server.coroutines import Abandonable, Owed, Patient
+from braidlog.server.coroutines import Abandonable, Owed, Parked, Patient
 from braidlog.server.fair_turns import FairTurns
 from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
@@ -75,12 +75,14 @@ KINDS: dict[str, Callable[..., asyncio.Future[Any]]] = {
     "poll": Abandonable,
     "long": Patient,
     "owe": Owed,
+    "park": Parked,
 }
 
 
 class ToyAdapter:
     """`wait x` is answered when the test says `adapter.release("x")`; `poll x` too, but may be ended while it waits, and so may
-    `owe x`, whose client a node that stops answers first, and `long x`, which answers "nothing" when its time is up.
+    `owe x`, whose client a node that stops answers first, `park x`, which ends when its client has closed, and `long x`, which
+    answers "nothing" when its time is up.
     `soon x` is a coroutine that ends at once, `push x` one that pushes;
     what is asked otherwise is answered by a plain function."""
 

@@ -21,3 +21,7 @@ class ProtocolError(ValueError):
         if self.position is None:
             self.position = position
         return self
+
+
+class TooManyPartsError(ProtocolError):
+    """A message whose arrays have more items than are read: its frame is whole, and the next one can be read."""

@@ -14,6 +14,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 CONNECTIONS_MAX: Final = 320
 REQUEST_SECONDS_MAX: Final = 20.0
 """From the first byte to the last, or from the connection to the first request's last."""
+PIPELINED_BYTES_MAX: Final = 64 * 1024
+"""Of requests behind one that is being answered."""
 
 _UNFINISHED: Final = (h11.IDLE, h11.SEND_BODY)
 
@@ -48,6 +50,12 @@ class AdminConnection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         self._look()
+        if self.flow.read_paused and self.conn.their_state is h11.DONE:
+            # uvicorn stops reading behind a request that it answers; then no loop reports that the client is gone.
+            if len(self.conn.trailing_data[0]) > PIPELINED_BYTES_MAX:
+                self.give_up()
+            else:
+                self.flow.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watch()

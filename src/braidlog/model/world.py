@@ -75,9 +75,10 @@ class World(Protocol):
 
     def monotonic(self) -> float: ...
 
-    def wakeup(self, *, patient: bool = False, owed: bool = False) -> Wakeup:
+    def wakeup(self, *, patient: bool = False, owed: bool = False, parked: bool = False) -> Wakeup:
         """Something to wait on. A `patient` waiter holds nothing that others wait for, and may be made to wait longer. One that
-        is `owed` has changed something: a node that stops lets it answer first."""
+        is `owed` has changed something: a node that stops lets it answer first. One that is `parked` waits for other clients, and
+        ends when its own has closed."""
         ...
 
     def durable(self, log: Syncable, next_offset: int) -> Awaitable[None]:

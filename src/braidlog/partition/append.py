@@ -33,7 +33,7 @@ from braidlog.storage.partition import PartitionLog
 from braidlog.storage.producers import last_sequence
 
 ACKS_TIMEOUT_MS = 2_000
-ACKS_TIMEOUT_MS_MAX = 300_000
+ACKS_TIMEOUT_MS_MAX = 60_000
 SEQUENCES = 2**31
 
 Buffer = bytes | bytearray | memoryview

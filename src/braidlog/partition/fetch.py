@@ -5,7 +5,7 @@ Invariants: a consumer sees nothing at or above the high watermark (committed re
 all; the first batch is given however large it is, so that no record can wedge a reader; no wait is without an end.
 """
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from braidlog.model.slices import SLICE, Pace, breathe
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.long_polls import Rest, unwatch
 from braidlog.partition.opening import require_open, wake
 from braidlog.partition.reading import (
     HERE_RECORDS_MAX,
@@ -46,7 +47,7 @@ from braidlog.worker.jobs import Answer, ClipRecords, Worker
 
 T = TypeVar("T")
 
-WAIT_MS_MAX = 300_000
+WAIT_MS_MAX = 60_000
 """Who wants to wait longer is answered with nothing by then, and asks again."""
 
 CLIP_BYTES_MAX = 8 * 1024 * 1024
@@ -99,11 +100,6 @@ def _instead_of_records(hosted: HostedPartition, want: Wanted) -> BrokerError | 
     if node is None:
         return None
     return Fetched(None, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, [], node)
-
-
-def _unwatch(partitions: Iterable[HostedPartition], wakeup: Wakeup) -> None:
-    for partition in partitions:
-        partition.unwatch(wakeup)
 
 
 class _View(msgspec.Struct, frozen=True):
@@ -177,6 +173,7 @@ class Fetch:
         deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
         enough = min(bytes_min, max(bytes_max, 1))
         view = _View(committed_only=committed_only, replica=replica, leader_only=leader_only)
+        rest = Rest(self._world, deadline)
         while True:
             served: list[HostedPartition] = []
             budget = CheckBudget()
@@ -192,10 +189,12 @@ class Fetch:
                         await breathe()  # there is more, and the next look finds this part checked
                         continue
                     if await self._more(served, deadline, wakeup):
+                        if size:
+                            await rest.take()
                         continue
             finally:
                 if wakeup is not None:
-                    _unwatch(served, wakeup)
+                    unwatch(served, wakeup)
             self._count(wanted, outcomes)
             return outcomes
 
@@ -292,7 +291,7 @@ class Fetch:
         try:
             return await wakeup.wait(left)
         finally:
-            _unwatch(hosted, wakeup)
+            unwatch(hosted, wakeup)
 
     async def records(  # noqa: PLR0913 - a fetch has that many limits
         self,

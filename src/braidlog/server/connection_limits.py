@@ -1,9 +1,13 @@
 """How many connections there are, in all and from each address, and how fast an address opens more.
 
-Knows: counts. Refuses to know: sockets, listeners. Invariant: whoever entered leaves once, whether it was let in or not.
+Knows: counts, and which connections are idle. Refuses to know: sockets, listeners.
+Invariants: whoever entered leaves once, whether it was let in or not; at the limit a new connection takes the place of the one
+that is idle, or only waits, for longest.
 """
 
 from collections import Counter
+from collections.abc import Collection
+from typing import Protocol
 
 from braidlog.broker.quotas import Buckets, Quotas
 from braidlog.model.settings import UNLIMITED
@@ -12,6 +16,27 @@ CONNECTIONS_MAX = 10_000
 PER_PEER_MAX = 5_000
 BURST_SECONDS = 10.0
 """An address that was quiet may open as many connections at once as else in so long: programs start."""
+
+IDLE_SECONDS_MIN = 2.0
+"""A connection that was silent for so long gives way to a new one at the limit; consumers ask again within half a second."""
+AT_ONCE_FRACTION = 64
+"""This part of all connections gives way together, because to find the idle ones costs a look at each."""
+LOOK_SECONDS = 1.0
+"""While none is idle, nothing is looked at again for so long."""
+
+
+class Member(Protocol):
+    """A connection."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def silent_since(self) -> float | None:
+        """Since when it is idle or only waits; None while its client is owed an answer."""
+        ...
+
+    def give_way(self) -> None: ...
 
 
 class ConnectionLimits:
@@ -22,6 +47,7 @@ class ConnectionLimits:
         connections_max: int = CONNECTIONS_MAX,
         per_peer_max: int = PER_PEER_MAX,
         quotas: Quotas | None = None,
+        idle_seconds_min: float = IDLE_SECONDS_MIN,
     ) -> None:
         self._quotas = quotas or Quotas()
         self._arrivals: Buckets[str] = Buckets()
@@ -29,6 +55,11 @@ class ConnectionLimits:
         self.per_peer_max = per_peer_max
         self._peers: Counter[str] = Counter()
         self._total = 0
+        self._idle_seconds_min = idle_seconds_min
+        self._look_after: dict[str, float] = {}
+        """By peer where the limit is a peer's, else by the empty name: when to look for idle connections again."""
+        self.crowds: list[Collection[Member]] = []
+        """The connections of each listener."""
 
     def __len__(self) -> int:
         return self._total
@@ -40,10 +71,32 @@ class ConnectionLimits:
         rate = self._quotas.connections_per_second(peer)
         if rate != UNLIMITED and self._arrivals.get(peer, rate, now, max(rate * BURST_SECONDS, 1)).take_whole(now):
             return False
-        return self._total <= self.connections_max and self._peers[peer] <= self.per_peer_max
+        if self._peers[peer] > self.per_peer_max:
+            return self._make_room(peer, self.per_peer_max, now)
+        return self._total <= self.connections_max or self._make_room("", self.connections_max, now)
+
+    def _make_room(self, peer: str, limit: int, now: float) -> bool:
+        """Close the connections, of `peer` if one is named, that are silent for longest; whether there was one."""
+        if now < self._look_after.get(peer, now):
+            return False
+        idle = [
+            (since, each)
+            for crowd in self.crowds
+            for each in crowd
+            if (not peer or each.host == peer)
+            and (since := each.silent_since) is not None
+            and now - since >= self._idle_seconds_min
+        ]
+        idle.sort(key=lambda found: found[0])
+        for _, each in idle[: max(limit // AT_ONCE_FRACTION, 1)]:
+            each.give_way()
+        if not idle:
+            self._look_after[peer] = now + LOOK_SECONDS
+        return bool(idle)
 
     def leave(self, peer: str) -> None:
         self._total -= 1
         self._peers[peer] -= 1
         if not self._peers[peer]:
             del self._peers[peer]
+            self._look_after.pop(peer, None)

@@ -16,8 +16,8 @@ T = TypeVar("T")
 Done = Callable[[Any, BaseException | None], None]
 
 Gate = Callable[[], bool]
-Go = Callable[[Callable[[], None]], None]
-"""go(resume): calls it, now or in its turn."""
+Go = Callable[[Callable[[], None], bool], None]
+"""go(resume, is_poll): calls it, now or in its turn; whether it resumes a long poll."""
 
 _NOT_OURS = (KeyboardInterrupt, SystemExit)
 
@@ -34,6 +34,10 @@ class Owed(Abandonable[T], Generic[T]):
     """A future whose waiter has changed something, and tells its client soon what came of it: a node that stops waits for it."""
 
 
+class Parked(Abandonable[T], Generic[T]):
+    """A future whose waiter waits for other clients, as a member of a group does: it ends when its own client has closed."""
+
+
 class Running:
     """A coroutine that had to wait. `cancel` ends it where nothing is half done; then `done` is not called.
 
@@ -41,7 +45,7 @@ class Running:
     wait, `go` may let others go first.
     """
 
-    __slots__ = ("_cancelled", "_coroutine", "_done", "_gate", "_go", "_waiting")
+    __slots__ = ("_cancelled", "_coroutine", "_done", "_gate", "_go", "_is_run_out", "_waiting")
 
     def __init__(
         self,
@@ -56,7 +60,7 @@ class Running:
         self._gate = gate
         self._go = go
         self._waiting: asyncio.Future[Any] | None = None
-        self._cancelled = False
+        self._cancelled = self._is_run_out = False
         self._wait(waiting)
 
     def _wait(self, future: "asyncio.Future[Any] | None") -> None:
@@ -72,12 +76,14 @@ class Running:
             self._end()
         else:
             future.add_done_callback(self._resume)
+            if self._is_run_out:
+                self.run_out()
 
     def _resume(self, _: "asyncio.Future[Any]") -> None:
         if self._go is None:
             self._proceed()
         else:
-            self._go(self._proceed)
+            self._go(self._proceed, isinstance(self._waiting, Patient))
 
     def _proceed(self) -> None:
         # Asked now and not when the wait ended: of a thousand that were woken together, not all have room for their answers.
@@ -108,8 +114,13 @@ class Running:
     def is_owed(self) -> bool:
         return isinstance(self._waiting, Owed)
 
+    @property
+    def is_parked(self) -> bool:
+        return isinstance(self._waiting, Parked)
+
     def run_out(self) -> bool:
-        """Tell a long poll that its time is up: it answers with what there is. False if it is none."""
+        """End this long poll, and later ones of the coroutine, with what there is. False if it waits for something else."""
+        self._is_run_out = True
         if not isinstance(self._waiting, Patient):
             return False
         if not self._waiting.done():

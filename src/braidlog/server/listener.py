@@ -8,6 +8,7 @@ nor writes nor ends its frame in time is closed.
 import asyncio
 import contextlib
 import logging
+import select
 import socket
 import ssl
 from collections.abc import Callable, Sequence
@@ -64,6 +65,7 @@ class Listener(SessionOwner):
         self._gatekeeper = gatekeeper
         self._servers: list[asyncio.Server] = []
         self._sessions: set[Session] = set()
+        connection_limits.crowds.append(self._sessions)
         self._drained: asyncio.Event | None = None
         self.host = ""
         self.port = 0
@@ -150,6 +152,7 @@ class Listener(SessionOwner):
 
     async def sweep(self) -> None:
         """Close who is overdue."""
+        self._notice_gone_clients()
         now = asyncio.get_running_loop().time()
         for session in list(self._sessions):
             why = session.overdue(now)
@@ -157,6 +160,15 @@ class Listener(SessionOwner):
                 self.cut_off += 1
                 log.info("%s %s is cut off: %s", self.adapter.dialect, session.peer, why)
                 session.abort()
+
+    def _notice_gone_clients(self) -> None:
+        """Ask the kernel about sockets that are not read: no loop reports their end."""
+        unread = {number: each for each in self._sessions if (number := each.unread_socket) is not None}
+        poll = select.poll()
+        for number in unread:
+            poll.register(number, select.POLLRDHUP)
+        for number, event in poll.poll(0) if unread else ():
+            unread[number].client_gone(is_reset=event != select.POLLRDHUP)
 
     async def stop(self, drain_seconds: float) -> None:
         """Accept no more, let what was asked be answered, then close."""

@@ -24,7 +24,7 @@ from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.output import TOGETHER_BYTES, Outbox
 from braidlog.server.request_counters import SAMPLED
 from braidlog.server.session_limits import SessionLimits
-from braidlog.server.session_turns import FEW_WAITING, SessionTurns, Turn
+from braidlog.server.session_turns import CLOSING_SECONDS_MAX, FEW_WAITING, SessionTurns, Turn
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.preamble import Introduction
 
@@ -43,9 +43,9 @@ _NOT_SIMPLE = (CoroutineType, NoneType, Relayed, Stream)
 class Session(SessionTurns):
     """The server's side of one connection, driven by the loop."""
 
-    __slots__ = ("_admission", "_gatekeeper", "_has_more", "_is_settled", "_is_tls", "_last_heard", "_lone_request", "_met",
-        "_owner", "_partial_since", "_read_before", "_reading", "_served_until", "_together_bytes",
-        "bytes_in", "number", "opened_at")  # fmt: skip
+    __slots__ = ("_admission", "_gatekeeper", "_has_more", "_is_settled", "_is_tls", "_lone_request", "_met",
+        "_owner", "_partial_since", "_read_before", "_served_until", "_together_bytes",
+        "bytes_in", "number")  # fmt: skip
 
     def __init__(
         self,
@@ -70,9 +70,7 @@ class Session(SessionTurns):
         self._together_bytes = min(TOGETHER_BYTES, limits.output_bytes_max)
         self._served_until = 0
         """So many requests are served although it is over its quota: the one that went over is read to its end, and told."""
-        self._reading = True
         self._partial_since: float | None = None
-        self._last_heard = self.opened_at = self._loop.time()
         self.number = 0
         """Among all connections of the node, given by its listener."""
         self.bytes_in = 0
@@ -115,7 +113,7 @@ class Session(SessionTurns):
         self._owner.closed(self)
 
     def eof_received(self) -> bool:
-        """The client sends no more, but may still read: what it asked is answered, then the connection ends."""
+        """The client sends no more, but may still read: answer its requests, then end the connection."""
         self.close()
         return not self._is_tls and self._farewell is None  # TLS knows no half of a connection
 
@@ -322,7 +320,7 @@ class Session(SessionTurns):
         """A refusal, or what came in several pieces, which may be large; False if nothing more is served now."""
         if self._partial_since is not None:
             self._partial_since = None
-            if self._fair_turns.clock() >= deadline:
+            if self._fair_turns.clock() >= deadline and not isinstance(event, Refused):
                 self._serve_later(event)
                 return False
         if isinstance(event, Refused):
@@ -462,15 +460,6 @@ class Session(SessionTurns):
 
     # -- ending ----------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        """No more requests; the connection ends when what was asked is answered."""
-        self._closing = True
-        self._is_calm = False
-        if self._transport is not None and self._reading:
-            self._reading = False
-            self._transport.pause_reading()
-        self._loop.call_soon(self._flush)
-
     def _end(self, transport: asyncio.Transport) -> None:
         """All is answered. A client that may be sending when the server stops reads its answers first: a socket that is closed
         with bytes unread resets the connection, and who meets that while it sends loses what it has not read."""
@@ -484,6 +473,7 @@ class Session(SessionTurns):
 
     def overdue(self, now: float) -> str | None:
         """Why this connection should be cut off, if it should: it keeps something waiting for too long."""
+        self.note_activity(now)
         late = self._limits.overdue(
             now,
             blocked_since=self._blocked_since,
@@ -494,6 +484,8 @@ class Session(SessionTurns):
             return late
         if self._admission is not None and self._admission.is_overdue(now, self.requests):
             return "not authenticated in time"
+        if self._has_closed_too_long(now):
+            return f"closing, and not all requests are answered within {CLOSING_SECONDS_MAX:g} s"
         quiet = not self._turns and not self._under_way and not self._beside
         if quiet and now - self._last_heard > self._limits.idle_seconds_max:
             return f"idle for {self._limits.idle_seconds_max:g} s"

@@ -34,6 +34,8 @@ WAITING_BYTES = 5632
 """What a request takes while it waits, whatever it is: measured with long polls."""
 FEW_WAITING = SMALL_BYTES // WAITING_BYTES
 """Nobody counts these; and while memory is short, a connection has no more."""
+CLOSING_SECONDS_MAX = 10.0
+"""How long a closing connection waits for anything that may be ended: its turn, replicas, another node."""
 
 
 class Turn:
@@ -59,8 +61,9 @@ class SessionTurns(SessionOutput):
     """Requests in, answers out. Whoever inherits reads the requests, and serves what is there (`_serve`)."""
 
     __slots__ = (
-        "_alone", "_beside", "_busy", "_counts", "_fair_turns", "_farewell", "_handle", "_is_drained", "_is_ordered",
-        "_operation", "_others_wait", "_pump_due", "_some_held_back", "_turns", "_under_way", "requests",
+        "_active_at", "_alone", "_beside", "_busy", "_bytes_seen", "_closing_since", "_counts", "_fair_turns", "_farewell",
+        "_handle", "_is_drained", "_is_ordered", "_last_heard", "_operation", "_others_wait", "_pump_due", "_reading",
+        "_some_held_back", "_turns", "_under_way", "opened_at", "requests",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +92,10 @@ class SessionTurns(SessionOutput):
         self._is_drained = False
         self._farewell: asyncio.TimerHandle | None = None
         """Until when a client may read what it was told last; nothing more is."""
+        self._reading = True
+        self._last_heard = self._active_at = self.opened_at = self._loop.time()
+        self._bytes_seen = 0
+        self._closing_since: float | None = None
         self.requests = 0
 
     def answer_in_any_order(self) -> None:
@@ -107,9 +114,6 @@ class SessionTurns(SessionOutput):
         return bool(self._is_noted or has_more)
 
     def _serve(self) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
         raise NotImplementedError
 
     def _end(self, transport: asyncio.Transport) -> None:
@@ -156,8 +160,9 @@ class SessionTurns(SessionOutput):
 
         turn.running = Running(coroutine, done, lambda: self._may_go_on(turn), waiting, self._go)
 
-    def _go(self, resume: Callable[[], None]) -> None:
-        self._fair_turns.go_on(self, partial(self._timed, resume) if self._quotas.counts_time else resume)
+    def _go(self, resume: Callable[[], None], is_poll: bool) -> None:  # noqa: FBT001 - as `Go` is called
+        work = partial(self._timed, resume) if self._quotas.counts_time else resume
+        self._fair_turns.go_on(self, work, is_poll=is_poll)
 
     def _answer_now(self, request: Any, answer: Any) -> None:  # noqa: ANN401
         if answer is None or self._transport is None:
@@ -369,6 +374,67 @@ class SessionTurns(SessionOutput):
         self._turns.clear()
         self._under_way.clear()
         self._beside.clear()
+
+    # -- ending ----------------------------------------------------------------------------------------------
+
+    @property
+    def _begun(self) -> Iterator[Running]:
+        """What runs for this client."""
+        turns = (*self._turns, *self._under_way, *self._beside)
+        return (turn.running for turn in turns if turn.running is not None)
+
+    def close(self) -> None:
+        """Take no more requests, answer long polls with what there is, and end when every request is answered."""
+        self._closing = True
+        self._is_calm = False
+        if self._closing_since is None and not self._is_drained:
+            self._closing_since = self._loop.time()
+        begun = list(self._begun)
+        for running in begun:
+            running.run_out()
+        if begun and all(running.is_parked for running in begun):
+            self._forget_turns()
+        if self._transport is not None and self._reading:
+            self._reading = False
+            self._transport.pause_reading()
+        self._loop.call_soon(self._flush)
+
+    def _has_closed_too_long(self, now: float) -> bool:
+        is_late = self._closing_since is not None and now - self._closing_since > CLOSING_SECONDS_MAX
+        return is_late and all(running.may_end for running in self._begun)
+
+    @property
+    def unread_socket(self) -> int | None:
+        """The descriptor, while nothing is read from it: only the kernel knows then whether the client has gone."""
+        if self._reading or self._transport is None or self._farewell is not None:
+            return None
+        connected = self._transport.get_extra_info("socket")
+        return None if connected is None or connected.fileno() < 0 else int(connected.fileno())
+
+    def client_gone(self, *, is_reset: bool) -> None:
+        """The kernel reports the client's end on a socket that is not read."""
+        if is_reset:
+            self.abort()
+        elif self.silent_since is not None and (self._under_way or self._beside):
+            self.close()
+
+    @property
+    def silent_since(self) -> float | None:
+        """Since when this connection is idle or only waits; None while a request is served, or its client is owed an answer."""
+        is_ending = self._transport is None or self._transport.is_closing()
+        if is_ending or not all(running.may_end and not running.is_owed for running in self._begun):
+            return None
+        return 0.0 if self._closing_since is not None else max(self._last_heard, self._active_at)
+
+    def note_activity(self, now: float) -> None:
+        """A stream sends and hears nothing for days: it is not idle. Called regularly, so that sending costs nothing more."""
+        if self.bytes_out != self._bytes_seen:
+            self._bytes_seen, self._active_at = self.bytes_out, now
+
+    def give_way(self) -> None:
+        """Make room for a new connection."""
+        log.info("closing %s %s: idle, connection limit reached", self._adapter.dialect, self.peer)
+        self.abort()
 
     def drain(self) -> None:
         """The server stops: what is under way is answered, also behind a long poll, whose time is up then. Who only waits is let

@@ -326,14 +326,15 @@ def test_an_open_transaction_is_aborted_as_a_whole() -> None:
     assert read(door, 1).last_stable_offset == 3
 
 
-def test_markers_of_more_than_a_tool_asks_for_end_the_connection() -> None:
+def test_markers_of_more_than_a_tool_asks_for_are_refused() -> None:
     door = Door()
     door.node.create("t", 101)
-    for count, is_closed in ((100, False), (101, True)):
+    for count, is_refused in ((100, False), (101, True)):
         talk = Talk("alice")
         topics = [t.WriteTxnMarkersRequestTopic("t", list(range(count)))]
         told = door.ask(t.WriteTxnMarkersRequest([t.WriteTxnMarkersRequestMarker(5, 0, False, topics)]), talk=talk)
-        assert (talk.is_closing, told is None) == (is_closed, is_closed)
+        codes = {each.error_code for each in told.markers[0].topics[0].partitions}
+        assert (E.INVALID_REQUEST in codes, talk.is_closing) == (is_refused, False)
 
 
 def read(door: Door, isolation_level: int, offset: int = 0) -> d.FetchResponsePartition:

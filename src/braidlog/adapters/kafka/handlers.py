@@ -214,7 +214,8 @@ class KafkaAdapter(RoutedAdapter):
         # One partition of one topic is nothing to look into.
         too_much = excess(request.api.key, request.message) if request.parts > SMALL_PARTS else None
         if too_much is not None:
-            return self._turn_away(conversation, request, too_much)
+            log.info("kafka %s: %s refused: %s", conversation.peer, request.api.name, too_much)
+            return route.refusal(request, ErrorCode.INVALID_REQUEST, too_much)
         return self.serve(route, conversation, request)
 
     def _turn_away(self, conversation: Conversation, request: Request, why: str) -> None:

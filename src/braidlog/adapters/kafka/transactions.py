@@ -29,7 +29,7 @@ from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.messages.parts import PartitionOutcome, TopicOutcome, TopicPartitions
 
 MARKERS_MAX = 100
-"""Partitions of one WriteTxnMarkers; with more the connection ends."""
+"""Partitions of one WriteTxnMarkers; more are refused."""
 STATES: dict[TxnState, str] = {
     TxnState.EMPTY: "Empty",
     TxnState.ONGOING: "Ongoing",
@@ -200,14 +200,11 @@ async def end(request: Request, services: Services, _: Conversation) -> t.EndTxn
     return t.EndTxnResponse(producer_id=over.producer_id, producer_epoch=over.epoch) if bump else t.EndTxnResponse()
 
 
-async def write_markers(
-    request: Request, services: Services, conversation: Conversation
-) -> t.WriteTxnMarkersResponse | None:
+async def write_markers(request: Request, services: Services, _: Conversation) -> t.WriteTxnMarkersResponse:
     """What `kafka-transactions abort` sends, for one partition. Commits are the coordinator's own, and nobody else's."""
     message: t.WriteTxnMarkersRequest = request.message
     if sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics) > MARKERS_MAX:
-        conversation.close()
-        return None
+        return refuse_markers(request, E.INVALID_REQUEST, "")
 
     async def mark(marker: t.WriteTxnMarkersRequestMarker, topic: str, number: int) -> PartitionOutcome:
         if marker.transaction_result:

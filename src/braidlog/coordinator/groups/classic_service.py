@@ -190,7 +190,7 @@ class ClassicGroups:
         try:
             while not ticket.is_settled:
                 left_ms = group.next_due_ms() - self._registry.session_ms()
-                wakeup = self._waiting[ticket] = self._world.wakeup()
+                wakeup = self._waiting[ticket] = self._world.wakeup(parked=True)
                 if not await wakeup.wait(max(left_ms / 1000, _WAIT_SECONDS_MIN)) and not ticket.is_settled:
                     self.tick(group)
         finally:

@@ -23,7 +23,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
 
-from braidlog.codec.errors import ProtocolError
+from braidlog.codec.errors import ProtocolError, TooManyPartsError
 from braidlog.codec.varint import encode_unsigned
 from braidlog.wire.kafka.rows import NEVER, Field, Kind, Message, fields_of
 
@@ -86,7 +86,7 @@ def bad_count(what: str, count: int, at: int, end: int) -> NoReturn:
 
 
 def too_many(what: str, count: int, at: int, parts_max: int) -> NoReturn:
-    raise ProtocolError(f"{count} {what} are more than the {parts_max} parts that this message may have", at)
+    raise TooManyPartsError(f"{count} {what} are more than the {parts_max} parts that this message may have", at)
 
 
 def bad_tag(what: str, at: int) -> NoReturn:

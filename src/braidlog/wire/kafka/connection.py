@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from braidlog.codec.errors import ProtocolError
+from braidlog.codec.errors import ProtocolError, TooManyPartsError
 from braidlog.codec.inbox import lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Output, Receiver, Refused, Slice
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OPERATIONS, OWN_CLIENT, Api, Key
@@ -78,6 +78,8 @@ class RefusedRequest(Refused, frozen=True):
     """A frame that is not served. Where it has an answer, `respond(event, event.answer)` gives its bytes."""
 
     correlation_id: int = 0
+    spelled: Spoken | None = None
+    """In which its answer is written; None: ApiVersions in version 0."""
 
 
 class Response(msgspec.Struct, frozen=True):
@@ -172,7 +174,13 @@ class ServerConnection(Receiver):
                 raise ProtocolError(f"a client id of {size} bytes does not fit its request", at)
             client_id = payload[at:end].decode("utf-8", "replace")
             at = end
-        return Request(found.api, found.version, correlation_id, client_id, *found.request_at(payload, at))
+        try:
+            return Request(found.api, found.version, correlation_id, client_id, *found.request_at(payload, at))
+        except TooManyPartsError as error:
+            if not found.can_refuse:
+                raise
+            answer = found.api.response(error_code=ErrorCode.INVALID_REQUEST)
+            return RefusedRequest(error, answer, close=False, correlation_id=correlation_id, spelled=found)
 
     def _tell_versions(self, version: int, correlation_id: int) -> RefusedRequest:
         error = ProtocolError(f"ApiVersions is not served in version {version}", 6)
@@ -189,7 +197,7 @@ class ServerConnection(Receiver):
     def respond(self, request: Request | RefusedRequest, answer: Message) -> Output:
         """The frame that answers a request. ValueError if a value does not fit, or the frame is too large."""
         if not isinstance(request, Request):
-            return _frame(request.correlation_id, answer, spoken(BY_KEY[Key.API_VERSIONS], 0))
+            return _frame(request.correlation_id, answer, request.spelled or spoken(BY_KEY[Key.API_VERSIONS], 0))
         if type(answer) is not request.api.response:
             raise TypeError(f"{type(answer).__name__} does not answer {request.api.name}")
         if request.version == RAW:

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from braidlog.wire.kafka.apis import Api
 from braidlog.wire.kafka.compiler import Reader, Writer, past_tags, read_with, reader, write_with, writer
-from braidlog.wire.kafka.rows import Message
+from braidlog.wire.kafka.rows import Message, fields_of
 
 _PLAIN: Final = struct.Struct(">ii")
 _TAGGED: Final = struct.Struct(">iix")
@@ -26,6 +26,11 @@ class Spoken(NamedTuple):
     write_response: Writer
     response_header: struct.Struct
     """Size and correlation id; in flexible versions an empty tag section, except before ApiVersions' response."""
+
+    @property
+    def can_refuse(self) -> bool:
+        """Whether the response has a place for an error of the whole request."""
+        return any(each.name == "error_code" and self.version in each.versions for each in fields_of(self.api.response))
 
     def request_at(self, payload: bytes, at: int) -> tuple[Message, int]:
         """The request behind a header, and how many parts it has. What follows it is left unread, as some clients send more than

@@ -1,0 +1,170 @@
+"""A port: clients that are gone give their places back, whether they are read from or not."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trustme
+import uvloop
+from tests.server.toy import ToyAdapter
+
+from braidlog.server.budget import Budget
+from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.listener import Listener
+from braidlog.server.session_limits import SessionLimits
+
+SECONDS_MAX = 60.0
+Runner = Callable[..., Any]
+RUNNERS = pytest.mark.parametrize("runner", [asyncio.run, uvloop.run])
+ENDS = pytest.mark.parametrize("is_reset", [False, True])
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+class Port:
+    """A listener of the toy dialect, and clients that block nobody."""
+
+    def __init__(
+        self, authority: trustme.CA | None, limits: SessionLimits, connection_limits: ConnectionLimits | None
+    ) -> None:
+        self.adapter = ToyAdapter()
+        self.client_tls: ssl.SSLContext | None = None
+        self.server_tls: ssl.SSLContext | None = None
+        if authority is not None:
+            self.server_tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            authority.issue_cert("localhost").configure_cert(self.server_tls)
+            self.client_tls = ssl.create_default_context()
+            authority.configure_trust(self.client_tls)
+        self.listener = Listener(
+            self.adapter,
+            session_limits=limits,
+            connection_limits=ConnectionLimits() if connection_limits is None else connection_limits,
+            budget=Budget(2**30),
+            tls=self.server_tls,
+        )
+
+    def _connect(self, said: bytes) -> socket.socket:
+        peer = socket.create_connection(("127.0.0.1", self.listener.port), SECONDS_MAX)
+        if self.client_tls is not None:
+            peer = self.client_tls.wrap_socket(peer, server_hostname="localhost")
+        peer.sendall(said)
+        return peer
+
+    async def connect(self, said: bytes) -> socket.socket:
+        return await asyncio.to_thread(self._connect, said)
+
+    async def swept_until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(SECONDS_MAX):
+            while not condition():
+                await self.listener.sweep()
+                await asyncio.sleep(0.001)
+
+
+def play(
+    runner: Runner,
+    scene: Callable[[Port], Any],
+    authority: trustme.CA | None = None,
+    limits: SessionLimits | None = None,
+    connection_limits: ConnectionLimits | None = None,
+) -> None:
+    async def run() -> None:
+        port = Port(authority, limits or SessionLimits(), connection_limits)
+        await port.listener.start("127.0.0.1", 0)
+        try:
+            async with asyncio.timeout(2 * SECONDS_MAX):
+                await scene(port)
+        finally:
+            await port.listener.stop(0)
+
+    runner(run())
+
+
+def leave(peer: socket.socket, *, is_reset: bool) -> None:
+    """Without a word of TLS: the program is gone."""
+    if is_reset:
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+
+
+def read_all(peer: socket.socket) -> bytes:
+    """Until the server closes, or resets."""
+    found = b""
+    with contextlib.suppress(ConnectionError), peer:
+        while data := peer.recv(1024):
+            found += data
+    return found
+
+
+async def later(port: Port) -> None:
+    """When the loop's clock, which has milliseconds, has moved on."""
+    loop = asyncio.get_running_loop()
+    now = loop.time()
+    await port.swept_until(lambda: loop.time() > now)
+
+
+@RUNNERS
+@ENDS
+@pytest.mark.parametrize("has_tls", [False, True])
+@pytest.mark.parametrize("room", [1, 1024])
+def test_a_client_that_is_gone_gives_its_place_back_while_a_long_poll_waits(
+    runner: Runner, authority: trustme.CA, *, is_reset: bool, has_tls: bool, room: int
+) -> None:
+    """With room for one request the connection is not read from meanwhile, and no loop reports that its client is gone."""
+
+    async def scene(port: Port) -> None:
+        peer = await port.connect(b"long 1\n")
+        await port.swept_until(lambda: "1" in port.adapter.waiting)
+        leave(peer, is_reset=is_reset)
+        await port.swept_until(lambda: not port.listener.sessions)
+        assert port.adapter.ended == ["long 1"]
+
+    play(runner, scene, authority if has_tls else None, SessionLimits(in_flight_max=room))
+
+
+@RUNNERS
+def test_a_client_that_has_closed_one_half_reads_its_answers(runner: Runner) -> None:
+    async def scene(port: Port) -> None:
+        peer = await port.connect(b"long 1\ntwo\n")
+        peer.shutdown(socket.SHUT_WR)
+        assert await asyncio.to_thread(read_all, peer) == b"nothing\nok two\n"
+
+    play(runner, scene)
+
+
+@RUNNERS
+def test_a_change_is_finished_for_a_client_that_is_not_read_from_and_has_closed_one_half(runner: Runner) -> None:
+    async def scene(port: Port) -> None:
+        peer = await port.connect(b"wait 1\ntwo\n")
+        peer.shutdown(socket.SHUT_WR)
+        await port.swept_until(lambda: "1" in port.adapter.waiting)
+        await port.listener.sweep()
+        port.adapter.release("1")
+        assert await asyncio.to_thread(read_all, peer) == b"ok 1\nok two\n"
+
+    play(runner, scene, limits=SessionLimits(in_flight_max=1))
+
+
+@RUNNERS
+def test_at_the_connection_limit_who_waits_gives_way_to_who_comes(runner: Runner) -> None:
+    async def scene(port: Port) -> None:
+        waiting: list[socket.socket] = []
+        for number in range(3):
+            waiting.append(await port.connect(f"long {number}\n".encode()))
+            await port.swept_until(lambda: len(port.adapter.waiting) == len(waiting))
+            await later(port)
+        newcomer = await port.connect(b"hello\n")
+        assert await asyncio.to_thread(newcomer.recv, 100) == b"ok hello\n"
+        assert await asyncio.to_thread(read_all, waiting[0]) == b"", "it has waited for longest"
+        assert len(port.listener.sessions) == 3
+        for each in (*waiting, newcomer):
+            each.close()
+
+    play(runner, scene, connection_limits=ConnectionLimits(3, idle_seconds_min=0.0001))
