@@ -52,9 +52,10 @@ class Configs:
 
     def of_coordinators(self) -> dict[str, Setting]:
         """Those of the coordinators' shards, before the first group too."""
-        if self._topics.hosting.exists(STATE_TOPIC):
-            return self.describe(STATE_TOPIC)
-        return self._described(STATE_SETTINGS, _MIN_IN_SYNC_DEFAULT)
+        found = self._topics.hosting.topics.get(STATE_TOPIC)
+        if found is None:
+            return self._described(STATE_SETTINGS, _MIN_IN_SYNC_DEFAULT)
+        return self._described(found.settings, found.min_in_sync)
 
     def _described(self, settings: TopicSettings, min_in_sync: int) -> dict[str, Setting]:
         values = {**msgspec.to_builtins(settings), MIN_IN_SYNC: min_in_sync}

@@ -88,6 +88,12 @@ def test_the_topic_of_groups_is_made_when_it_is_first_asked_for(asked: Any) -> N
     assert {each.error_code for each in shards} == {E.NONE}
 
 
+def test_the_settings_of_the_topic_of_groups_are_the_clusters() -> None:
+    asked = topics.DescribeConfigsRequest([topics.DescribeConfigsRequestResource(2, OFFSETS_TOPIC)])
+    shown = {each.name: each.value for each in kafka(three_nodes(), asked).results[0].configs}
+    assert shown["min.insync.replicas"] == "2"
+
+
 def test_producers_are_described_by_the_leader() -> None:
     asked = t.DescribeProducersRequest([t.DescribeProducersRequestTopic(TOPIC, [0])])
     assert kafka(three_nodes(), asked).topics[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER

@@ -35,8 +35,8 @@ from braidlog.wire.kafka.rows import Message
 
 Config = m.DescribeConfigsResponseConfig
 NODE_SETTINGS = (
-    "settings of nodes are not changed over Kafka's protocol; set them in the node's file, its environment or with --set, and "
-    "start it again (`braid config` shows them)"
+    "settings of nodes and groups are not changed over Kafka's protocol; set them in the node's file, its environment or with "
+    "--set, and start it again (`braid config` shows them)"
 )
 OURS = {
     "broker.id": "node",
