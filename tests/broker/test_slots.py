@@ -8,6 +8,7 @@ import pytest
 from tests.model.manual_world import Job
 from tests.partition.peers import TOPIC, Peers
 
+from braidlog.broker.slot_figures import memory_of
 from braidlog.broker.slots import ANSWER_SECONDS_MAX, RECORDS_PER_TURN, Slots
 from braidlog.codec.batch import iter_batches
 from braidlog.kv import operations as o
@@ -389,6 +390,21 @@ def test_the_limit_of_memory_is_of_all_slots_of_a_node() -> None:
     peers.tick()
     assert job.result() == 0
     assert peers.ask(1, o.Set(KEY, b"." * 6_000)).result() is True
+
+
+def test_the_peak_of_memory_is_not_below_its_use_on_any_replica() -> None:
+    """A follower applies what its leader wrote, and no request to it grows its slots."""
+    peers = KeyPeers()
+    peers.ask(1, o.Set(KEY, b"x" * 1000)).result()
+    peers.tick()
+    for slots in peers.slots.values():
+        memory = memory_of(slots, SETTINGS, 0)
+        assert 1000 < memory.used_bytes <= memory.peak_bytes
+    peers.ask(1, o.Delete(KEY)).result()
+    peers.tick()
+    for slots in peers.slots.values():
+        memory = memory_of(slots, SETTINGS, 0)
+        assert memory.used_bytes < 1000 < memory.peak_bytes
 
 
 def test_columns_are_answered_as_operations_are() -> None:

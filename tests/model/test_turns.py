@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from tests.model.manual_world import Job, ManualWorld
 
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import NothingDoneError, Reason
 from braidlog.model.turns import Turns
 from braidlog.testing.clock import ManualClock
 
@@ -74,7 +74,7 @@ def test_who_waits_too_long_leaves_and_nothing_is_stuck() -> None:
     holder = bench.world.spawn(hold())
     impatient = bench.world.spawn(bench.visit(1))
     bench.world.advance(60_000)
-    assert isinstance(impatient.error, BrokerError)
+    assert isinstance(impatient.error, NothingDoneError)
     assert impatient.error.reason is Reason.TIMED_OUT
     late = bench.world.spawn(bench.visit(2))
     bench.world.advance(50_000)

@@ -6,12 +6,14 @@ import hashlib
 import json
 import logging
 import os
+import socket
 import threading
 import time
 from pathlib import Path
 
 import msgspec
 import pytest
+from tests.server.etcd.members import members
 from tests.tools.schemas import check
 from tests.tools.wire.braid import braid
 
@@ -24,6 +26,8 @@ from braidlog.tools.wire.pcapng import Address
 from braidlog.tools.wire.recorder import Recorder, RecorderSettings
 from braidlog.wire.dialect import dialects
 from braidlog.wire.observer import Side
+from braidlog.wire.peer import messages as m
+from braidlog.wire.peer.connection import write
 
 DIALECTS = sorted(dialects())
 SECONDS_MAX = 60
@@ -80,6 +84,31 @@ def test_every_door_is_logged(tmp_path: Path, form: str) -> None:
         )
         names = {json.loads(line)["name"] for line in decoded.stdout.splitlines()}
         assert len(names) > 4, (dialect, names)
+
+
+def test_what_another_node_says_is_logged(tmp_path: Path) -> None:
+    """Gossip and keys: the node's one port, 0xBEE5."""
+    log = tmp_path / "wire.log"
+    ping = write(bytes(15) + b"\x01", m.Ping(0))
+    comparing = write(bytes(15) + b"\x01", m.SyncRequest(0, 0, 0, 0, 1, 0))
+    words = ("--wire-log", str(log), "--wire-format", "json")
+    with (
+        members(tmp_path, 1) as (etcd,),
+        ServerProcess(tmp_path / "data", "--set", f"cluster.etcd={etcd.url}", *words) as server,
+    ):
+        _, port = server._held["cluster.peers.gossip_port"]
+        with socket.create_connection(("127.0.0.1", port), SECONDS_MAX) as gossip:
+            gossip.sendall(ping)
+            assert gossip.recv(4) == bytes.fromhex("BEE50102")
+        with socket.create_connection(("127.0.0.1", port), SECONDS_MAX) as keys:
+            keys.sendall(comparing)
+            assert keys.recv(1) == b"", "of a node that is not registered"
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+    for entry in entries:
+        check("wire-log", entry)
+    said = {(entry["side"], entry["name"]) for entry in entries if entry["event"] == "message"}
+    assert said == {("client", "PING"), ("server", "PONG"), ("client", "SYNC_REQ")}
+    assert {entry["dialect"] for entry in entries} == {"peer"}
 
 
 def test_no_token_is_logged(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import msgspec
 
 from braidlog.broker.placement import Placement
 from braidlog.broker.topics import Topics
+from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings, settings_from
 
@@ -47,7 +48,17 @@ class Configs:
     def describe(self, topic: str) -> dict[str, Setting]:
         """All settings of a topic, by name."""
         found = self._topics.hosting.meta(topic)
-        values = {**msgspec.to_builtins(found.settings), MIN_IN_SYNC: found.min_in_sync}
+        return self._described(found.settings, found.min_in_sync)
+
+    def of_coordinators(self) -> dict[str, Setting]:
+        """Those of the coordinators' shards, before the first group too."""
+        found = self._topics.hosting.topics.get(STATE_TOPIC)
+        if found is None:
+            return self._described(STATE_SETTINGS, _MIN_IN_SYNC_DEFAULT)
+        return self._described(found.settings, found.min_in_sync)
+
+    def _described(self, settings: TopicSettings, min_in_sync: int) -> dict[str, Setting]:
+        values = {**msgspec.to_builtins(settings), MIN_IN_SYNC: min_in_sync}
         defaults = self.defaults()
         return {name: Setting(name, value, defaults[name]) for name, value in values.items()}
 

@@ -130,10 +130,18 @@ class Coordinators:
         except NotCoordinatorError:
             return None
 
+    @property
+    def has_shards(self) -> bool:
+        """Whether there is a place for what is kept: always on a node that is alone."""
+        return self._shards is None or STATE_TOPIC in self._topics.hosting.topics
+
+    async def ensure_shards(self) -> None:
+        if not self.has_shards:
+            await self._make_topic()
+
     async def find(self, name: str) -> int | None:
         """The node that keeps a name; None if nobody does now."""
-        if self._shards is not None and STATE_TOPIC not in self._topics.hosting.topics:
-            await self._make_topic()
+        await self.ensure_shards()
         return self._routing.coordinator_of(name)
 
     @asynccontextmanager

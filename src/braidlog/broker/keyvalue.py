@@ -330,7 +330,7 @@ class KeyValue:
     def memory(self) -> MemoryUsage:
         """Of this node."""
         if self._in_slots is not None:
-            return memory_of(self._in_slots.here().values(), self.settings, self._resident())
+            return memory_of(self._in_slots, self.settings, self._resident())
         store = self.store
         return MemoryUsage(
             used_bytes=store.keyspace.used_bytes,

@@ -2,19 +2,19 @@
 
 from collections.abc import Iterable
 
+from braidlog.broker.slots import Slots
 from braidlog.kv.operations import MemoryUsage, Stats
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.partition.replicated_slot import ReplicatedSlot
 
 
-def memory_of(here: Iterable[ReplicatedSlot], settings: KeyValueSettings, resident_bytes: int) -> MemoryUsage:
+def memory_of(slots: Slots, settings: KeyValueSettings, resident_bytes: int) -> MemoryUsage:
     """Of all that this node holds, also for others."""
-    held = list(here)
     return MemoryUsage(
-        used_bytes=sum(each.slot.keyspace.used_bytes for each in held),
+        used_bytes=slots.used_bytes(),
         limit_bytes=settings.memory_bytes_max,
-        peak_bytes=sum(each.slot.store.peak_bytes for each in held),
-        keys=sum(len(each.slot.keyspace) for each in held if each.is_leader),
+        peak_bytes=slots.peak_bytes,
+        keys=sum(len(each.slot.keyspace) for each in slots.here().values() if each.is_leader),
         resident_bytes=resident_bytes,
     )
 

@@ -131,6 +131,8 @@ class Slots:
         """What this node has heard, and written last in any slot: what is written next, in whatever slot, is later."""
         self._used_bytes = 0
         """By all slots here, led or not, when it was last counted."""
+        self.peak_bytes = 0
+        """The most that `used_bytes` has been."""
         self.checkpoints = 0
         self.differed = 0
         """Comparisons in which a replica here was not what its leader has."""
@@ -267,6 +269,7 @@ class Slots:
         if own.wall_ms >= now_ms:
             self.clock.follow(own.stamp)
         self._used_bytes += keyspace.used_bytes - before
+        self.peak_bytes = max(self.peak_bytes, self._used_bytes)
         return performed
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
@@ -407,8 +410,14 @@ class Slots:
                 with contextlib.suppress(BrokerError):  # too few replicas are there: it goes later
                     count += slot.slot.expire(self._steady.now_ms(), EXPIRE_KEYS)
                 await self._pause()
-        self._used_bytes = sum(slot.slot.keyspace.used_bytes for slot in self.here().values())
+        self.used_bytes()
         return count
+
+    def used_bytes(self) -> int:
+        """Count what all slots here take; followers' slots grow without a request to this node."""
+        self._used_bytes = sum(slot.slot.keyspace.used_bytes for slot in self.here().values())
+        self.peak_bytes = max(self.peak_bytes, self._used_bytes)
+        return self._used_bytes
 
 
 def _not_true(partition: ClusterPartition, error: BrokerError, *, is_written: bool) -> BrokerError:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable
 from types import TracebackType
 
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import NothingDoneError, Reason
 from braidlog.model.world import Wakeup, World
 
 WAIT_SECONDS_MAX = 60.0
@@ -66,7 +66,7 @@ class Turn:
             raise
         # Not what `wait` returned: the time may have run out in the very moment the turn was handed over.
         if self._left(line, wakeup):
-            raise BrokerError(
+            raise NothingDoneError(
                 Reason.TIMED_OUT, f"{self._name[:60]!r} has been busy for {WAIT_SECONDS_MAX:.0f} s; nothing was changed"
             )
 

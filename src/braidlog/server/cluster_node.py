@@ -65,9 +65,12 @@ from braidlog.server.peers.key_port import KeyPort
 from braidlog.server.peers.node_calls import NodeCalls
 from braidlog.server.peers.replica_fetch import ReplicaPeers
 from braidlog.server.ports import close_all, listen
+from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
+from braidlog.server.wirelog import incoming_of, session_of
 from braidlog.storage.folder import DataFolder
 from braidlog.tasks import Tasks
+from braidlog.tools.wire.recorder import Recorder
 
 log = logging.getLogger("braidlog.cluster")
 
@@ -98,6 +101,7 @@ class Around(NamedTuple):
     fair_turns: FairTurns
     failed: Callable[[BaseException], None]
     """Stops the node."""
+    wire_log: Recorder | None = None
 
 
 async def open_cluster_node(
@@ -228,6 +232,7 @@ class ClusterNode:
             tls=self._gossip_tls,
             keys=self.keys.adopt,
         )
+        self.gossip.incoming = incoming_of(self._around.wire_log)
         rows = self.peers.adapter.calls.rows
         rows[producer_names.CALL] = asked_for_client(services.producer_names.answer)
         rows[stream_snapshots.CALL] = asked_for_client(services.stream_snapshots.answer)
@@ -287,7 +292,7 @@ class ClusterNode:
         file = StartFile(self._folder.disk, self._folder.path)
         self._registrar = Registrar(self._metadata, self._world, file, described, lambda: uuid.uuid4().hex)
         listener = self._listener = self._listen(self.peers.adapter)
-        self.keys.listener = self._listen(self.keys.adapter)
+        self.keys.listener = self._listen(self.keys.adapter, session_of(self._around.wire_log))
         await listener.start(config.host, config.replica_port, self._bound.pop(PEERS))
         self._tasks.every(SWEEP_SECONDS, listener.sweep, "sweep-peers")
         self._tasks.every(SWEEP_SECONDS, self.keys.listener.sweep, "sweep-node-port")
@@ -307,13 +312,14 @@ class ClusterNode:
             log.warning("node %d is ready; nodes %s may not know of it yet", self.number, ", ".join(map(str, late)))
         self.has_joined = True
 
-    def _listen(self, adapter: Adapter) -> Listener:
+    def _listen(self, adapter: Adapter, session: Callable[..., Session] = Session) -> Listener:
         return Listener(
             adapter,
             session_limits=SessionLimits(),
             connection_limits=ConnectionLimits(PEER_CONNECTIONS_MAX, PEER_CONNECTIONS_MAX),
             budget=self._around.budget,
             tls=self._tls.server if self._tls else None,
+            session=session,
             fair_turns=self._around.fair_turns,
         )
 

@@ -44,10 +44,9 @@ from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
 from braidlog.server.schema_questions import SchemaQuestions
-from braidlog.server.session import Session
 from braidlog.server.tables import PRIORITIES, Tables
 from braidlog.server.upkeep import IdlePartitions, keep_up, keep_up_partitions
-from braidlog.server.wirelog import WatchedSession, open_wire_log
+from braidlog.server.wirelog import open_wire_log, session_of
 from braidlog.server.worker_process import WorkerProcess
 from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
@@ -138,8 +137,9 @@ class Server:
         upkeep = self._upkeep = WorkerProcess(config.worker.for_upkeep(), self._budget, priority=LOW)
         self._tasks.spawn(upkeep.run(), "upkeep worker")
         self._folder.rewriter = partial(WorkerRewriting, upkeep, asyncio.get_running_loop())
+        wire_log = self._wire_log = open_wire_log(config.wire_log, self._clock)
         around = Around(
-            self._folder, world, self._clock, self._tasks, self._budget, self._fair_turns, self._task_failed
+            self._folder, world, self._clock, self._tasks, self._budget, self._fair_turns, self._task_failed, wire_log
         )
         self._cluster = await open_cluster_node(config.cluster, config.node, around, is_guarded=config.is_guarded)
         self.services = open_services(
@@ -177,7 +177,6 @@ class Server:
         self._gatekeeper = gatekeeper(
             config.auth, authorize, world, connections_max=self._connection_limits.connections_max
         )
-        self._wire_log = open_wire_log(config.wire_log, self._clock)
         for name, adapter in adapters.items():
             await self._listen(name, adapter)
         self._tasks.every(SWEEP_SECONDS, self._sweep, "sweep")
@@ -302,7 +301,7 @@ class Server:
             tls=tls_context(settings.tls) if settings.tls.cert else None,
             quotas=self._quotas,
             gatekeeper=self._gatekeeper,
-            session=Session if self._wire_log is None else partial(WatchedSession, self._wire_log),
+            session=session_of(self._wire_log),
             fair_turns=self._fair_turns,
         )
         await listener.start(settings.host, settings.port, self._bound.pop(dialect))

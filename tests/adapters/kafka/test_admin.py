@@ -21,8 +21,10 @@ from tests.adapters.kafka.clients import (
 )
 from tests.wire.kafka.vectors import RESPONSES
 
+from braidlog.adapters.kafka.configuring import OURS, RATE
 from braidlog.adapters.kafka.settings import ROWS
 from braidlog.model.settings import TopicSettings
+from braidlog.server.config import ServerConfig
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
@@ -31,7 +33,7 @@ from braidlog.wire.kafka.messages.parts import TopicPartitions
 from braidlog.wire.kafka.rows import NO_UUID
 
 WAIT_SECONDS = 60.0
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, GROUP = 2, 4, 32
 
 
 @pytest.fixture(scope="module")
@@ -417,11 +419,51 @@ def test_settings_of_nodes_are_shown_and_not_changed(asker: Asker, server: Serve
     assert (described("").error_code, described("").configs) == (0, []), "what all nodes have in common"
     assert described("7").error_code == E.INVALID_REQUEST
     for name in ("", "0"):
-        change = m.IncrementalAlterConfigsRequestConfig("log.retention.ms", 0, "1")
-        wanted = m.IncrementalAlterConfigsRequestResource(4, name, [change])
-        (told,) = asker.ask(m.IncrementalAlterConfigsRequest([wanted])).responses
-        assert told.error_code == E.INVALID_REQUEST
-        assert "braid config" in told.error_message
+        code, text = _change(asker, BROKER, name, ("log.retention.ms", 0, "1"))
+        assert code == E.INVALID_REQUEST
+        assert "'log.retention.ms' cannot be changed over Kafka's protocol: set topics.retention_ms in " in text
+        assert "set it for each topic" in _change(asker, BROKER, name, ("min.cleanable.dirty.ratio", 0, "0.1"))[1]
+        assert "'log.cleaner.threads'" in _change(asker, BROKER, name, ("log.cleaner.threads", 0, "2"))[1]
+    kept = {name: each.value for name, each in told.items()}
+    for name in ("", "0"):
+        every = [(each, 0, value) for each, value in kept.items()]
+        assert _change(asker, BROKER, name, *every)[0] == 0, "what tools set to what it is"
+        assert _change(asker, BROKER, name, ("log.retention.ms", 1, None))[0] == 0
+    assert _change(asker, BROKER, "0", (RATE, 0, "5000"))[0] == 0, "a node that is alone moves nothing"
+    assert _change(asker, BROKER, "0", (RATE, 1, None))[0] == 0
+    assert "--entity-name" in _change(asker, BROKER, "", (RATE, 0, "5000"))[1]
+
+
+def _change(asker: Asker, kind: int, name: str, *changes: tuple[str, int, str | None]) -> tuple[int, str]:
+    wanted = m.IncrementalAlterConfigsRequestResource(
+        kind, name, [m.IncrementalAlterConfigsRequestConfig(*each) for each in changes]
+    )
+    (told,) = asker.ask(m.IncrementalAlterConfigsRequest([wanted])).responses
+    return told.error_code, told.error_message or ""
+
+
+def test_settings_of_groups_are_shown_and_not_changed(asker: Asker) -> None:
+    group = m.DescribeConfigsRequestResource(GROUP, "g")
+    told = {each.name: each.value for each in asker.ask(m.DescribeConfigsRequest([group])).results[0].configs}
+    assert told == {"consumer.session.timeout.ms": "45000", "consumer.heartbeat.interval.ms": "5000"}
+    assert _change(asker, GROUP, "g", *[(name, 0, value) for name, value in told.items()])[0] == 0
+    code, text = _change(asker, GROUP, "g", ("consumer.session.timeout.ms", 0, "50000"))
+    assert (code, "groups.session_timeout_ms" in text) == (E.INVALID_REQUEST, True)
+    code, text = _change(asker, GROUP, "g", ("share.auto.offset.reset", 0, "earliest"))
+    assert (code, "no setting here corresponds to it" in text) == (E.INVALID_REQUEST, True)
+
+
+def test_settings_that_stand_for_kafkas_exist() -> None:
+    known = {f"topics.{name}" for name in TopicSettings.__struct_fields__} | {"node", "data_dir"}
+    for section in ("groups", "limits", "listeners"):
+        known |= {f"{section}.{name}" for name in _fields(getattr(ServerConfig(), section))}
+    assert set(OURS.values()) <= known
+
+
+def _fields(section: Any) -> Iterator[str]:
+    for name in section.__struct_fields__:
+        inner = getattr(section, name)
+        yield from (f"{name}.{each}" for each in _fields(inner)) if hasattr(inner, "__struct_fields__") else (name,)
 
 
 def test_what_has_settings_is_listed(asker: Asker) -> None:

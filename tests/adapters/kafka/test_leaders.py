@@ -3,6 +3,7 @@
 import uuid
 from typing import Any
 
+import pytest
 from tests.adapters.one_of_three import kafka
 from tests.broker.node import Node, batch_of
 from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, three_nodes
@@ -65,12 +66,37 @@ def test_the_topic_of_groups_tells_who_leads_each_shard_of_the_coordinators() ->
     node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
     led_by_none = kafka(node, asked).topics[0].partitions[0]
     assert (led_by_none.leader_id, led_by_none.offline_replicas) == (-1, [1])
-    unmade = three_nodes()
-    unmade.services.metadata.change_alone(
-        [e.DeleteTopic(topic=STATE_TOPIC, topic_id=uuid.UUID(int=7).hex, deleted_ms=1)]
-    )
-    shards = kafka(unmade, asked).topics[0].partitions
-    assert {(each.error_code, each.leader_id) for each in shards} == {(E.LEADER_NOT_AVAILABLE, -1)}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        c.MetadataRequest([c.MetadataRequestTopic(name=OFFSETS_TOPIC)]),
+        c.DescribeTopicPartitionsRequest([c.DescribeTopicPartitionsRequestTopic(OFFSETS_TOPIC)], 2000),
+    ],
+)
+def test_the_topic_of_groups_is_made_when_it_is_first_asked_for(asked: Any) -> None:
+    """As in Kafka it is not listed before the first group; who names it sees leaders, and never partitions without one."""
+    node = three_nodes()
+    deleted = e.DeleteTopic(topic=STATE_TOPIC, topic_id=uuid.UUID(int=7).hex, deleted_ms=1)
+    node.services.metadata.change_alone([deleted])
+    assert not node.run(node.services.reconciler.follow())
+    for every in (c.MetadataRequest(None), c.DescribeTopicPartitionsRequest([], 2000)):
+        assert [each.name for each in kafka(node, every).topics] == [TOPIC]
+    shards = kafka(node, asked).topics[0].partitions
+    assert {each.leader_id for each in shards} == {1, 2, 3}
+    assert {each.error_code for each in shards} == {E.NONE}
+
+
+def test_the_settings_of_the_topic_of_groups_are_the_clusters() -> None:
+    asked = topics.DescribeConfigsRequest([topics.DescribeConfigsRequestResource(2, OFFSETS_TOPIC)])
+    shown = {each.name: each.value for each in kafka(three_nodes(), asked).results[0].configs}
+    assert shown["min.insync.replicas"] == "2"
+
+
+def test_producers_are_described_by_the_leader() -> None:
+    asked = t.DescribeProducersRequest([t.DescribeProducersRequestTopic(TOPIC, [0])])
+    assert kafka(three_nodes(), asked).topics[0].partitions[0].error_code == E.NOT_LEADER_OR_FOLLOWER
 
 
 def test_kafka_topics_are_placed_as_they_are_asked_for() -> None:

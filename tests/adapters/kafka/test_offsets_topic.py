@@ -5,7 +5,13 @@ from tests.adapters.kafka.asker import Asker
 from tests.adapters.kafka.client import batch_of, fetch_of, produce_of
 from tests.adapters.kafka.clients import AdminClient
 
-from braidlog.adapters.kafka.offsets_topic import OFFSETS_PARTITIONS, OFFSETS_TOPIC, OFFSETS_TOPIC_ID
+from braidlog.adapters.kafka.offsets_topic import (
+    OFFSETS_PARTITIONS,
+    OFFSETS_TOPIC,
+    OFFSETS_TOPIC_ID,
+    TRANSACTIONS_TOPIC,
+)
+from braidlog.coordinator.shards import STATE_SETTINGS
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c
@@ -46,13 +52,22 @@ def test_it_is_described(asker: Asker) -> None:
     asked = c.DescribeTopicPartitionsRequest([c.DescribeTopicPartitionsRequestTopic(OFFSETS_TOPIC)], 2000)
     (seen,) = asker.ask(asked).topics
     assert (seen.error_code, seen.is_internal, len(seen.partitions)) == (0, True, OFFSETS_PARTITIONS)
-    resource = m.DescribeConfigsRequestResource(TOPIC, OFFSETS_TOPIC)
+
+
+@pytest.mark.parametrize("name", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+def test_its_settings_are_those_of_the_coordinators_shards(asker: Asker, name: str) -> None:
+    """`kafka-topics --at-min-isr-partitions` looks for `min.insync.replicas` of each topic."""
+    resource = m.DescribeConfigsRequestResource(TOPIC, name)
     (settings,) = asker.ask(m.DescribeConfigsRequest([resource])).results
-    assert (settings.error_code, settings.configs) == (0, [])
+    shown = {each.name: each.value for each in settings.configs}
+    assert shown["min.insync.replicas"] == "1"
+    assert "compact" in shown["cleanup.policy"]
+    assert shown["segment.bytes"] == str(STATE_SETTINGS.segment_bytes)
+    assert all(each.read_only for each in settings.configs)
 
 
 def test_it_has_no_records_and_takes_none(asker: Asker) -> None:
-    for time, offset in ((-1, 0), (-2, 0), (5, -1)):
+    for time, offset in ((-1, 0), (-2, 0), (-3, -1), (-4, 0), (-5, -1), (-6, -1), (5, -1)):
         partitions = [
             d.ListOffsetsRequestPartition(number, timestamp=time)
             for number in (OFFSETS_PARTITIONS - 1, OFFSETS_PARTITIONS)

@@ -115,10 +115,10 @@ def produce(address: str, topic: str, settings: dict[str, Any]) -> str | None:
 # -- the exchange ------------------------------------------------------------------------------------------------
 
 
-def exchange(find: Any = None) -> Scram:
+def exchange(find: Any = None, nonce: str = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0") -> Scram:
     credential = credential_of(Hash.SHA_256, SALT, 4096, salt_password(Hash.SHA_256, b"pencil", SALT, 4096))
     known = find or (lambda name: credential if name == "user" else None)
-    return Scram(Hash.SHA_256, known, "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0", decoy)
+    return Scram(Hash.SHA_256, known, nonce, decoy)
 
 
 def decoy(name: str) -> Credential:
@@ -176,6 +176,23 @@ def test_final_messages_that_prove_nothing() -> None:
         exchange().final(FINAL)
 
 
+KCAT = "cXxid7HQwdnK3PMVRpy32~bo8RTzkZXE"
+"""The nonce of Debian's kcat 1.7.1 with librdkafka 2.0.2; its messages as they came."""
+KCAT_FIRST = b"n,,n=user,r=cXxid7HQwdnK3PMVRpy32~bo8RTzkZXE"
+KCAT_FINAL = (
+    b"c=biws,r=cXxid7HQwdnK3PMVRpy32~bo8RTzkZXEcXxid7HQwdnK3PMVRpy32~bo8RTzkZXEWlu_53wyBoKSwCk2CxjX_UzrTk2fHmPV,"
+    b"p=qax5E1YimuCxGe7bX9cxMq+NhM+uoSLcvkpT1sXoyFA="
+)
+
+
+def test_a_doubled_nonce_is_recognised_whoever_sends_it() -> None:
+    for find in (None, lambda _: None):
+        scram = exchange(find, "Wlu_53wyBoKSwCk2CxjX_UzrTk2fHmPV")
+        assert scram.first(KCAT_FIRST).startswith(f"r={KCAT}Wlu_".encode())
+        with pytest.raises(ScramError, match=r"librdkafka before 2\.6\.1"):
+            scram.final(KCAT_FINAL)
+
+
 def test_a_user_that_is_not_there_is_asked_like_any_other() -> None:
     first = [exchange(lambda _: None).first(FIRST) for _ in range(2)]
     assert first[0] == first[1], "the same salt each time"
@@ -222,6 +239,20 @@ def test_a_wrong_password_is_the_last_that_is_said(asker: Asker, token: bytes) -
     assert told.error_code == E.SASL_AUTHENTICATION_FAILED
     assert "pencil" not in told.error_message
     assert asker.is_closed()
+
+
+@pytest.mark.parametrize("name", ["alice", "nobody"])
+def test_a_client_that_doubles_its_nonce_hears_so(asker: Asker, server: ServerProcess, name: str) -> None:
+    """librdkafka before 2.6.1, whose users took it for a wrong password."""
+    asker.ask(s.SaslHandshakeRequest("SCRAM-SHA-256"), 1)
+    asked = bytes(asker.ask(s.SaslAuthenticateRequest(f"n,,n={name},r={KCAT}".encode())).auth_bytes)
+    nonce = asked.partition(b",")[0].removeprefix(b"r=")
+    final = b"c=biws,r=" + KCAT.encode() + nonce + b",p=qax5E1YimuCxGe7bX9cxMq+NhM+uoSLcvkpT1sXoyFA="
+    told = asker.ask(s.SaslAuthenticateRequest(final))
+    assert told.error_code == E.SASL_AUTHENTICATION_FAILED
+    assert "librdkafka before 2.6.1 sends it: upgrade the client" in told.error_message
+    assert asker.is_closed()
+    assert "the client's nonce is doubled" in server.errors()
 
 
 def test_of_several_tokens_at_once_one_is_tried(asker: Asker) -> None:

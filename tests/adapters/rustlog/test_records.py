@@ -164,8 +164,11 @@ def test_commits_belong_to_a_group_and_a_partition(braid_server_shared: ServerPr
         assert client.committed("g", topic) == 3
 
 
-def test_a_commit_to_what_is_not_there_is_no_success(braid_server_shared: ServerProcess, topic: str) -> None:
-    with Client(braid_server_shared) as client:
+@FORMS
+def test_a_commit_to_what_is_not_there_is_no_success(
+    braid_server_shared: ServerProcess, topic: str, form: Form
+) -> None:
+    with Client(braid_server_shared, form) as client:
         assert client.commit("g", "absent", 1) == m.OffsetCommitResponse(success=False)
         assert client.commit("g", topic, 1, partition=2) == m.OffsetCommitResponse(success=False)
         assert client.committed("g", "absent") is None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.kafka.checking import SECONDS, START_MS, Wrong, equal, fresh, main, random_bytes, true, until
-from tests.interop.kafka.servers import Servers
+from tests.interop.kafka.servers import JUDGED, Servers
 
 QUIET = ("-X", "log_level=0", "-X", "broker.address.family=v4")
 
@@ -335,7 +335,8 @@ def check_scram_with_another_nonce_refused(servers: Servers) -> None:
     """librdkafka 2.0 sends its own nonce twice. RFC 5802 has the server compare it, and Kafka does since CVE-2024-56128."""
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
         words = sasl(servers, mechanism, servers.password)
-        refused("uthentication fail", servers.sasl, "-P", "-t", fresh("kcat"), "-p", "0", *words, given=b"a\n")
+        text = "librdkafka before 2.6.1" if JUDGED == "braid" else "uthentication fail"
+        refused(text, servers.sasl, "-P", "-t", fresh("kcat"), "-p", "0", *words, given=b"a\n")
 
 
 def check_wrong_password_refused(servers: Servers) -> None:

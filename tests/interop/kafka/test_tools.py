@@ -56,6 +56,7 @@ CASES = [
     ),
     Case("GetOffsetShell", f"{_B}--topic {TOPIC}", r"tools:0:\d+\ntools:1:\d+"),
     Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", "__consumer_offsets.*PartitionCount: 16"),
+    Case("TopicCommand", f"{_B}--describe --at-min-isr-partitions", "Topic: __consumer_offsets"),
     Case("GetOffsetShell", f"{_B}--topic __consumer_offsets", "__consumer_offsets:15:0"),
     Case("DeleteRecordsCommand", f"{_B}--offset-json-file DELETE", "low_watermark: 0"),
     Case(_CONSUMER_GROUPS, f"{_B}--list", "tools"),
@@ -119,6 +120,13 @@ CASES = [
         CONFIGS,
         f"{_B}--alter --entity-type brokers --entity-default --add-config log.retention.ms=5",
         "braid config",
+        1,
+    ),
+    Case(CONFIGS, f"{_B}--describe --entity-type groups --entity-name g", ""),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type groups --entity-name g --add-config consumer.session.timeout.ms=50000",
+        "set groups.session_timeout_ms",
         1,
     ),
     Case(

@@ -39,7 +39,7 @@ BAD = {
     11: (b"{", "the value is no JSON object"),
     12: (b"[1]", "the value is no JSON object"),
     13: (b'"text"', "the value is no JSON object"),
-    14: (b"\xff\xfe", "the value is no JSON object"),
+    14: (b"\xff\xfe", "the value is not UTF-8"),
     15: ({"user": "ada", "type": "x", "amount": "much"}, "the value does not fit the schema: amount is no double"),
     16: (
         {"user": "ada", "type": "x", "amount": [], "at": "soon"},
@@ -47,6 +47,10 @@ BAD = {
     ),
     17: ({"type": "x"}, "required and not there: user"),
     18: ({"user": None}, "required and not there: user, type"),
+    # Two keys that Spark's parser would make the same, `a` and U+FFFD; a surrogate that it would make a question mark.
+    19: (b'{"user": "a\xff", "type": "x"}', "the value is not UTF-8"),
+    20: (b'{"user": "a\xfe", "type": "x"}', "the value is not UTF-8"),
+    21: (b'{"user": "\\ud800", "type": "x"}', "the value is no JSON object"),
 }
 
 

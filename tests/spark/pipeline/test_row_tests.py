@@ -23,7 +23,7 @@ def made(template: str, folder: Path) -> tuple[Project, Path]:
 @pytest.mark.parametrize("template", ["events", "sdp"])
 def test_a_template_comes_with_a_test_that_holds(template: str, spark: SparkSession, tmp_path: Path) -> None:
     project, test = made(template, tmp_path)
-    (test / "bronze.jsonl").write_text("".join(f'{{"offset": {offset}}}\n' for offset in range(6)))
+    (test / "bronze.jsonl").write_text("".join(f'{{"offset": {offset}}}\n' for offset in range(8)))
     if template == "events":
         (test / "state.jsonl").write_text('{"key": "shop:a1"}\n{"key": "shop:a2"}\n')
         (test / "windows-table.jsonl").write_text('{"type": "paid", "latency_p50": 20}\n')

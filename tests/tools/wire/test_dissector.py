@@ -1,4 +1,4 @@
-"""Wireshark, taught by the generated dissector, sees what we see: each field of each message of each of the five protocols."""
+"""Wireshark, taught by the generated dissector, sees what we see: each field of each message of each protocol."""
 
 import json
 import re
@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from tests.tools.wire.braid import TapProcess, braid
 from tests.tools.wire.tshark import Tree, trees
+from tests.wire.peer.vectors import MESSAGES
 
 from braidlog.testing.server import ServerProcess
 from braidlog.tools.wire.dissector import SPECS, dissector, kind_of
 from braidlog.tools.wire.pcapng import Address, CaptureWriter, segments_of
 from braidlog.wire.observer import Side
+from braidlog.wire.peer import BETWEEN_NODES
+from braidlog.wire.peer.messages import Verdict
 
-FIVE = sorted(SPECS)
+FIVE = sorted(SPECS.keys() - {BETWEEN_NODES.name})
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +82,7 @@ HEADS = {
     "version",
     "id",
     "payload_length",
+    "sender",
     "cmd",
     "consistency",
     "status_code",
@@ -116,6 +120,7 @@ def _compare(dialect: str, tree: Tree, entry: dict[str, Any]) -> int:
 ONE_WORD: dict[str, dict[str, Callable[[dict[str, Any]], tuple[list[str], set[str]]]]] = {
     # What is one word on the line, and several fields of ours: its numbers, and what else the message has.
     "flux": {"messages": lambda fields: ([str(each["offset"]) for each in fields["messages"]], {"hw"})},
+    "peer": {"verdict": lambda fields: ([str(Verdict[fields["verdict"]].value)], fields.keys() - {"verdict"})},
     "cursus": {
         # P0:earliest=0:latest=3:leo=3:hwm=3,…
         "offsets": lambda fields: (
@@ -163,6 +168,8 @@ def _items(dialect: str, text: str) -> list[str]:
 
 
 def _canonical(text: str) -> str:
+    if any(char < " " or char == "\x7f" for char in text):  # Wireshark shows the bytes
+        return text.encode().hex()
     return {"True": "1", "False": "0", "true": "1", "false": "0"}.get(text, text)
 
 
@@ -183,6 +190,24 @@ def _cut(capture: Path, to: Path, size: int) -> None:
                 for at in range(0, len(data), size):
                     writer.write(name, side, data[at : at + size], 0)
             writer.close(name, 0)
+
+
+@pytest.mark.parametrize("split", [1000, 3])
+def test_messages_between_nodes(script: Path, tmp_path: Path, split: int) -> None:
+    capture = tmp_path / "nodes.pcapng"
+    data = b"".join(each.data for each in MESSAGES)
+    with capture.open("wb") as file:
+        writer = CaptureWriter(file)
+        writer.open("a", Address("127.0.0.1", 50_000), Address("127.0.0.1", BETWEEN_NODES.port), 0)
+        for at in range(0, len(data), split):
+            writer.write("a", Side.CLIENT, data[at : at + split], 0)
+    theirs = trees(capture, "peer", BETWEEN_NODES.port, script)
+    shown = braid("wire", "decode", str(capture), "--hex", "-o", "json").stdout
+    ours = [json.loads(line) for line in shown.splitlines()]
+    assert len(theirs) == len(ours) == len(MESSAGES)
+    compared = sum(_compare("peer", tree, entry) for tree, entry in zip(theirs, ours, strict=True))
+    assert compared > 25
+    assert [_one(tree, "peer.sender") for tree in theirs] == [entry["head"]["From"] for entry in ours]
 
 
 def test_wireshark_knows_kafka_by_itself(node: ServerProcess, tmp_path: Path) -> None:

@@ -4,17 +4,19 @@ Knows: the kinds of resources and operations, by Kafka's numbers. Refuses to kno
 Invariant: a resource is changed as a whole or not at all, and has an answer of its own.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
 from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of_cluster
 from braidlog.adapters.kafka.metadata import Creating
-from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC
+from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from braidlog.adapters.kafka.routes import Refusal as Refused
 from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
@@ -33,13 +35,34 @@ from braidlog.wire.kafka.rows import Message
 
 Config = m.DescribeConfigsResponseConfig
 NODE_SETTINGS = (
-    "settings of nodes are not changed over Kafka's protocol; set them in the node's file, its environment or with --set, and "
-    "start it again (`braid config` shows them)"
+    "settings of nodes and groups are not changed over Kafka's protocol; set them in the node's file, its environment or with "
+    "--set, and start it again (`braid config` shows them)"
 )
+OURS = {
+    "broker.id": "node",
+    "advertised.listeners": "listeners.kafka.advertised_host",
+    "auto.create.topics.enable": "listeners.kafka.auto_create",
+    "num.partitions": "listeners.kafka.partitions",
+    "log.dirs": "data_dir",
+    "log.cleanup.policy": "topics.compact",
+    "log.retention.ms": "topics.retention_ms",
+    "log.retention.bytes": "topics.retention_bytes",
+    "log.segment.bytes": "topics.segment_bytes",
+    "message.max.bytes": "topics.batch_bytes_max",
+    "max.connections": "limits.connections_max",
+    "max.connections.per.ip": "limits.connections_per_peer_max",
+    "max.connection.creation.rate": "limits.connections_per_peer_per_second",
+    "group.min.session.timeout.ms": "listeners.kafka.session_timeout_ms_min",
+    "consumer.session.timeout.ms": "groups.session_timeout_ms",
+    "consumer.heartbeat.interval.ms": "groups.heartbeat_interval_ms",
+}
+"""Kafka's settings of brokers and groups, and the node's settings that decide them."""
 RATE = "leader.replication.throttled.rate"
 THROTTLES = (RATE, "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second")
 """What `kafka-reassign-partitions` sets of each node and takes back. The leader's holds, for all."""
 RATE_MAX = 2**40
+Held = Callable[[Services, Conversation], list[Config]]
+"""The settings of this node, as this client sees them."""
 Incremental = m.IncrementalAlterConfigsRequestResource
 
 
@@ -66,8 +89,7 @@ def describe(
     conversation: Conversation,
     denied: Denied,
     *,
-    creating: Creating,
-    session_timeout_ms_min: int,
+    held: Held,
 ) -> m.DescribeConfigsResponse:
     message: m.DescribeConfigsRequest = request.message
     results = []
@@ -75,8 +97,7 @@ def describe(
         code, text, configs = E.NONE, None, []
         try:
             denied.check(_name(resource))
-            node = _of_node(services, conversation, creating, session_timeout_ms_min)
-            configs = _configs(resource, message, services, node)
+            configs = _configs(resource, message, services, held(services, conversation))
         except (BrokerError, StorageFault) as error:
             code, text = _code(resource.resource_type, error), text_of(error)
         results.append(
@@ -91,17 +112,20 @@ def _configs(
     services: Services,
     node: list[Config],
 ) -> list[Config]:
-    if resource.resource_type == Resource.TOPIC and resource.resource_name == OFFSETS_TOPIC:
-        return []
-    if resource.resource_type == Resource.TOPIC:
+    if resource.resource_type == Resource.TOPIC and resource.resource_name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
+        shown = settings.show(services.configs.of_coordinators())
+        told = [msgspec.structs.replace(_to_message(each, message), read_only=True) for each in shown]
+    elif resource.resource_type == Resource.TOPIC:
         shown = settings.show(services.configs.describe(resource.resource_name))
         told = [_to_message(each, message) for each in shown] + _of_table(services, resource.resource_name)
     elif resource.resource_type == Resource.BROKER and not resource.resource_name:
         told = []  # what all nodes have in common: no setting of theirs is changed over this protocol
     elif resource.resource_type == Resource.BROKER and resource.resource_name == str(services.brokers.own_number):
         told = node
-    elif resource.resource_type in (Resource.CLIENT_METRICS, Resource.GROUP):
-        told = []  # neither has settings here, and who lists all of them is told so
+    elif resource.resource_type == Resource.GROUP:
+        told = _of_groups(services)
+    elif resource.resource_type == Resource.CLIENT_METRICS:
+        told = []  # they have no settings here, and who lists all of them is told so
     else:
         raise _unknown(resource.resource_type, resource.resource_name)
     wanted = resource.configuration_keys
@@ -143,7 +167,7 @@ def _to_message(shown: Shown, message: m.DescribeConfigsRequest) -> Config:
 
 
 def _of_node(
-    services: Services, conversation: Conversation, creating: Creating, session_timeout_ms_min: int
+    services: Services, conversation: Conversation, *, creating: Creating, session_timeout_ms_min: int
 ) -> list[Config]:
     """What Kafka's tools look for in a broker; all of it is set in this node's own configuration."""
     defaults = services.configs.defaults()
@@ -169,6 +193,16 @@ def _of_node(
     return told
 
 
+def _of_groups(services: Services) -> list[Config]:
+    """What every group with `group.protocol=consumer` has."""
+    known = services.groups.consumer.settings
+    rows = (
+        ("consumer.session.timeout.ms", str(known.session_timeout_ms)),
+        ("consumer.heartbeat.interval.ms", str(known.heartbeat_interval_ms)),
+    )
+    return [Config(name, value, True, Source.STATIC_BROKER, config_type=Kind.INT) for name, value in rows]  # noqa: FBT003 - a row
+
+
 def list_resources(request: Request, services: Services, conversation: Conversation) -> m.ListConfigResourcesResponse:
     """What has settings. Version 0 asks for clients' metrics only, of which there are none."""
     message: m.ListConfigResourcesRequest = request.message
@@ -189,7 +223,7 @@ def list_resources(request: Request, services: Services, conversation: Conversat
 
 async def alter(request: Request, services: Services, _: Conversation, denied: Denied) -> m.AlterConfigsResponse:
     """Set some; all the others of the topic go back to their defaults."""
-    return m.AlterConfigsResponse(responses=await _alter_each(request, services, denied, pairs=_given, others=True))
+    return m.AlterConfigsResponse(responses=await _alter_each(request, services, denied, pairs=_given, node=None))
 
 
 def _given(resource: m.AlterConfigsRequestResource, _: Services) -> list[tuple[str, str | None]]:
@@ -197,9 +231,10 @@ def _given(resource: m.AlterConfigsRequestResource, _: Services) -> list[tuple[s
 
 
 async def alter_some(
-    request: Request, services: Services, _: Conversation, denied: Denied
+    request: Request, services: Services, conversation: Conversation, denied: Denied, *, held: Held
 ) -> m.IncrementalAlterConfigsResponse:
-    responses = await _alter_each(request, services, denied, pairs=_pairs, others=False)
+    node = held(services, conversation)
+    responses = await _alter_each(request, services, denied, pairs=_pairs, node=node)
     return m.IncrementalAlterConfigsResponse(responses=responses)
 
 
@@ -209,14 +244,14 @@ async def _alter_each(
     denied: Denied,
     *,
     pairs: Callable[[Any, Services], list[tuple[str, str | None]]],
-    others: bool,
+    node: list[Config] | None,
 ) -> list[m.ConfiguredResource]:
     message: m.AlterConfigsRequest | m.IncrementalAlterConfigsRequest = request.message
     responses = []
     pace = Pace()
     for resource in message.resources:
         await pace.step()
-        work = _alter(resource, services, denied, pairs=pairs, others=others, only_check=message.validate_only)
+        work = _alter(resource, services, denied, pairs=pairs, node=node, only_check=message.validate_only)
         place = (resource.resource_type, resource.resource_name)
         code, text = await outcome_of(work)
         said = said_of_cluster(request, code) if resource.resource_type == Resource.BROKER else code
@@ -253,34 +288,54 @@ async def _alter(
     denied: Denied,
     *,
     pairs: Callable[[Any, Services], Iterable[tuple[str, str | None]]],
-    others: bool,
+    node: list[Config] | None,
     only_check: bool,
 ) -> None:
+    """`node`: the settings of this node; None: all others of the resource go back to their defaults."""
     name = resource.resource_name
     denied.check(_name(resource))
     if resource.resource_type == Resource.TOPIC:
         changes, resets = settings.parse(pairs(resource, services))
-        await services.configs.alter(name, changes, resets, others_to_default=others, validate_only=only_check)
-    elif resource.resource_type != Resource.BROKER:
+        await services.configs.alter(name, changes, resets, others_to_default=node is None, validate_only=only_check)
+    elif resource.resource_type not in (Resource.BROKER, Resource.GROUP):
         raise _unknown(resource.resource_type, name)
-    elif others:
+    elif node is None:
         raise Refusal(E.INVALID_REQUEST, NODE_SETTINGS)
+    elif resource.resource_type == Resource.GROUP:
+        _check_kept(dict(_pairs(resource, services)), _of_groups(services))
     else:
-        _throttle(resource, services, only_check=only_check)
+        _throttle(resource, services, node, only_check=only_check)
 
 
-def _throttle(resource: Incremental, services: Services, *, only_check: bool) -> None:
+def _check_kept(changes: Mapping[str, str | None], held: list[Config]) -> None:
+    """Accept what sets a value that holds already; refuse anything else by its name."""
+    values = {each.name: each.value for each in held}
+    for name, value in changes.items():
+        if name in values and value in (None, values[name]):
+            continue
+        if name in OURS:
+            use = f"set {OURS[name]} in the file of each node and start it again (`braid config show` lists them)"
+        elif name in settings.ROWS:
+            use = "set it for each topic"
+        else:
+            use = "no setting here corresponds to it; leave it out"
+        raise Refusal(E.INVALID_REQUEST, f"{name[:60]!r} cannot be changed over Kafka's protocol: {use}")
+
+
+def _throttle(resource: Incremental, services: Services, node: list[Config], *, only_check: bool) -> None:
     """How fast this node's records are copied by who is not in sync, until it is started again."""
     changes = dict(_pairs(resource, services))
-    if services.routing.is_alone or not resource.resource_name or not changes.keys() <= set(THROTTLES):
-        raise Refusal(E.INVALID_REQUEST, NODE_SETTINGS)
-    if resource.resource_name != str(services.routing.own_number):
+    if resource.resource_name not in ("", str(services.routing.own_number)):
         raise _unknown(Resource.BROKER, resource.resource_name)
-    for name, value in changes.items():
+    _check_kept({name: value for name, value in changes.items() if name not in THROTTLES}, node)
+    rates = {name: value for name, value in changes.items() if name in THROTTLES}
+    if rates and not resource.resource_name:
+        raise Refusal(E.INVALID_REQUEST, f"{min(rates)!r} is set for each node: name it with --entity-name")
+    for name, value in rates.items():
         if value is not None and not (value.isascii() and value.isdecimal() and 1 <= int(value) <= RATE_MAX):
             raise BrokerError(Reason.INVALID_SETTING, f"{name} is 1 to {RATE_MAX} bytes a second, not {value[:60]!r}")
-    if RATE in changes and not only_check:
-        rate = changes[RATE]
+    if RATE in rates and not only_check:
+        rate = rates[RATE]
         services.replication_rate.asked = None if rate is None else int(rate)
 
 
@@ -329,16 +384,13 @@ def _refusal(response: type[Message], answers: str, answer: Callable[..., Any]) 
 def routes(creating: Creating, session_timeout_ms_min: int) -> dict[Key, Route]:
     described = _refusal(m.DescribeConfigsResponse, "results", m.DescribeConfigsResponseResult)
     altered = _refusal(m.AlterConfigsResponse, "responses", m.ConfiguredResource)
+    held: Held = partial(_of_node, creating=creating, session_timeout_ms_min=session_timeout_ms_min)
     some_altered = _refusal(m.IncrementalAlterConfigsResponse, "responses", m.ConfiguredResource)
     return {
-        Key.DESCRIBE_CONFIGS: _on_resources(
-            partial(describe, creating=creating, session_timeout_ms_min=session_timeout_ms_min),
-            Operation.DESCRIBE,
-            described,
-        ),
+        Key.DESCRIBE_CONFIGS: _on_resources(partial(describe, held=held), Operation.DESCRIBE, described),
         Key.LIST_CONFIG_RESOURCES: Route(
             list_resources, Operation.CLUSTER, refusal=whole(m.ListConfigResourcesResponse), said=said_of_cluster
         ),
         Key.ALTER_CONFIGS: _on_resources(alter, Operation.ALTER, altered),
-        Key.INCREMENTAL_ALTER_CONFIGS: _on_resources(alter_some, Operation.ALTER, some_altered),
+        Key.INCREMENTAL_ALTER_CONFIGS: _on_resources(partial(alter_some, held=held), Operation.ALTER, some_altered),
     }

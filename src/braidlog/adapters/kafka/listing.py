@@ -25,7 +25,7 @@ READ_COMMITTED = 1
 NOWHERE = -1
 NO_TIME = -1
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
 Found = tuple[int, int]
 """Offset and timestamp."""
@@ -55,9 +55,11 @@ MEANINGS: dict[int, Callable[..., Awaitable[Found]]] = {
     MAX_TIMESTAMP: _newest,
     EARLIEST_LOCAL: _earliest,
     LATEST_TIERED: _tiered,
+    EARLIEST_PENDING_UPLOAD: _tiered,
 }
 """Times below zero stand for places."""
-SINCE: dict[int, int] = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_ENDS = (LATEST, EARLIEST, EARLIEST_LOCAL)
+SINCE: dict[int, int] = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 """The version in which a client may first ask for it."""
 
 
@@ -92,7 +94,7 @@ async def _listed(
     try:
         denied.check(topic)
         if topic == OFFSETS_TOPIC and number in range(OFFSETS_PARTITIONS):
-            return d.ListOffsetsResponsePartition(number, E.NONE, NO_TIME, 0 if timestamp < 0 else NOWHERE, 0)
+            return d.ListOffsetsResponsePartition(number, E.NONE, NO_TIME, 0 if timestamp in _ENDS else NOWHERE, 0)
         hosted = _led(services, topic, number, asked.current_leader_epoch)
         if timestamp not in (EARLIEST, EARLIEST_LOCAL):
             hosted.require_settled()

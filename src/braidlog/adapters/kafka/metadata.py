@@ -121,7 +121,9 @@ def _asked(request: Request, services: Services, conversation: Conversation) -> 
 
 
 def _visible(services: Services, conversation: Conversation) -> list[str]:
-    return services.authorize.visible(conversation.principal, [OFFSETS_TOPIC, *services.hosting.names()])
+    """Of a new cluster, `__consumer_offsets` is not there before the first group, as in Kafka."""
+    internal = [OFFSETS_TOPIC] if services.coordinators.has_shards else []
+    return services.authorize.visible(conversation.principal, [*internal, *services.hosting.names()])
 
 
 async def _topic(
@@ -143,6 +145,8 @@ async def _topic(
         code = await _create(name, message, services, conversation, creating)
         if code is not E.NONE:
             return c.MetadataResponseTopic(code, name)
+    if name == OFFSETS_TOPIC:
+        await services.coordinators.ensure_shards()
     return c.MetadataResponseTopic(
         name=name,
         topic_id=id_of(services, name),
@@ -270,11 +274,13 @@ def refuse_cluster(_: Request, code: E, text: str) -> c.DescribeClusterResponse:
 # -- topics, a page at a time ----------------------------------------------------------------------------------
 
 
-def describe_topic_partitions(
+async def describe_topic_partitions(
     request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> c.DescribeTopicPartitionsResponse:
     message: c.DescribeTopicPartitionsRequest = request.message
     names = sorted({topic.name for topic in message.topics})
+    if OFFSETS_TOPIC in names and OFFSETS_TOPIC not in denied:
+        await services.coordinators.ensure_shards()
     if not names:
         names = _visible(services, conversation)
     first = 0

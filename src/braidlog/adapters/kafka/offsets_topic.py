@@ -10,8 +10,10 @@ from typing import Final
 from braidlog.coordinator.shards import SHARDS
 from braidlog.wire.kafka.apis import OFFSETS_TOPIC_ID
 
-__all__ = ["OFFSETS_PARTITIONS", "OFFSETS_TOPIC", "OFFSETS_TOPIC_ID"]
+__all__ = ["OFFSETS_PARTITIONS", "OFFSETS_TOPIC", "OFFSETS_TOPIC_ID", "TRANSACTIONS_TOPIC"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+TRANSACTIONS_TOPIC: Final = "__transaction_state"
+"""Not shown; transactions are in the same shards, so its settings are those of the other."""
 OFFSETS_PARTITIONS: Final = SHARDS
 """Also on a node that is alone, so that tools see the same before and after it has become one of several."""

@@ -26,6 +26,15 @@ class ScramError(Exception):
     """The exchange has failed, for this reason; the client is told no more than that."""
 
 
+class DoubledNonceError(ScramError):
+    """The client repeats its nonce before ours. Told for every user and password, so it tells nothing of either."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "SCRAM: the client's nonce is doubled, as librdkafka before 2.6.1 sends it: upgrade the client, or use PLAIN over TLS"
+        )
+
+
 class Scram:
     """One exchange: `first`, then `final`."""
 
@@ -34,6 +43,7 @@ class Scram:
     ) -> None:
         self._kind = kind
         self._find = find
+        self._theirs = ""
         self._nonce = nonce
         self._decoy = decoy
         """What a user that is not there is asked with: the same for the same name, so that asking twice tells nothing."""
@@ -55,7 +65,7 @@ class Scram:
         known, decoy = self._find(self.name), self._decoy(self.name)  # both, or the time would tell which it was
         self._is_known, credential = known is not None, known or decoy
         self._credential = credential
-        self._nonce = theirs + self._nonce
+        self._theirs, self._nonce = theirs, theirs + self._nonce
         answer = f"r={self._nonce},s={base64.b64encode(credential.salt).decode()},i={credential.iterations}"
         self._said = f"{bare},{answer}"
         return answer.encode()
@@ -68,6 +78,8 @@ class Scram:
         without_proof, header, nonce, proof = found.groups()
         said = f"{self._said},{without_proof}".encode()
         self._said = ""
+        if nonce == self._theirs + self._nonce:
+            raise DoubledNonceError
         if nonce != self._nonce or _decode(header) != self._header.encode():
             raise ScramError("this is the end of another exchange")
         credential = self._credential

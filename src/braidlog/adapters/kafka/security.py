@@ -7,6 +7,7 @@ Invariants: a connection is somebody only after a whole exchange; whoever fails 
 that) and is closed upon; what is wrong is not said in detail. A password of PLAIN may also be a token of the configuration.
 """
 
+import logging
 import secrets
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -15,7 +16,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of, said_of_cluster
 from braidlog.adapters.kafka.routes import Route, whole
-from braidlog.adapters.kafka.scram import Scram, ScramError
+from braidlog.adapters.kafka.scram import DoubledNonceError, Scram, ScramError
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.access.users import Hash
@@ -26,9 +27,12 @@ from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection
 from braidlog.wire.kafka.messages import security as s
 
+log = logging.getLogger("braidlog.kafka")
+
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *Hash)
 PASSWORD_BYTES_MAX = 1024
+WRONG = "the user or the password is wrong"
 Change = s.AlterUserScramCredentialsRequestDeletion | s.AlterUserScramCredentialsRequestUpsertion
 NUMBERS: dict[int, Hash] = {1: Hash.SHA_256, 2: Hash.SHA_512}
 
@@ -93,7 +97,9 @@ class Sasl:
             return s.SaslAuthenticateResponse(auth_bytes=asked)
         proof = _Proof(exchange, token, services)
         if not await (conversation.prove(*proof.token) if proof.token else conversation.judge(proof.holds)):
-            return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "the user or the password is wrong")
+            if proof.fault != WRONG:
+                log.warning("authentication failed: %s, %s", conversation.peer, proof.fault)
+            return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, proof.fault)
         before = self._known.get(conversation.connection)
         if before is not None and before.name != proof.name:
             conversation.close()
@@ -120,6 +126,8 @@ class _Proof:
         self._services = services
         self.name = ""
         self.answer = b""
+        self.fault = WRONG
+        """What the client is told if it does not hold."""
         self.token = self._configured_token()
         """Name and password, if that is a token of the configuration: those wait for nobody."""
 
@@ -136,6 +144,9 @@ class _Proof:
             return await self._plain()
         try:
             self.answer = scram.final(self._token)
+        except DoubledNonceError as error:
+            self.fault = str(error)
+            return False
         except ScramError:
             return False
         self.name = scram.name

@@ -336,7 +336,7 @@ async def describe_producers(
             hosted = services.hosting.partition(topic, number)
             hosted.require_leader()
         except (BrokerError, StorageFault) as error:
-            return t.DescribeProducersResponsePartition(number, coordinator_code(error), text_of(error))
+            return t.DescribeProducersResponsePartition(number, code_of(error), text_of(error))
         shown = [_producer(each, hosted.leader_epoch) for each in hosted.producers()]
         return t.DescribeProducersResponsePartition(number, active_producers=shown)
 

@@ -6,7 +6,7 @@ Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason`
 from collections.abc import Sequence
 
 from braidlog.adapters.errors import text_of
-from braidlog.model.errors import BrokerError, Reason, StorageFault, is_elsewhere
+from braidlog.model.errors import BrokerError, NothingDoneError, Reason, StorageFault, is_elsewhere
 from braidlog.partition.fetch import OffsetOutOfRange
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.connection import Request
@@ -109,7 +109,7 @@ NAMED: dict[Reason, B] = {
 """A few reasons have codes of their own, in the operations whose row of the table names the code."""
 
 _ABSENT = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
-_LATE = (Reason.TIMED_OUT, Reason.ACKS_TIMED_OUT, Reason.NOT_ENOUGH_REPLICAS)
+_LATE = (Reason.TIMED_OUT, Reason.ACKS_TIMED_OUT)
 
 WORDS: dict[B, str] = {
     B.DOES_NOT_EXIST: "does not exist",
@@ -129,11 +129,9 @@ class TopicMissing(BrokerError):  # noqa: N818 - it is one of the reasons, with 
 def failure(request: Request, error: Exception) -> m.Answer:
     """The answer to a request that could not be served."""
     kind = type(request.message)
-    if request.form is Form.BINARY:
-        return binary_error(kind, error)
     if kind is m.OffsetCommit and isinstance(error, BrokerError) and error.reason in _ABSENT:
         return m.OffsetCommitResponse(success=False)  # the protocol document answers so, and not with an Error
-    return json_error(error)
+    return binary_error(kind, error) if request.form is Form.BINARY else json_error(error)
 
 
 def json_error(error: Exception) -> m.Error:
@@ -152,7 +150,7 @@ def _details(error: BrokerError) -> dict[str, object] | None:
         return {"valid_range": valid, "high_watermark": error.high_watermark}
     if error.reason is Reason.TOPIC_EXISTS:
         return {"success": False}
-    if is_elsewhere(error):
+    if is_elsewhere(error) or isinstance(error, NothingDoneError) or error.reason is Reason.NOT_ENOUGH_REPLICAS:
         return dict(m.RETRIABLE)
     if error.reason in _LATE:
         return dict(m.OUTCOME_UNKNOWN)

@@ -61,7 +61,8 @@ async def _produced(appended: Awaitable[Appended], count: int) -> m.ProduceRespo
 
 def fetch(request: Request, services: Services, _: Conversation) -> Any:  # noqa: ANN401 - an answer, or a coroutine
     message: m.Fetch = request.message  # type: ignore[assignment]
-    if not _is_of_nobody(request, message.group_id, services):
+    # The published clients' server thinks nothing of a group that reads a topic that is not there.
+    if request.form is Form.JSON or not message.group_id or services.hosting.exists(message.topic):
         services.hosting.check_partition(message.topic, message.partition)
     offset = _start(request, message, services)
     if offset is None:
@@ -93,12 +94,6 @@ def _fetched(found: Rows, offset: int) -> m.PackedFetchResponse:
     if found.is_too_large:
         raise _too_large(offset)
     return m.PackedFetchResponse(Packed(found.data, found.count), found.next_offset)
-
-
-def _is_of_nobody(request: Request, group: str | None, services: Services) -> bool:
-    """Whether a group speaks of a topic that is not there, in the binary form, whose server thinks nothing of it."""
-    topic: str = request.message.topic  # type: ignore[attr-defined]  # routes of what has one
-    return request.form is Form.BINARY and bool(group) and not services.hosting.exists(topic)
 
 
 def _wait_ms(message: m.Fetch) -> int:
@@ -153,10 +148,7 @@ def _too_large(offset: int) -> BrokerError:
     )
 
 
-async def commit(request: Request, services: Services, conversation: Conversation) -> m.OffsetCommitResponse:
-    message: m.OffsetCommit = request.message  # type: ignore[assignment]
-    if _is_of_nobody(request, message.group, services):
-        return m.OffsetCommitResponse(success=True)  # a topic that comes begins anew: there is nothing to keep
+async def commit(message: m.OffsetCommit, services: Services, conversation: Conversation) -> m.OffsetCommitResponse:
     wanted = [Commit(message.topic, message.partition, message.offset)]
     await services.offsets.commit(message.group, wanted, by=conversation.principal)
     return m.OffsetCommitResponse(success=True)
@@ -264,7 +256,12 @@ class RustlogAdapter(ForwardingAdapter):
         m.Produce: _row(produce, Operation.WRITE),
         m.Fetch: Route(fetch, Operation.READ, _topic, needs=_FETCHING),
         m.OffsetCommit: Route(
-            commit, Operation.READ, _topic, needs=(named(Operation.READ, Kind.GROUP, _group),), state_of=_group
+            commit,
+            Operation.READ,
+            _topic,
+            needs=(named(Operation.READ, Kind.GROUP, _group),),
+            state_of=_group,
+            of_message=True,
         ),
         m.OffsetFetch: Route(
             committed,

@@ -21,8 +21,9 @@ Example:
     "-d", "--dialect", "dialects", multiple=True, type=click.Choice(sorted(SPECS)), help="Only this; may be repeated."
 )
 def dissector(*, dialects: tuple[str, ...]) -> None:
-    """Print a Lua dissector for Wireshark and tshark: cursus, flux, mayfly, mlog, rustlog, on their usual ports.
+    """Print a Lua dissector for Wireshark and tshark: cursus, flux, mayfly, mlog, rustlog, peer, on their usual ports.
 
-    It is generated from the same tables that the server reads messages by. For kafka, Wireshark has its own.
+    It is generated from the same tables that the server reads messages by. Nodes speak peer to each other.
+    For kafka, Wireshark has its own.
     """
     click.echo(lua(dialects or None), nl=False)

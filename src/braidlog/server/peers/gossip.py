@@ -21,7 +21,7 @@ from braidlog.replication import swim
 from braidlog.server.peers.certificates import PeerTls
 from braidlog.server.peers.dialling import AddressOf, Dial
 from braidlog.server.peers.first_bytes import FirstBytes, Take
-from braidlog.server.peers.gossip_connections import Incoming, PeerLink
+from braidlog.server.peers.gossip_connections import Incoming, Owner, PeerLink
 from braidlog.server.ports import listen
 from braidlog.tasks import Tasks
 from braidlog.wire.peer import messages as m
@@ -64,6 +64,7 @@ class Gossip:
         self._is_awake = is_awake
         self.keys: Take = socket.socket.close
         """Takes connections that are not gossip."""
+        self.incoming: Callable[[Owner], Incoming] = Incoming
         self._draw = random.Random()  # noqa: S311 - whom to ping is no secret
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
@@ -106,7 +107,7 @@ class Gossip:
         self._accepted.discard(connected)
         try:
             await self._loop.connect_accepted_socket(
-                lambda: Incoming(self),
+                lambda: self.incoming(self),
                 connected,
                 ssl=self._tls.server if self._tls else None,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self._tls else None,

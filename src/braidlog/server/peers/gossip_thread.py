@@ -18,6 +18,7 @@ from braidlog.server.peers.certificates import PeerTls
 from braidlog.server.peers.dialling import Address, AddressOf
 from braidlog.server.peers.first_bytes import Take
 from braidlog.server.peers.gossip import Gossip, Verdicts
+from braidlog.server.peers.gossip_connections import Incoming, Owner
 
 BEAT_SECONDS: Final = 0.1
 AWAKE_SECONDS_MAX: Final = 1.0
@@ -46,6 +47,7 @@ class GossipThread:
         self._verdict = verdict
         self._tls = tls
         self._keys = keys
+        self.incoming: Callable[[Owner], Incoming] = Incoming
         self._handed_over = 0
         """Connections that are on their way to the node's loop."""
         self._home = asyncio.get_running_loop()
@@ -82,6 +84,7 @@ class GossipThread:
             tls=self._tls,
             is_awake=self.is_awake,
         )
+        gossip.incoming = self.incoming
         gossip.keys = self._hand_over
         await gossip.start(host, port, bound)
         return gossip

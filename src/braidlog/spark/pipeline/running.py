@@ -1,11 +1,15 @@
 """Stages become streaming queries: all that there is, wave by wave, or on and on.
 
 Knows: how a query is started, waited for and stopped. Refuses to know: what a stage computes, signals, terminals.
-Invariants: a stage whose query fails stops all others; whoever is told to stop leaves checkpoints from which the next run goes
-on; each sink counts a micro-batch once, so that one that was abandoned is done again without a trace.
+Invariants: a stage whose query fails stops all others, unless only its Python process did not start: then it is started again;
+whoever is told to stop leaves checkpoints from which the next run goes on; each sink counts a micro-batch once, so that one that
+was abandoned is done again without a trace.
 """
 
+import logging
 import threading
+import time
+from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
@@ -26,13 +30,19 @@ from braidlog.spark.pipeline.project import SOURCE, Project
 from braidlog.spark.pipeline.reporting import Reporter
 from braidlog.spark.pipeline.stages import Layers, Stage, ToKeys, ToTable, ToTopic, stages_of
 
+log = logging.getLogger("braidlog.spark")
+
 WAIT_SECONDS: Final = 0.2
 END_SECONDS_MAX: Final = 15.0
 START_ATTEMPTS_MAX: Final = 5
+"""Of a run that ends; one that goes on tries again for as long as it runs."""
+PAUSE_SECONDS: Final = 1.0
+"""Before a stage is started again; twice as long each time, up to the next."""
+PAUSE_SECONDS_MAX: Final = 60.0
 UPSERT_RECORDS_MAX: Final = 100_000
 """A micro-batch that is merged into a table is in the driver's memory."""
 _NOT_UP: Final = "Python worker failed to connect back"
-"""Spark's only word for a process that took longer than ten seconds to start; the query has done nothing then."""
+"""Spark's only word for a process that took longer than ten seconds to start; each sink counts what is done again once."""
 _RAISED: Final = "[USER_RAISED_EXCEPTION] "
 _BLANKS: Final = "\t "
 
@@ -186,33 +196,53 @@ class Runner:
     def _attend(self, stages: list[Stage], stop: StopRequest, *, once: bool = False) -> None:
         """Start queries, see to them until they end or are told to, and leave none behind."""
         started: dict[str, StreamingQuery] = {}
-        patience = dict.fromkeys([stage.name for stage in stages], START_ATTEMPTS_MAX)
-        waiting = list(stages)
+        attempts: Counter[str] = Counter()
+        due = {stage.name: 0.0 for stage in stages}
+        failed = ""
         try:
-            while waiting or any(query.isActive for query in started.values()):
+            while due or any(query.isActive for query in started.values()):
                 # One at a time: Spark gives the Python process of each source ten seconds to come up, however busy it is.
-                if waiting and all(_is_up(query) for query in started.values()):
-                    stage = waiting.pop(0)
-                    started[stage.name] = self._start(stage, once=once)
+                name = min(due, key=due.__getitem__, default="")
+                late = []
+                if name and due[name] <= time.monotonic() and all(_is_up(query) for query in started.values()):
+                    del due[name]
+                    late = self._start_one(next(stage for stage in stages if stage.name == name), started, once=once)
                 if stop.wait(WAIT_SECONDS):
                     raise Stopped
-                for name in self._see(started):
-                    patience[name] -= 1
-                    if not patience[name]:
-                        raise StageFailed(name, "its Python process does not start", by_expectation=False)
-                    waiting += [stage for stage in stages if stage.name == name]
-                    del started[name]
+                for name in [*late, *self._see(started)]:
+                    started.pop(name, None)
+                    attempts[name] += 1
+                    if once and attempts[name] == START_ATTEMPTS_MAX:
+                        failed = failed or name
+                        continue
+                    pause = min(PAUSE_SECONDS * 2.0 ** min(attempts[name] - 1, 60), PAUSE_SECONDS_MAX)
+                    due[name] = time.monotonic() + pause
+                    log.warning(
+                        "restarting stage %s: its Python process did not start within 10 s, pause=%g s", name, pause
+                    )
             self._see(started)
         finally:
             self._end(started)
+        if failed:
+            raise StageFailed(failed, "its Python process does not start", by_expectation=False)
+
+    def _start_one(self, stage: Stage, started: dict[str, StreamingQuery], *, once: bool) -> list[str]:
+        """Add the stage's query; its name if that may be tried again."""
+        try:
+            started[stage.name] = self._start(stage, once=once)
+        except PySparkException as error:  # the source is planned by a Python process, too
+            if _NOT_UP not in str(error):
+                raise
+            return [stage.name]
+        return []
 
     @staticmethod
     def _see(started: dict[str, StreamingQuery]) -> list[str]:
-        """Raise what a stage has failed with; name those that have not even begun, which may be tried again."""
+        """Raise what a stage has failed with; name those that Spark gave no process to, which may be tried again."""
         late = []
         for name, query in started.items():
             error = None if query.isActive else query.exception()
-            if error is not None and query.lastProgress is None and _NOT_UP in str(error):
+            if error is not None and _NOT_UP in str(error):
                 late.append(name)
             elif error is not None:
                 why = cause(str(error))

@@ -81,6 +81,8 @@ def _reason(value: Column, schema: StructType, silver: Silver) -> Column:
     is_object = f.expr("schema_of_variant(try_parse_json(cast(value AS string))) LIKE 'OBJECT%'")
     return (
         f.when(f.col("value").isNull(), f.lit("there is no value"))
+        # Spark's parser reads any other byte as U+FFFD: two values would become the same.
+        .when(~f.is_valid_utf8(value), f.lit("the value is not UTF-8"))
         .when(~f.coalesce(is_object, f.lit(False)), f.lit("the value is no JSON object"))  # noqa: FBT003 - a literal
         .when(
             parsed[_CORRUPT].isNotNull(),

@@ -90,8 +90,11 @@ read = function(talk, tvb, at, tree, name, kind)
   elseif what == "maybe" then
     local there = tvb(at, 1):uint()
     return there == 1 and read(talk, tvb, at + 1, tree, name, kind[2]) or at + 1
+  elseif what == "fixed" then
+    put(talk, tree, name, tvb(at, size), printable(tvb(at, size):raw()))
+    return at + size
   elseif what == "rest" then
-    put(talk, tree, name, tvb(at), printable(tvb(at):raw()))
+    if at < tvb:len() then put(talk, tree, name, tvb(at), printable(tvb(at):raw())) end
     return tvb:len()
   end
   error("no kind " .. tostring(what))
@@ -227,7 +230,7 @@ local function pairs_of(talk, tvb, at, tree, text, place, rest)
   end
 end
 
--- ---------------------------------------------------------------------------------------- the five protocols
+-- ---------------------------------------------------------------------------------------- the six protocols
 
 local asked, answered = {}, {}   -- mayfly: what was asked by stream and id; what an answer, once seen, answered
 local stream_of = Field.new("tcp.stream")
@@ -260,6 +263,17 @@ function READERS.mayfly(talk, tvb, pinfo, tree, is_request)
   if not name then return "?", "there is no such status" end
   local layout = talk.spec.answers[name] or (row and row.answer)
   return name, nil, function() if layout then within(layout) end end
+end
+
+function READERS.peer(talk, tvb, _, tree)
+  local number = tvb(3, 1):uint()
+  put(talk, tree, "version", tvb(2, 1), UInt64(tvb(2, 1):uint()))
+  put(talk, tree, "type", tvb(3, 1), UInt64(number))
+  put(talk, tree, "sender", tvb(4, 16), tostring(tvb(4, 16):bytes()):lower())
+  put(talk, tree, "payload_length", tvb(20, 4), UInt64(tvb(20, 4):uint()))
+  local row = tvb(0, 2):uint() == 0xBEE5 and talk.spec.types[number]
+  if not row then return "?", "there is no such message between nodes" end
+  return row.name, nil, function() body(talk, tvb, 24, tree, row) end
 end
 
 function READERS.mlog(talk, tvb, _, tree)
@@ -375,6 +389,7 @@ end
 
 local LENGTHS = {
   mayfly = { 12, function(tvb, _, at) return (tvb(at + 2, 1):uint() == 2 and 13 or 12) + tvb(at + 8, 4):uint() end },
+  peer = { 24, function(tvb, _, at) return 24 + tvb(at + 20, 4):uint() end },
   mlog = { 6, function(tvb, _, at) return 6 + tvb(at + 2, 4):uint() end },
   rustlog = { 4, function(tvb, _, at) return 4 + tvb(at, 4):uint() end },
   cursus = { 4, function(tvb, _, at) return 4 + tvb(at, 4):uint() end },

@@ -58,7 +58,7 @@ class _Followed:
 
 
 class Recorder:
-    """`opened`, `spoke` and `closed` may be called from one thread, the loop's; `close` waits for what is still to be written."""
+    """`opened`, `spoke` and `closed` may be called from any thread; `close` waits for what is still to be written."""
 
     def __init__(self, settings: RecorderSettings, now_ns: Callable[[], int]) -> None:
         self._settings = settings
@@ -93,9 +93,11 @@ class Recorder:
 
     def opened(self, dialect: str, client: Address, server: Address) -> int:
         """A connection; its number is for the calls that follow."""
-        self._connections += 1
-        self._report(self._connections, "open", None, b"", (dialect, client, server))
-        return self._connections
+        with self._wake:
+            self._connections += 1
+            number = self._connections
+        self._report(number, "open", None, b"", (dialect, client, server))
+        return number
 
     def spoke(self, connection: int, side: Side, data: bytes) -> None:
         self._report(connection, "spoke", side, data)

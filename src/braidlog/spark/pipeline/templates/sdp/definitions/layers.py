@@ -24,12 +24,15 @@ def bronze(records: DataFrame) -> DataFrame:
 @layer.view("parsed")
 def parsed(records: DataFrame) -> DataFrame:
     """Each record with its fields in `row` and, if it cannot be used, the `reason`."""
-    fields = f"{SCHEMA}, _corrupt string"
-    row = f.from_json(f.col("value").cast("string"), fields, {"columnNameOfCorruptRecord": "_corrupt"})
+    fields, value = f"{SCHEMA}, _corrupt string", f.col("value").cast("string")
+    row = f.from_json(value, fields, {"columnNameOfCorruptRecord": "_corrupt"})
     missing = f.concat_ws(", ", *[f.when(f.col(f"row.{name}").isNull(), f.lit(name)) for name in REQUIRED])
     reason = (
         f.when(f.col("value").isNull(), f.lit("there is no value"))
+        # Where it meets what is not Unicode, `from_json` reads another character: two values would become the same.
+        .when(~f.is_valid_utf8(value), f.lit("the value is not UTF-8"))
         .when(f.col("row._corrupt").isNotNull(), f.lit("the value does not fit the schema"))
+        .when(f.try_parse_json(value).isNull(), f.lit("the value is no JSON"))
         .when(missing != "", f.concat(f.lit("required and not there: "), missing))
     )
     return records.withColumn("row", row).withColumn("reason", reason)
