@@ -1,6 +1,7 @@
 """Several nodes over the model of etcd: they register, take each other's leaderships, drain; each step may be the last."""
 
 from itertools import count
+from random import Random
 
 import msgspec
 import pytest
@@ -345,3 +346,28 @@ def test_the_starts_that_a_folder_remembers_are_bounded() -> None:
     assert len(starts.start_ids) == START_IDS_MAX
     assert starts.start_ids[-1] == str(START_IDS_MAX + 4)
     assert msgspec.json.decode(msgspec.json.encode(starts), type=Starts) == starts
+
+
+def test_fifty_nodes_that_start_together_all_start() -> None:
+    """Answers are lost, watches show nothing, and entries are replaced by images before their proposers have read them."""
+    rng, cluster = Random(8), Cluster()
+    nodes = [Node(cluster, number) for number in range(1, 51)]
+
+    async def start(node: Node) -> int:
+        incarnation = await node.registrar.register()
+        await node.metadata.change(lambda image: [e.IdBlock(taken=image.ids_taken + 1)])
+        return incarnation
+
+    for node in nodes:
+        node.store._snapshot_every = 2
+        node.client.fate = lambda call: rng.choices(list(Fate), (6, 1, 3, 1))[0] if call == "write" else Fate.DONE
+    for watch in cluster.etcd.watches:
+        watch.is_deaf = True
+    before = nodes[0].metadata.image.ids_taken
+    jobs = [cluster.world.spawn(start(node)) for node in nodes]
+    cluster.world.advance(30_000)
+    incarnations = {node.number: job.result() for node, job in zip(nodes, jobs, strict=True)}
+    cluster.etcd.deliver_late()
+    image = Node(cluster, 51).metadata.image
+    assert {number: member.incarnation for number, member in image.cluster.nodes().items()} == incarnations
+    assert image.ids_taken == before + len(nodes), "each start took its block once"

@@ -233,8 +233,8 @@ class ClusterStore:
 
         self.store.arrived = arrived
         self._tasks.spawn(self._presence.keep(), "presence")
-        await services.reconciler.note_made()
-        await services.producer_ids.fill_reserve()
+        await until_answered(services.reconciler.note_made)
+        await until_answered(services.producer_ids.fill_reserve)
         self._tasks.every(RESERVE_SECONDS, partial(_filled, services.producer_ids), "producer-ids")
         self._tasks.spawn(self.store.follow_changes(), "metadata")
         self._tasks.spawn(self.store.check_watch(), "metadata-tick")
@@ -311,15 +311,16 @@ async def _filled(ids: ProducerIds) -> None:
 
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
-    """Until somebody answers: members may be starting, or electing one of them."""
+    """Until a member answers: members may be starting, or electing one of them. `call` may be repeated."""
     loop = asyncio.get_running_loop()
     until = loop.time() + START_SECONDS_MAX
     say_at = loop.time()
     while True:
         try:
             return await call()
-        except EtcdAwayError as error:
-            if loop.time() >= until:
+        except (EtcdAwayError, BrokerError) as error:
+            is_final = isinstance(error, BrokerError) and error.reason is not Reason.UNAVAILABLE
+            if is_final or loop.time() >= until:
                 raise
             if loop.time() >= say_at:
                 log.warning("waiting for etcd, up to %.0f s more: %s", until - loop.time(), error)
