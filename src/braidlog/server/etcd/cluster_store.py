@@ -136,8 +136,8 @@ class ClusterStore:
         if config.is_embedded:
             settings, folder = config.member(self._node), Path(self._folder.path) / MEMBER_FOLDER
             self._member = Member(settings, folder, find_program(), tls)
-            adopted = await self._member.start()
-            log.info("etcd runs beside this node, %s", "and has outlived the last one" if adopted else "started by it")
+            await self._member.start()
+            log.info("etcd runs beside this node")
             self._keeping_member = self._tasks.spawn(self._member.keep_running(), "etcd-member")
         gateway = self._gateway = Gateway(config.gateway(), tls)
         await until_answered(gateway.check_versions)
