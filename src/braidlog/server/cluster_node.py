@@ -217,6 +217,7 @@ class ClusterNode:
             self.controller.accused,
             tls=self._gossip_tls,
             keys=self.keys.adopt,
+            silence_ms=self._config.silence_ms,
         )
         rows = self.peers.adapter.calls.rows
         rows[producer_names.CALL] = asked_for_client(services.producer_names.answer)
