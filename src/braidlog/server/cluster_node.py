@@ -206,6 +206,7 @@ class ClusterNode:
         self.replicas.transport = self.peers
         self.calls = NodeCalls(number, self._world, self._address_of(PEERS), self._tls.client if self._tls else None)
         services.forwarding.calls = self.calls
+        services.replica_moves.removed = self._store.remove_member
         self.keys = KeyPort(
             number, sender, services, self.peers.adapter.calls, self._address_of(GOSSIP), self._tls, self._spawn
         )

@@ -3,15 +3,21 @@
 Knows: how findings look, and which exit code they are. Refuses to know: what is checked (`tools/doctor.py`).
 """
 
+import asyncio
+import itertools
 import os
+from collections.abc import Iterator
 
 import click
 import msgspec
 
 from braidlog.cli import NO, end
 from braidlog.cli.terminal.output import OUTPUT, QUIET, hint, paint, print_json
+from braidlog.cluster.etcd.port import EtcdError
 from braidlog.server.config import ListenersConfig, load_config
-from braidlog.tools.doctor import Finding, Status, examine
+from braidlog.server.etcd.health import ask_members
+from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.tools.doctor import Finding, Status, etcd_findings, examine
 
 
 class Examination(msgspec.Struct, frozen=True):
@@ -30,8 +36,8 @@ _COLOURS = {Status.OK: "green", Status.WARN: "yellow", Status.FAIL: "red"}
 @QUIET
 def doctor(data_dir: str | None, output: str) -> None:
     """Check this machine: Python and the compiled kernel, the disk and how long it takes to keep a byte, ports, open files, the
-    clock; and for Spark and lakes Java and packages. Where a node has run, also its partitions, as far as they can be read in
-    some seconds: those that are damaged are named.
+    clock; and for Spark and lakes Java and packages. Where the settings name a cluster, ask each member of etcd for its health.
+    Where a node has run, also its partitions, as far as they can be read in some seconds: those that are damaged are named.
 
     `fail` is what keeps a node or a partition from working, `warn` what some uses lack, what is slow or was not looked at. Exits
     with 1 if anything fails.
@@ -42,7 +48,7 @@ def doctor(data_dir: str | None, output: str) -> None:
     if config.admin.enabled:
         ports["admin.port"] = config.admin.port
     findings = []
-    for found in examine(config.data_dir, ports):
+    for found in itertools.chain(examine(config.data_dir, ports), _etcd(config.cluster)):
         findings.append(found)
         if output == "table":
             _print(found)
@@ -52,6 +58,18 @@ def doctor(data_dir: str | None, output: str) -> None:
     if not fit:
         end(NO)
     hint("braid dev")
+
+
+def _etcd(config: ClusterConfig) -> Iterator[Finding]:
+    if not config.etcd:
+        return
+    try:
+        members = asyncio.run(ask_members(config))
+    except EtcdError as error:
+        remedy = "start the nodes of the cluster, or check [cluster] etcd"
+        yield Finding("etcd", Status.WARN, f"no member answers: {error}", remedy)
+    else:
+        yield from etcd_findings([(each.number, each.name, each.url, each.trouble) for each in members])
 
 
 def _print(found: Finding) -> None:

@@ -287,6 +287,25 @@ class ClusterStore:
         else:
             log.info("the certificate for etcd was read again")
 
+    async def remove_member(self, node: str) -> None:
+        """The embedded member of a node that was removed: while it counts, the others need it for their majority."""
+        if self._gateway is None or not self._config.is_embedded:
+            return
+        number = 0
+        try:
+            number = next((each.ID for each in await self._gateway.members() if each.name == node), 0)
+            if number:
+                await self._gateway.remove_member(number)
+                log.warning("etcd member %s removed: its node was removed", node)
+        except EtcdError as error:
+            member = f"{number:x}" if number else "ID"
+            log.warning(
+                "etcd member %s may not be removed: %s; see `braid doctor`, then run: etcdctl member remove %s",
+                node,
+                error,
+                member,
+            )
+
     def leave_member(self) -> None:
         """From now on it is not started again: the node stops."""
         if self._keeping_member is not None:
