@@ -80,7 +80,7 @@ class ReplicaMoves:
         member = self._metadata.image.cluster.member(node)
         await remove(self._metadata, node)
         if member is not None and self.removed is not None:
-            await self.removed(member.name)
+            await self.removed(member.name or str(node))
 
     async def drain(self, node: int, *, is_draining: bool) -> None:
         """A node is to lead nothing any more, or may lead again; the controller then moves what it leads to others in sync."""
