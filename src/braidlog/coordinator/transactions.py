@@ -455,7 +455,7 @@ class Transactions:
         return held_up | {name: str(error) for name, error in failed.items()}
 
     async def expire(self) -> list[str]:
-        """Abort what has been open for longer than its timeout, fencing the producer that left it; end what was decided."""
+        """Abort what is open for longer than its timeout, in a new epoch, which its producer may ask for; end what was decided."""
         overdue = []
         async for name in in_slices(self._added):
             found: Transaction | None = self._table.get(name)
@@ -465,7 +465,7 @@ class Transactions:
                 found = self._table.get(name)  # again: it may have moved while this waited
                 if found is not None and self._is_overdue(found):
                     overdue.append(name)
-                    await self._keep(name, fenced(found))
+                    await self._keep(name, fenced(found, found.epoch))
         await self.resume()
         return overdue
 
