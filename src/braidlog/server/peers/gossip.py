@@ -153,7 +153,7 @@ class Gossip:
             self._skews_ms.pop(node, None)
             self._told_hashes.pop(node, None)
 
-    def patience(self, seconds: float) -> float:
+    def stretched(self, seconds: float) -> float:
         """A wait that fits the default of `silence_ms`, as this node's own and its present doubt make it."""
         wanted_ms = int(seconds * 1000 * self.swim.silence_ms / swim.SILENCE_MS_MAX)
         return self.swim.in_doubt(wanted_ms, self._now_ms()) / 1000

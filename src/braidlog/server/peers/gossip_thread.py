@@ -160,5 +160,5 @@ class GossipThread:
 
     def is_awake(self) -> bool:
         """Called by the thread. A node without processor time turns late, too: the more, the more patience there is."""
-        patience = AWAKE_SECONDS_MAX if self._gossip is None else self._gossip.patience(AWAKE_SECONDS_MAX)
+        patience = AWAKE_SECONDS_MAX if self._gossip is None else self._gossip.stretched(AWAKE_SECONDS_MAX)
         return self._clock.monotonic() - self._beat < patience
