@@ -375,10 +375,7 @@ def test_a_producer_whose_transaction_timed_out_is_refused_and_has_a_way_back(no
     node.clock.advance(first.timeout_ms + 1)
     assert node.run(transactions.expire()) == ["t"]
     assert reason_of(produce, node, first, b"later", sequence=1) is Reason.STALE_PRODUCER_EPOCH
-    assert reason_of(end_in_next_epoch, node, first) in (
-        Reason.STALE_PRODUCER_EPOCH,
-        Reason.INVALID_TRANSACTION_STATE,
-    )
+    assert reason_of(end_in_next_epoch, node, first) is Reason.STALE_PRODUCER_EPOCH, "it is not committed"
     node = node.restarted()
     if way_back == "aborts":
         second = end_in_next_epoch(node, first, commit=False)
