@@ -19,7 +19,7 @@ import msgspec
 
 from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, PIECE_BYTES, encode_entry
 from braidlog.cluster.etcd.images import IMAGES_KEPT
-from braidlog.cluster.etcd.presence import RENEW_SECONDS
+from braidlog.cluster.etcd.presence import LEASE_SECONDS, RENEWALS
 from braidlog.cluster.etcd.store import COMPACT_TICKS, TICK_SECONDS
 from braidlog.cluster.events import AssignPartition, ChangeLeader, CreateTopic, Event, FolderMade, RegisterNode
 from braidlog.cluster.image import Image
@@ -239,7 +239,7 @@ def etcd_rows(size: Size, image: Image) -> Iterator[Row]:
     fits = int(QUOTA_BYTES / (IMAGES_KEPT + 1) / (image_bytes / size.all_partitions))
     yield Row("… its quota is reached at", f"{fits:,} partitions", "three images")
     yield Row("… without compaction, ticks alone", f"{ticks * 86400 * 150 / MIB:.0f} MiB a day", "150 B each")
-    renewals = size.nodes / RENEW_SECONDS
+    renewals = size.nodes * RENEWALS / LEASE_SECONDS
     yield Row(
         "etcd's calls, nothing happening",
         f"{ticks:.0f} writes, {renewals:.0f} renewals, {renewals:.0f} reads a second",

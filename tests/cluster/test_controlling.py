@@ -1,6 +1,8 @@
 """Several nodes over the model of etcd: they register, take each other's leaderships, drain; each step may be the last."""
 
+from functools import partial
 from itertools import count
+from random import Random
 
 import msgspec
 import pytest
@@ -14,7 +16,8 @@ from braidlog.cluster.etcd.leases import LeaseMessage, Leases
 from braidlog.cluster.etcd.presence import Life as Held
 from braidlog.cluster.etcd.presence import Presence
 from braidlog.cluster.etcd.store import EtcdStore
-from braidlog.cluster.registering import Description, Registrar
+from braidlog.cluster.image import Image
+from braidlog.cluster.registering import FENCED_AGAIN_SECONDS, Description, Registrar
 from braidlog.cluster.starts import START_IDS_MAX, StartFile, Starts
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError
@@ -345,3 +348,75 @@ def test_the_starts_that_a_folder_remembers_are_bounded() -> None:
     assert len(starts.start_ids) == START_IDS_MAX
     assert starts.start_ids[-1] == str(START_IDS_MAX + 4)
     assert msgspec.json.decode(msgspec.json.encode(starts), type=Starts) == starts
+
+
+def test_fifty_nodes_that_start_together_all_start() -> None:
+    """Answers are lost, watches show nothing, and entries are replaced by images before their proposers have read them."""
+    rng, cluster = Random(8), Cluster()
+    nodes = [Node(cluster, number) for number in range(1, 51)]
+
+    async def start(node: Node) -> int:
+        incarnation = await node.registrar.register()
+        await node.metadata.change(lambda image: [e.IdBlock(taken=image.ids_taken + 1)])
+        return incarnation
+
+    for node in nodes:
+        node.store._snapshot_every = 2
+        node.client.fate = lambda call: rng.choices(list(Fate), (6, 1, 3, 1))[0] if call == "write" else Fate.DONE
+    for watch in cluster.etcd.watches:
+        watch.is_deaf = True
+    before = nodes[0].metadata.image.ids_taken
+    jobs = [cluster.world.spawn(start(node)) for node in nodes]
+    cluster.world.advance(30_000)
+    incarnations = {node.number: job.result() for node, job in zip(nodes, jobs, strict=True)}
+    cluster.etcd.deliver_late()
+    image = Node(cluster, 51).metadata.image
+    assert {number: member.incarnation for number, member in image.cluster.nodes().items()} == incarnations
+    assert image.ids_taken == before + len(nodes), "each start took its block once"
+
+
+def fence(incarnation: int, _: Image) -> list[e.Event]:
+    return [e.FenceNode(node=1, incarnation=incarnation)]
+
+
+def test_a_node_that_is_fenced_again_and_again_registers_with_growing_pauses(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster()
+    one, other = Node(cluster, 1), Node(cluster, 2)
+    one.register()
+    other.register()
+    paused = []
+    for _ in range(8):
+        incarnation = one.registrar.incarnation
+        assert incarnation is not None
+        cluster.run(other.metadata.change(partial(fence, incarnation)))
+        assert one.registrar.is_fenced
+        began = cluster.world.monotonic()
+        job = cluster.world.spawn(one.registrar.register())
+        while one.registrar.incarnation == incarnation:
+            cluster.world.advance(100)
+        job.result()
+        paused.append(round(cluster.world.monotonic() - began, 1) - 0.1)
+    assert paused == pytest.approx([0, 0.5, 1, 2, 4, 8, 16, 16], abs=0.11)
+    assert "registration delayed, fenced again, pause=16 s" in caplog.text
+    cluster.world.advance(int(FENCED_AGAIN_SECONDS * 1000))
+    last = one.registrar.incarnation or 0
+    cluster.run(other.metadata.change(partial(fence, last)))
+    assert one.register() > last, "after a calm minute it does not wait"
+
+
+def test_leases_that_a_node_was_too_late_to_look_at_are_not_lost() -> None:
+    """It looks every second; after four without processor time it begins to count what it misses again."""
+    cluster = Cluster()
+    node = three(cluster)[0]
+    told: list[LeaseMessage] = []
+    leases = Leases(
+        node.client, node.world, Keys(PREFIX), lambda: node.metadata.image.cluster, told.append, lambda _: None
+    )
+    node.client._seconds = lambda: 2.0
+    cluster.world.spawn(leases.run())
+    cluster.world.advance(5_500)
+    node.client._seconds = lambda: 0.001
+    cluster.world.advance(1_000)
+    assert not [each for each in told if isinstance(each, LeaseExpired)]
+    cluster.world.advance(1_000)
+    assert [each for each in told if isinstance(each, LeaseExpired)]

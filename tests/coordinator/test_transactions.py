@@ -366,6 +366,39 @@ def test_every_end_gives_a_new_epoch_and_what_comes_late_of_the_one_before_count
     produce(node.restarted(), third, b"four")
 
 
+@pytest.mark.parametrize("way_back", ["asks for its next epoch", "aborts"])
+def test_a_producer_whose_transaction_timed_out_is_refused_and_has_a_way_back(node: Node, way_back: str) -> None:
+    """The epoch is the coordinator's, and no other producer has the id: what is late is refused, a new transaction is not."""
+    transactions = node.services.transactions
+    first = begin(node)
+    produce(node, first, b"late")
+    node.clock.advance(first.timeout_ms + 1)
+    assert node.run(transactions.expire()) == ["t"]
+    assert reason_of(produce, node, first, b"later", sequence=1) is Reason.STALE_PRODUCER_EPOCH
+    assert reason_of(end_in_next_epoch, node, first) is Reason.STALE_PRODUCER_EPOCH, "it is not committed"
+    node = node.restarted()
+    if way_back == "aborts":
+        second = end_in_next_epoch(node, first, commit=False)
+        assert end_in_next_epoch(node, first, commit=False) == second, "a retry"
+    else:
+        second = begin(node, expected=(first.producer_id, first.epoch))
+        assert begin(node, expected=(first.producer_id, first.epoch)) == second, "a retry"
+    assert (second.producer_id, second.epoch > first.epoch) == (first.producer_id, True)
+    produce(node, second, b"again")
+    end_in_next_epoch(node, second)
+    assert node.values("a") == [b"again"]
+
+
+def test_a_producer_whose_transaction_timed_out_has_no_way_back_once_another_has_its_id(node: Node) -> None:
+    first = begin(node)
+    produce(node, first, b"late")
+    node.clock.advance(first.timeout_ms + 1)
+    node.run(node.services.transactions.expire())
+    begin(node)
+    assert reason_of(end_in_next_epoch, node, first, commit=False) is Reason.STALE_PRODUCER_EPOCH
+    assert reason_of(begin, node, expected=(first.producer_id, first.epoch)) is Reason.STALE_PRODUCER_EPOCH
+
+
 def test_batches_that_wait_for_their_partition_to_be_added_keep_their_order(node: Node) -> None:
     txn = begin(node)
     append = node.services.append

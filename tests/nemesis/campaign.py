@@ -21,6 +21,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -251,6 +252,7 @@ class Campaign:
             self.history = current.history
             self._wait_for_all(current, "the beginning")
             print(f"round {number} begins", flush=True)
+            self.faults.served = partial(current.served, SERVED_SECONDS_MAX)
             for fault in faults:
                 if self.findings:
                     break

@@ -7,8 +7,10 @@ import os
 import random
 import resource
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.nemesis.nodes import NUMBERS, NemesisCluster, NemesisNode
@@ -23,12 +25,23 @@ STOPPED_SECONDS = 15.0
 """After a full disk: how long replicas have to come back by themselves."""
 TEN_MINUTES_MS = 10 * 60 * 1000
 DESCRIPTORS_LEFT = 3
+STARVED_SECONDS = 20.0
+SLICE_SECONDS = (0.05, 0.4)
+STOPPED_SHARE = 0.8
+"""Of the time in which a node is starved."""
 UNTOUCHED_BYTES = 4096
 """At the end of a file: what is turned there may be taken for a write that was not finished."""
 
 
 def _wait(seconds: float) -> None:
     threading.Event().wait(seconds)
+
+
+def _starve(node: NemesisNode, rng: random.Random, ended: threading.Event) -> None:
+    while not ended.is_set():
+        stopped = rng.uniform(*SLICE_SECONDS)
+        node.pause(stopped)
+        ended.wait(stopped * (1 - STOPPED_SHARE) / STOPPED_SHARE)
 
 
 class CannotGoOnError(Exception):
@@ -43,9 +56,12 @@ class Faults:
         self._rng = rng
         self.counts: Counter[str] = Counter()
         self.skipped: dict[str, str] = {}
+        self.served: Callable[[], list[str]] = list
+        """Waits until every client is served again; returns the names of those that are not."""
         self.table: dict[str, Callable[[], str]] = {
             "kill -9": self.kill,
             "SIGSTOP": self.stop,
+            "starvation": self.starve,
             "rolling restart": self.roll,
             "cut one way": self.cut_one_way,
             "cut link": self.cut_link,
@@ -91,6 +107,26 @@ class Faults:
         node, seconds = self._some_node(), self._rng.uniform(0.3, 5)
         node.pause(seconds)
         return f"node {node.number} for {seconds:.1f} s"
+
+    def starve(self) -> str:
+        """All nodes get a fifth of the time. None of them may be fenced, and every client has to be served meanwhile."""
+        self._whole()
+        nodes, ended = self._cluster.nodes.values(), threading.Event()
+        before = {node.number: node.registrations() for node in nodes}
+        began = time.monotonic()
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            for node in nodes:
+                pool.submit(_starve, node, random.Random(self._rng.random()), ended)
+            try:
+                late = self.served()
+                _wait(max(0.0, STARVED_SECONDS - (time.monotonic() - began)))
+            finally:
+                ended.set()
+        flaps = {node.number: node.registrations() - before[node.number] for node in nodes}
+        self.counts["registrations while starved"] += sum(flaps.values())
+        if late or any(flaps.values()):
+            raise CannotGoOnError(f"starved nodes registered again {flaps} times; not served: {late}")
+        return f"all nodes for {time.monotonic() - began:.1f} s"
 
     def roll(self) -> str:
         """All of them, one after the other, in good order, each when the one before is back in all sets."""

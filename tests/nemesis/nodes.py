@@ -107,6 +107,10 @@ class NemesisNode(ServerProcess):
         finally:
             os.kill(self.pid, signal.SIGCONT)
 
+    def registrations(self) -> int:
+        """How often this life has registered, the first time included."""
+        return super().errors().count("is registered as incarnation")
+
     # -- its member of etcd ------------------------------------------------------------------------------------
 
     @property

@@ -6,7 +6,7 @@ Invariant: nothing here takes a committed record away: a preferred leader is in 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -43,6 +43,8 @@ class ReplicaMoves:
         self._metadata = metadata
         self._reconciler = reconciler
         self._routing = routing
+        self.removed: Callable[[str], Awaitable[None]] | None = None
+        """Called with the name of each node that was removed."""
 
     async def elect(self, topic: str, number: int, node: int | None = None) -> bool:
         """Let a node lead a partition, without one the first of its replicas; False: it does already."""
@@ -81,7 +83,10 @@ class ReplicaMoves:
 
     async def remove_node(self, node: int) -> None:
         """A node that is fenced and holds nothing is gone for good; refused, in words, as long as that is not so."""
+        member = self._metadata.image.cluster.member(node)
         await remove(self._metadata, node)
+        if member is not None and self.removed is not None:
+            await self.removed(member.name or str(node))
 
     async def drain(self, node: int, *, is_draining: bool) -> None:
         """A node is to lead nothing any more, or may lead again; the controller then moves what it leads to others in sync."""

@@ -21,6 +21,10 @@ from braidlog.replication.registration import Life, remembered
 log = logging.getLogger("braidlog.cluster")
 
 AGAIN_SECONDS: Final = 0.05
+FENCED_AGAIN_SECONDS: Final = 60.0
+PAUSE_SECONDS: Final = 0.5
+PAUSE_SECONDS_MAX: Final = 16.0
+"""A node that is fenced again within `FENCED_AGAIN_SECONDS` waits before it registers, each time twice as long."""
 SAID_SECONDS: Final = 10.0
 """How often a node that cannot register says why."""
 
@@ -51,11 +55,16 @@ class Registrar:
         self._new_id = new_id
         self._start_id = ""
         self._is_registering = False
+        self._fenced_at: float | None = None
+        self._pause = 0.0
         self.incarnation: int | None = None
 
     async def register(self, damaged: Sequence[str] = ()) -> int:
         """Until it is known which incarnation this is. `damaged`: the partitions whose copy did not open whole."""
         self._is_registering = True
+        if self.incarnation is not None and (pause := self._next_pause()):
+            log.warning("node %d: registration delayed, fenced again, pause=%g s", self._described.number, pause)
+            await self._world.wakeup().wait(pause)
         self._start_id = self._new_id()
         await self._keep(self._starts.asking(self._start_id))
         incarnation = await self._registered(tuple(damaged))
@@ -63,6 +72,13 @@ class Registrar:
         self.incarnation = incarnation
         self._is_registering = False
         return incarnation
+
+    def _next_pause(self) -> float:
+        """Seconds. Each incarnation ends leaderships and shrinks in-sync sets: a node that flaps must not do so all the time."""
+        last, self._fenced_at = self._fenced_at, self._world.monotonic()
+        is_again = last is not None and self._fenced_at - last < FENCED_AGAIN_SECONDS
+        self._pause = min(max(2 * self._pause, PAUSE_SECONDS), PAUSE_SECONDS_MAX) if is_again else 0.0
+        return self._pause
 
     async def _registered(self, damaged: tuple[str, ...]) -> int:
         found = 0

@@ -29,6 +29,7 @@ class TxnState(StrEnum):
 
 DECIDED = (TxnState.COMMITTING, TxnState.ABORTING)
 ENDED = (TxnState.COMMITTED, TxnState.ABORTED)
+ABORTS = (TxnState.ABORTING, TxnState.ABORTED)
 
 
 class Transaction(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from braidlog.coordinator.markers import MarkerWriter, abort_hanging
 from braidlog.coordinator.offsets import Offsets, Place, check_group_name
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.coordinator.transaction import (
+    ABORTS,
     DECIDED,
     ENDED,
     NO_EPOCH,
@@ -234,8 +235,8 @@ class Transactions:
         where another was committed before it. `bump`: the producer has a new epoch after it; a retry names the one before."""
         async with self._turn(name):
             found = self.find(name)
-            is_again = bump and found.state is not TxnState.EMPTY and found.replaced(producer_id, epoch)
-            if not is_again:
+            may_be_again = found.state is not TxnState.EMPTY and not (commit and found.state in ABORTS)  # it timed out
+            if not (bump and may_be_again and found.replaced(producer_id, epoch)):
                 found = self._check(name, producer_id, epoch)
                 if bump and found.state in ENDED:
                     found = after(found)
@@ -455,7 +456,7 @@ class Transactions:
         return held_up | {name: str(error) for name, error in failed.items()}
 
     async def expire(self) -> list[str]:
-        """Abort what has been open for longer than its timeout, fencing the producer that left it; end what was decided."""
+        """Abort what is open for longer than its timeout, in an epoch that its producer may ask for; end what was decided."""
         overdue = []
         async for name in in_slices(self._added):
             found: Transaction | None = self._table.get(name)
@@ -465,7 +466,7 @@ class Transactions:
                 found = self._table.get(name)  # again: it may have moved while this waited
                 if found is not None and self._is_overdue(found):
                     overdue.append(name)
-                    await self._keep(name, fenced(found))
+                    await self._keep(name, fenced(found, found.epoch))
         await self.resume()
         return overdue
 

@@ -2,8 +2,8 @@
 
 Knows: when it last heard of whom. Refuses to know: what a verdict leads to; it only decides when somebody proposes something.
 Invariants: silence alone accuses nobody, a second node must find the same; silence is a PING without an answer, and not that
-nobody asked; who was late himself begins every silence anew, and waits twice as long for a while, as witness too; an incarnation
-that never answered is accused by its lease alone.
+nobody asked. A node that was late counts no silence meanwhile; for a while it waits longer, as witness too: the longer, the later
+it was. A peer that answers slowly is given that time as well. An incarnation that never answered is accused by its lease alone.
 """
 
 from typing import Final
@@ -12,11 +12,16 @@ import msgspec
 
 PING_MS = 100
 SILENCE_MS_MAX = 500
+"""The default of `Swim.silence_ms`."""
 LATE_MS = 250
 """A tick that comes so much too late says that we, not the others, were away."""
+JITTER_MS_MAX = PING_MS
+"""A lateness up to it raises no doubt."""
 DOUBT_MS = 10_000
-WITNESS_MS = 200
-"""For how long a witness has waited for an answer when it says that there was none."""
+PATIENCE_FACTOR_MAX = 10
+"""A doubt makes no wait longer than so many times itself."""
+FINDERS = 2
+"""Nodes that must find the same silence: the accuser and a witness."""
 LEASE_CALM_MS = 5_000
 """After an outage of the metadata its leases count again so long after its first sign of life."""
 PING_ALL_MAX = 8
@@ -144,6 +149,21 @@ NOTHING: Final = SwimReady()
 # ── State ─────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class Lateness(msgspec.Struct, frozen=True):
+    """The worst lateness of the last `DOUBT_MS`."""
+
+    worst_ms: int = 0
+    until_ms: int = 0
+
+    def at(self, now_ms: int) -> int:
+        return self.worst_ms if now_ms < self.until_ms else 0
+
+    def noted(self, late_ms: int, now_ms: int) -> "Lateness":
+        if late_ms <= JITTER_MS_MAX or late_ms < self.at(now_ms):
+            return self
+        return Lateness(late_ms, now_ms + DOUBT_MS)
+
+
 class Peer(msgspec.Struct, frozen=True):
     node: int
     incarnation: int
@@ -152,6 +172,8 @@ class Peer(msgspec.Struct, frozen=True):
     asks_since_ms: int | None = None
     """When the first PING went that is not answered yet."""
     has_answered: bool = False
+    slow: Lateness = Lateness()
+    """How long its answers took."""
     is_refused: bool = False
     witnesses_ms: int | None = None
     """When witnesses were last asked."""
@@ -167,7 +189,9 @@ class Swim(msgspec.Struct, frozen=True, kw_only=True):
     node: int
     peers: tuple[Peer, ...] = ()
     ticked_ms: int | None = None
-    doubts_until_ms: int = 0
+    silence_ms: int = SILENCE_MS_MAX
+    late: Lateness = Lateness()
+    """How late this node was itself."""
     leases_count_from_ms: int | None = None
     """None: no sign of life of the metadata yet, or not any more."""
 
@@ -182,18 +206,25 @@ class Swim(msgspec.Struct, frozen=True, kw_only=True):
             self, peers=tuple(changed if each.node == peer.node else each for each in self.peers)
         )
 
-    def in_doubt(self, patience_ms: int, now_ms: int) -> int:
-        """Twice as patient, after we were late ourselves."""
-        return patience_ms * (2 if now_ms < self.doubts_until_ms else 1)
+    @property
+    def witness_ms(self) -> int:
+        """For how long a witness has waited for an answer when it says that there was none."""
+        return self.silence_ms * 2 // 5
+
+    def in_doubt(self, patience_ms: int, now_ms: int, peer: Peer | None = None) -> int:
+        """A wait, longer by what this node was late and by what the peer's answers took."""
+        late_ms, slow_ms = self.late.at(now_ms), 0 if peer is None else peer.slow.at(now_ms)
+        own_ms = max(late_ms, patience_ms if late_ms > LATE_MS else 0)
+        return min(patience_ms + own_ms + slow_ms, PATIENCE_FACTOR_MAX * patience_ms)
 
 
 SwimStepped = tuple[Swim, SwimReady]
 
 
 def step(swim: Swim, message: SwimMessage, now_ms: int) -> SwimStepped:
-    if swim.ticked_ms is not None and now_ms - swim.ticked_ms > PING_MS + LATE_MS:
+    if swim.ticked_ms is not None:
         # Whatever wakes us: what is read first after a pause was sent before it.
-        swim = _doubting(swim, now_ms)
+        swim = _doubting(swim, now_ms - swim.ticked_ms - PING_MS, now_ms)
     match message:
         case Members():
             return _members(swim, message, now_ms)
@@ -211,8 +242,9 @@ def step(swim: Swim, message: SwimMessage, now_ms: int) -> SwimStepped:
 
 def _members(swim: Swim, message: Members, now_ms: int) -> SwimStepped:
     """Who is new is asked at once: until it has answered nobody accuses it."""
+    slow = {each.node: each.slow for each in swim.peers}
     known = [
-        swim.peer(node, incarnation) or Peer(node, incarnation, now_ms)
+        swim.peer(node, incarnation) or Peer(node, incarnation, now_ms, slow=slow.get(node, Lateness()))
         for node, incarnation in sorted(message.nodes)
         if node != swim.node
     ]
@@ -238,15 +270,21 @@ def _ticked(swim: Swim, message: Tick, now_ms: int) -> SwimStepped:
     return swim, SwimReady(tuple(send), tuple(verdicts))
 
 
-def _doubting(swim: Swim, now_ms: int) -> Swim:
-    """We were away: what we did not hear meanwhile says nothing about the others."""
+def _doubting(swim: Swim, late_ms: int, now_ms: int) -> Swim:
+    """We were late; if by much, the time that we were away is part of no silence."""
+    swim = msgspec.structs.replace(swim, late=swim.late.noted(late_ms, now_ms))
+    if late_ms <= LATE_MS:
+        return swim
     peers = tuple(
         msgspec.structs.replace(
-            each, heard_ms=now_ms, asks_since_ms=now_ms if each.asks_since_ms is not None else None, witnesses_ms=None
+            each,
+            heard_ms=min(each.heard_ms + late_ms, now_ms),
+            asks_since_ms=None if each.asks_since_ms is None else min(each.asks_since_ms + late_ms, now_ms),
+            witnesses_ms=None,
         )
         for each in swim.peers
     )
-    return msgspec.structs.replace(swim, peers=peers, ticked_ms=now_ms, doubts_until_ms=now_ms + DOUBT_MS)
+    return msgspec.structs.replace(swim, peers=peers, ticked_ms=now_ms)
 
 
 def _pinged(swim: Swim, draw: int) -> tuple[int, ...]:
@@ -268,7 +306,7 @@ def _is_silent(swim: Swim, peer: Peer, now_ms: int) -> bool:
     if peer.asks_since_ms is None:
         return False
     since_ms = max(peer.heard_ms, peer.asks_since_ms - PING_MS)
-    return now_ms - since_ms >= swim.in_doubt(SILENCE_MS_MAX, now_ms)
+    return now_ms - since_ms >= swim.in_doubt(swim.silence_ms, now_ms, peer)
 
 
 def _judged(swim: Swim, peer: Peer | None, now_ms: int) -> SwimStepped:
@@ -277,10 +315,10 @@ def _judged(swim: Swim, peer: Peer | None, now_ms: int) -> SwimStepped:
         return swim, NOTHING
     if peer.has_lost_lease and _leases_count(swim, now_ms):
         return _condemned(swim, peer, "silent, and its lease has expired")
-    if peer.has_answered and peer.accused is not None and now_ms - peer.accused[1] < SILENCE_MS_MAX:
+    if peer.has_answered and peer.accused is not None and now_ms - peer.accused[1] < swim.silence_ms:
         # Not asked once more: the lowest node proposes, and should not be the last to know.
         return _condemned(swim, peer, f"silent, also towards node {peer.accused[0]}")
-    are_asked = peer.witnesses_ms is not None and now_ms - peer.witnesses_ms < SILENCE_MS_MAX
+    are_asked = peer.witnesses_ms is not None and now_ms - peer.witnesses_ms < swim.silence_ms
     if not peer.has_answered or are_asked:
         return swim, NOTHING
     return swim.with_peer(peer, witnesses_ms=now_ms), SwimReady(_witnesses(swim, peer))
@@ -299,8 +337,9 @@ def _answered(swim: Swim, message: Pong | ConnectionRefused, now_ms: int) -> Swi
         peer = swim.peer(message.node, message.incarnation)
         if peer is None:
             return swim, NOTHING
+        slow = peer.slow if peer.asks_since_ms is None else peer.slow.noted(now_ms - peer.asks_since_ms, now_ms)
         heard = msgspec.structs.replace(
-            peer, heard_ms=now_ms, asks_since_ms=None, has_answered=True, is_refused=False, witnesses_ms=None
+            peer, heard_ms=now_ms, asks_since_ms=None, has_answered=True, slow=slow, is_refused=False, witnesses_ms=None
         )
         swim, reports = _reported(swim, heard, is_alive=True)
         return swim, SwimReady(reports)
@@ -340,7 +379,7 @@ def _reported_late(swim: Swim, peer: Peer | None, now_ms: int) -> tuple[Swim, tu
     """A witness that has waited for as long already need not wait once more."""
     if peer is None or not peer.requests or peer.asks_since_ms is None:
         return swim, ()
-    if not peer.is_refused and now_ms - peer.asks_since_ms < swim.in_doubt(WITNESS_MS, now_ms):
+    if not peer.is_refused and now_ms - peer.asks_since_ms < swim.in_doubt(swim.witness_ms, now_ms, peer):
         return swim, ()
     return _reported(swim, peer)
 

@@ -220,6 +220,7 @@ class ClusterNode:
         self.replicas.transport = self.peers
         self.calls = NodeCalls(number, self._world, self._address_of(PEERS), self._tls.client if self._tls else None)
         services.forwarding.calls = self.calls
+        services.replica_moves.removed = self._store.remove_member
         self.keys = KeyPort(
             number, sender, services, self.peers.adapter.calls, self._address_of(GOSSIP), self._tls, self._spawn
         )
@@ -231,6 +232,7 @@ class ClusterNode:
             self.controller.accused,
             tls=self._gossip_tls,
             keys=self.keys.adopt,
+            silence_ms=self._config.silence_ms,
         )
         self.gossip.incoming = incoming_of(self._around.wire_log)
         rows = self.peers.adapter.calls.rows

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from importlib import metadata
 from itertools import accumulate, takewhile
@@ -114,6 +114,28 @@ def _loop() -> Finding:
     if version is None:
         return Finding("uvloop", Status.WARN, "not installed: asyncio's own loop is used", "pip install uvloop")
     return Finding("uvloop", Status.OK, version)
+
+
+# -- the cluster -----------------------------------------------------------------------------------------------------
+
+
+def etcd_findings(members: Sequence[tuple[int, str, str, str]]) -> Iterator[Finding]:
+    """Of all members of etcd: number, name, URL, and what is wrong with it."""
+    for number, name, url, trouble in members:
+        if trouble:
+            remedy = f"start its node again; if the node does not come back: etcdctl member remove {number:x}"
+            yield Finding("etcd", Status.WARN, f"member {name or f'{number:x}'} {url} {trouble}", remedy)
+    healthy, majority = sum(not trouble for *_, trouble in members), len(members) // 2 + 1
+    detail = f"{healthy} of {len(members)} members are healthy, {majority} are needed"
+    if healthy < majority:
+        yield Finding(
+            "etcd", Status.FAIL, f"{detail}: the metadata cannot be changed", "start the members that are down"
+        )
+    elif healthy == majority and len(members) > 1:
+        remedy = "start the members that are down, or add one: etcdctl member add"
+        yield Finding("etcd", Status.WARN, f"{detail}: the metadata does not survive the loss of one more", remedy)
+    else:
+        yield Finding("etcd", Status.OK, detail)
 
 
 # -- the machine -----------------------------------------------------------------------------------------------------

@@ -90,6 +90,17 @@ def test_doctor(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_doctor_asks_every_member_of_etcd_that_the_settings_name(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        dead = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    (tmp_path / "braid.toml").write_text(f'[cluster]\netcd = "{dead}"\n')
+    result = Braid()("doctor", "-c", str(tmp_path / "braid.toml"), "--data-dir", str(tmp_path / "data"), "-o", "json")
+    (found,) = [each for each in json.loads(result.stdout)["findings"] if each["check"] == "etcd"]
+    assert found["status"] == "warn"
+    assert "no member answers" in found["detail"]
+    assert "start the nodes" in found["remedy"]
+
+
 def test_doctor_finds_the_node_that_runs(braid_server_shared: ServerProcess, tmp_path: Path) -> None:
     findings = list(tool.examine(str(tmp_path), {"listeners.kafka.port": braid_server_shared.ports["kafka"]}))
     (found,) = [each for each in findings if each.check == "port kafka"]

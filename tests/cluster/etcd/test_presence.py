@@ -4,7 +4,7 @@ import pytest
 from tests.model.manual_world import Job, ManualWorld
 
 from braidlog.cluster.etcd.entries import Keys
-from braidlog.cluster.etcd.presence import LEASE_SECONDS, Life, Presence
+from braidlog.cluster.etcd.presence import LEASE_FACTOR_MAX, LEASE_SECONDS, Life, Presence
 from braidlog.model.errors import BrokerError
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
@@ -83,3 +83,19 @@ def test_an_outage_proves_nothing_and_afterwards_the_number_is_there_again(fate:
     assert etcd.value() == b'{"folder":"f","start":"1"}'
     assert not job.is_done
     job.cancel()
+
+
+def test_a_node_that_renews_late_has_a_longer_lease_until_it_is_on_time_again() -> None:
+    etcd = Etcd()
+    presence, client = etcd.node("f", "1")
+    etcd.run(presence.take())
+    etcd.world.spawn(presence.keep())
+    client._seconds = lambda: 1.0  # there and back: two seconds for a call, and two calls for a renewal
+    etcd.world.advance(30_000)
+    assert etcd.value() is not None
+    lease = max(each.seconds for each in etcd.model._leases.values())
+    assert LEASE_SECONDS < lease <= LEASE_FACTOR_MAX * LEASE_SECONDS
+    client._seconds = lambda: 0.001
+    etcd.world.advance(int(LEASE_FACTOR_MAX * LEASE_SECONDS * 2_000))
+    assert {each.seconds for each in etcd.model._leases.values()} == {LEASE_SECONDS}
+    assert etcd.value() is not None

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 from tests.model.manual_world import Job, ManualWorld
 
 from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Head, Keys, Written, digest, one
-from braidlog.cluster.etcd.port import EtcdRefusedError, Put
+from braidlog.cluster.etcd.port import EtcdRefusedError, Outcome, Put
 from braidlog.cluster.etcd.position import Position
 from braidlog.cluster.etcd.store import COMPACT_TICKS, PROPOSE_SECONDS_MAX, TICK_SECONDS, EtcdStore
 from braidlog.cluster.events import AddNode, Envelope, Event, IdBlock
@@ -464,3 +465,40 @@ def test_an_entry_that_no_head_names_is_refused_and_the_node_goes_on(value: byte
     cluster.etcd.write([], [one(keys.event(2))], [])
     cluster.run(node.metadata.change(next_block), ms=1_000)
     assert node.metadata.seq == 2
+
+
+@pytest.mark.parametrize("fate", [Fate.DONE, Fate.NOT_ANSWERED, Fate.NOT_ARRIVED, Fate.LATE])
+def test_a_change_that_is_read_as_part_of_an_image_is_known_to_be_made_or_not(fate: Fate) -> None:
+    """Its entry went with a snapshot before this node saw it: the nonce that was written with it says whose it was."""
+    cluster = Cluster(snapshot_every=2)
+    node, others = Node(cluster, "1"), Node(cluster, "2")
+    decided = 0
+    before = node.metadata.image.ids_taken
+
+    def decide(image: Image) -> Sequence[Event]:
+        nonlocal decided
+        decided += 1
+        return next_block(image)
+
+    node.client.fate = fates(fate)
+    for watch in cluster.etcd.watches[:1]:
+        watch.is_deaf = True
+    write = node.client.write
+
+    async def overtaken(puts: Sequence[Put], **others_: Any) -> Outcome:
+        """By so many changes of another node that the entry is let go before this call returns."""
+        node.client.write = write  # type: ignore[method-assign]
+        try:
+            return await write(puts, **others_)
+        finally:
+            for _ in range(8):
+                await others.metadata.change(next_block)
+            await node.store._load_again()
+
+    node.client.write = overtaken  # type: ignore[method-assign]
+    cluster.run(node.metadata.change(decide), ms=2_000)
+    cluster.etcd.deliver_late()
+    is_first = fate in (Fate.DONE, Fate.NOT_ANSWERED)
+    assert decided == (1 if is_first else 2)
+    cluster.world.advance(5_000)
+    assert node.metadata.image.ids_taken == others.metadata.image.ids_taken == before + 9 * BLOCK

@@ -1,7 +1,9 @@
-"""A member that a node runs beside itself: it outlives the node, is found again, and ends with a clean stop."""
+"""A member that a node runs beside itself: it ends with the node, by a kill and by a clean stop, and starts with the next."""
 
 import asyncio
+import json
 import os
+import select
 import shutil
 import ssl
 import subprocess
@@ -29,7 +31,8 @@ from pathlib import Path
 import msgspec
 from braidlog.server.etcd.member import Member, MemberSettings, find_program
 settings = msgspec.json.decode(sys.argv[1], type=MemberSettings)
-print(asyncio.run(Member(settings, Path(sys.argv[2]), find_program()).start()), flush=True)
+asyncio.run(Member(settings, Path(sys.argv[2]), find_program()).start())
+print("started", flush=True)
 sys.stdin.read()
 """
 ALL = Range(b"/", b"0")
@@ -50,30 +53,58 @@ def settings() -> MemberSettings:
     )
 
 
-def test_a_member_outlives_a_node_that_is_killed_and_is_adopted(tmp_path: Path) -> None:
-    wanted = settings()
+async def start_and_stop(member: Member) -> None:
+    await member.start()
+    await member.stop()
+
+
+def test_a_member_ends_with_a_node_that_is_killed_and_starts_with_the_next(tmp_path: Path) -> None:
+    wanted, running = settings(), tmp_path / "etcd" / "process.json"
     command = [sys.executable, "-c", NODE, msgspec.json.encode(wanted).decode(), str(tmp_path / "etcd")]
     node = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert node.stdout is not None
-    assert node.stdout.readline() == b"False\n"
-    node.kill()
-    node.communicate()
+    assert node.stdout.readline() == b"started\n"
+    ended = os.pidfd_open(json.loads(running.read_bytes())["pid"])
+    try:
+        node.kill()
+        node.communicate()
+        assert select.select([ended], [], [], 60.0)[0], "the member runs on"
+    finally:
+        os.close(ended)
 
     async def next_life() -> None:
-        adopted = Member(wanted, tmp_path / "etcd", find_program())
+        ours = Member(wanted, tmp_path / "etcd", find_program())
         etcd = Gateway(GatewaySettings(endpoints=[wanted.client_url], read_seconds_max=30, write_seconds_max=30))
         try:
-            assert await adopted.start() is True
+            await ours.start()
             assert (await etcd.write([Put(b"/a", b"1")])).done
-            await adopted.stop()
-            assert await adopted.start() is False
+            await ours.stop()
+            await ours.start()
             assert [item.value for item in (await etcd.read(ALL)).items] == [b"1"]
         finally:
             etcd.close()
-            await adopted.stop()
+            await ours.stop()
 
     asyncio.run(next_life())
-    assert not (tmp_path / "etcd" / "process.json").exists()
+    assert not running.exists()
+
+
+def test_a_start_ends_the_member_that_an_earlier_node_left(tmp_path: Path) -> None:
+    """Of a version whose member outlived it, or one that takes long to end."""
+    wanted = settings()
+
+    async def scene() -> None:
+        left, ours = (Member(wanted, tmp_path / "etcd", find_program()) for _ in range(2))
+        await left.start()
+        assert left._child is not None
+        try:
+            await asyncio.gather(asyncio.to_thread(left._child.wait, 60), ours.start())
+            assert ours._child is not None
+            assert ours._child.poll() is None
+        finally:
+            await ours.stop()
+
+    asyncio.run(scene())
 
 
 def test_another_process_with_its_number_is_not_taken_for_it(tmp_path: Path) -> None:
@@ -83,8 +114,7 @@ def test_another_process_with_its_number_is_not_taken_for_it(tmp_path: Path) -> 
     try:
         (tmp_path / "process.json").write_text(f'{{"pid":{stranger.pid},"started":1}}')
         ours = Member(wanted, tmp_path, find_program())
-        assert asyncio.run(ours.start()) is False
-        asyncio.run(ours.stop())
+        asyncio.run(start_and_stop(ours))
         assert stranger.poll() is None
     finally:
         stranger.kill()

@@ -99,3 +99,23 @@ def test_the_nodes_certificate_closes_its_member_on_loopback(place: str, peer_ur
 )
 def test_ports_that_ask_nobody_are_named(config: ClusterConfig, said: list[str]) -> None:
     assert [each.partition(":")[0].partition(";")[0] for each in config.open_ports()] == said
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"silence_ms": 299}, "silence_ms is 300 to 60000, not 299"),
+        ({"silence_ms": 60_001}, "silence_ms is 300 to 60000, not 60001"),
+        ({"silence_ms": 1_500}, "lease_seconds is 4 to 600 with silence_ms 1500, not 3: 2 nodes agree on a silence"),
+        ({"lease_seconds": 1}, "lease_seconds is 2 to 600 with silence_ms 500, not 1"),
+        ({"lease_seconds": 601}, "lease_seconds is 2 to 600 with silence_ms 500, not 601"),
+    ],
+)
+def test_a_lease_is_longer_than_the_silence_that_two_nodes_find(settings: dict[str, int], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        ClusterConfig(**settings)  # type: ignore[arg-type]
+
+
+def test_silence_and_lease_of_a_slow_machine() -> None:
+    config = ClusterConfig(silence_ms=3_000, lease_seconds=10)
+    assert (config.silence_ms, config.lease_seconds) == (3_000, 10)

@@ -8,7 +8,7 @@ import msgspec
 
 from braidlog.cli.terminal.arguments import YES, confirm
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import TEXT_OR_JSON, print_json
+from braidlog.cli.terminal.output import TEXT_OR_JSON, hint, print_json
 from braidlog.client.blocking import Client
 
 
@@ -26,6 +26,8 @@ class RemovedNode(msgspec.Struct, frozen=True):
 def remove(client: Client, number: int, *, yes: bool, output: str) -> None:
     """Forget NODE for good: it is stopped, does not come back, and holds nothing.
 
+    Its embedded member of etcd is removed, too; `braid doctor` says how many members are left.
+
     Refused while it lives, and while it has replicas: move those to other nodes first (`braid cluster reassign`), then stop it.
     """
     confirm(f"Remove node {number} for good?", yes=yes)
@@ -34,3 +36,4 @@ def remove(client: Client, number: int, *, yes: bool, output: str) -> None:
         print_json(RemovedNode(number))
     else:
         click.echo(f"node {number} is removed")
+        hint("braid doctor")

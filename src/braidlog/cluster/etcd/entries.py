@@ -3,6 +3,7 @@
     <prefix>/head                      {"cluster":"…","seq":17,"digest":"…"}          the last entry
     <prefix>/events/00000000000000000017   {"seq":17,"by":"n1","nonce":"…","before":"…","events":[…],"time_ms":…}
     <prefix>/image/00000000000000000017/0000   a piece of an image; …/end  {"pieces":3,"digest":"…","entry":"…"}
+    <prefix>/proposed/<node>           the nonce of the last entry that this node wrote, with the entry: it outlives the entry
     <prefix>/tick/<node>               a number that grows: who sees it on a watch knows that the watch is alive
     <prefix>/alive/<node>              under a lease
 
@@ -117,6 +118,9 @@ class Keys:
 
     def tick(self, node: str) -> bytes:
         return self.ticks.first + node.encode()
+
+    def proposed(self, node: str) -> bytes:
+        return self._key(f"proposed/{node}")
 
     def life(self, node: str) -> bytes:
         return self.alive.first + node.encode()

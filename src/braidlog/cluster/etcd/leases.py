@@ -42,8 +42,12 @@ class Leases:
         """By number: the incarnation whose key was missed, and how often in a row."""
 
     async def run(self) -> None:
+        looked = self._world.monotonic()
         while True:
             await self._world.wakeup().wait(LOOK_SECONDS)
+            before, looked = looked, self._world.monotonic()
+            if looked - before > 2 * LOOK_SECONDS:
+                self._missed.clear()  # this node was late, and the nodes that it missed may be starved, too
             try:
                 found = await self._etcd.read(self._alive, keys_only=True)
             except EtcdError:

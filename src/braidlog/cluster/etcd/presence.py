@@ -3,9 +3,11 @@
 Knows: whose number it is. Refuses to know: what follows from a node's absence.
 Invariants: a number belongs to one folder while that folder's node is there; of two processes over copies of one folder the later
 one has it, and the other one stops. That etcd does not answer proves nothing: the key is written again when it does.
+A node that renews its lease late has a longer one for a while.
 """
 
 import contextlib
+import math
 from typing import Final
 
 import msgspec
@@ -14,9 +16,13 @@ from braidlog.cluster.etcd.entries import Keys, one
 from braidlog.cluster.etcd.port import Etcd, EtcdError, EtcdLeaseError, Holds, Put
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
+from braidlog.replication.swim import Lateness
 
 LEASE_SECONDS: Final = 3
-RENEW_SECONDS: Final = 1.0
+RENEWALS: Final = 3
+"""In the time of a lease."""
+LEASE_FACTOR_MAX: Final = 10
+"""A doubt makes no lease longer than so many times itself."""
 TRIES_MAX: Final = 10
 
 
@@ -30,13 +36,17 @@ class Life(msgspec.Struct, frozen=True):
 class Presence:
     """`take` before anything is served, `keep` in a task, `leave` at the end."""
 
-    def __init__(self, etcd: Etcd, world: World, keys: Keys, *, node: str, life: Life) -> None:
+    def __init__(
+        self, etcd: Etcd, world: World, keys: Keys, *, node: str, life: Life, seconds: int = LEASE_SECONDS
+    ) -> None:
         self._etcd = etcd
         self._world = world
         self._node = node
         self._life = life
         self._key = keys.life(node)
-        self._lease = 0
+        self._lease = self._granted = 0
+        self._seconds = seconds
+        self._late = Lateness()
         self._is_over = False
 
     async def take(self) -> None:
@@ -60,7 +70,8 @@ class Presence:
         return (msgspec.json.decode(found[0].value, type=Life), found[0].value) if found else None
 
     async def _write(self, before: bytes | None) -> bool:
-        self._lease = await self._etcd.grant(LEASE_SECONDS)
+        self._granted = self._wanted()
+        self._lease = await self._etcd.grant(self._granted)
         value = msgspec.json.encode(self._life)
         outcome = await self._etcd.write([Put(self._key, value, self._lease)], conditions=[Holds(self._key, before)])
         return outcome.done
@@ -68,11 +79,20 @@ class Presence:
     async def keep(self) -> None:
         """Until `leave`. Raises when another process has the number: two that serve one node's partitions would part."""
         while not self._is_over:
-            await self._world.wakeup().wait(RENEW_SECONDS)
-            try:
+            began = self._world.monotonic()
+            await self._world.wakeup().wait(self._seconds / RENEWALS)
+            with contextlib.suppress(EtcdError):  # the store tells of the outage
                 await self._renew()
-            except EtcdError:
-                continue  # the store tells of the outage
+            late = self._world.monotonic() - began - self._seconds / RENEWALS
+            self._late = self._late.noted(int(late * 1000), self._now_ms())
+
+    def _now_ms(self) -> int:
+        return int(self._world.monotonic() * 1000)
+
+    def _wanted(self) -> int:
+        """Seconds of a lease, with those that the last renewals were late."""
+        late_seconds = math.ceil(self._late.at(self._now_ms()) / 1000)
+        return min(self._seconds + RENEWALS * late_seconds, LEASE_FACTOR_MAX * self._seconds)
 
     async def _renew(self) -> None:
         is_there = False
@@ -84,7 +104,7 @@ class Presence:
                 Reason.VERSION_CONFLICT,
                 f"node {self._node!r} was started by another process ({held[0].folder}); this one stops, so that there is one",
             )
-        if not self._is_over and (not is_there or held is None):
+        if not self._is_over and (not is_there or held is None or self._granted != self._wanted()):
             await self._write(None if held is None else held[1])
 
     async def leave(self) -> None:

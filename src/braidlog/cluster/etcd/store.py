@@ -194,13 +194,20 @@ class EtcdStore:
                 f"a change of metadata of {len(value)} bytes; at most {ENTRY_BYTES_MAX} go at once",
             )
         head = Head(self._head.cluster, seq, digest(value))
-        puts = [Put(self._keys.event(seq), value), Put(self._keys.head, msgspec.json.encode(head))]
+        puts = [
+            Put(self._keys.event(seq), value),
+            Put(self._keys.head, msgspec.json.encode(head)),
+            Put(self._keys.proposed(self._node), self._own_nonce.encode()),
+        ]
         conditions = [Holds(self._keys.head, msgspec.json.encode(self._head)), Holds(self._keys.event(seq), None)]
         until = self._world.monotonic() + self._propose_seconds_max
-        while self._head.seq < seq:
+        while self._head.seq < seq or self._is_unseen(seq):
             try:
+                if self._head.seq >= seq:
+                    return seq if await self._is_written() else Conflict(self._head.seq)
                 outcome = await self._etcd.write(puts, conditions=conditions)
                 if outcome.done:
+                    self._own_seq = seq
                     self._take(entry, self._own_nonce, head)
                 else:
                     await self._catch_up()
@@ -219,11 +226,16 @@ class EtcdStore:
                     ) from error
                 await self._world.wakeup().wait(AGAIN_SECONDS)
         self._answered()
-        if self._own_seq == 0 and self._loaded_seq >= seq:  # it was read as part of an image: nobody can tell
-            raise BrokerError(
-                Reason.UNAVAILABLE, "the metadata went on too far meanwhile; the change may be made or not: look"
-            )
         return seq if self._own_seq == seq else Conflict(self._head.seq)
+
+    def _is_unseen(self, seq: int) -> bool:
+        """Whether entry `seq` was read as part of an image, which does not say who proposed it."""
+        return self._own_seq == 0 and self._loaded_seq >= seq
+
+    async def _is_written(self) -> bool:
+        """Whether this node's last proposal is in the log: each entry is written together with its proposer's nonce."""
+        found = (await self._etcd.read(one(self._keys.proposed(self._node)))).items
+        return bool(found) and found[0].value == self._own_nonce.encode()
 
     def _take(self, entry: Entry, nonce: str, head: Head) -> None:
         """The next entry, whoever brings it first: the answer to a proposal, a watch, a read."""

@@ -106,6 +106,31 @@ class VersionAnswer(msgspec.Struct):
     etcdserver: str
 
 
+class MembersRequest(msgspec.Struct):
+    """Nothing is asked for but the list."""
+
+
+class EtcdMember(msgspec.Struct):
+    """`name` and `clientURLs` are empty until it has started once."""
+
+    ID: int
+    name: str = ""
+    clientURLs: list[str] = []  # noqa: N815 - etcd's name
+
+
+class MembersAnswer(msgspec.Struct):
+    members: list[EtcdMember] = []
+
+
+class RemoveMemberRequest(msgspec.Struct):
+    ID: int
+
+
+class HealthAnswer(msgspec.Struct):
+    health: str = ""
+    reason: str = ""
+
+
 class AnyAnswer(msgspec.Struct):
     """Nothing in it matters."""
 

@@ -136,8 +136,8 @@ class ClusterStore:
         if config.is_embedded:
             settings, folder = config.member(self._node), Path(self._folder.path) / MEMBER_FOLDER
             self._member = Member(settings, folder, find_program(), tls)
-            adopted = await self._member.start()
-            log.info("etcd runs beside this node, %s", "and has outlived the last one" if adopted else "started by it")
+            await self._member.start()
+            log.info("etcd runs beside this node")
             self._keeping_member = self._tasks.spawn(self._member.keep_running(), "etcd-member")
         gateway = self._gateway = Gateway(config.gateway(), tls)
         await until_answered(gateway.check_versions)
@@ -154,7 +154,8 @@ class ClusterStore:
             begin = partial(store.found_cluster, known.cluster)
             known = self._joined(await (self._begun_by_others(gateway) if config.join else until_answered(begin)))
         life = Life(self._folder.identity.folder_id, uuid.uuid4().hex)
-        self._presence = Presence(gateway, world, Keys(config.prefix), node=self._node, life=life)
+        keys = Keys(config.prefix)
+        self._presence = Presence(gateway, world, keys, node=self._node, life=life, seconds=config.lease_seconds)
         await until_answered(self._presence.take)
         await until_answered(lambda: store.open(known))
         log.info("metadata of cluster %s in etcd: entry %d", known.cluster, store.position.seq)
@@ -233,8 +234,8 @@ class ClusterStore:
 
         self.store.arrived = arrived
         self._tasks.spawn(self._presence.keep(), "presence")
-        await services.reconciler.note_made()
-        await services.producer_ids.fill_reserve()
+        await until_answered(services.reconciler.note_made)
+        await until_answered(services.producer_ids.fill_reserve)
         self._tasks.every(RESERVE_SECONDS, partial(_filled, services.producer_ids), "producer-ids")
         self._tasks.spawn(self.store.follow_changes(), "metadata")
         self._tasks.spawn(self.store.check_watch(), "metadata-tick")
@@ -286,6 +287,25 @@ class ClusterStore:
         else:
             log.info("the certificate for etcd was read again")
 
+    async def remove_member(self, node: str) -> None:
+        """The embedded member of a node that was removed: while it counts, the others need it for their majority."""
+        if self._gateway is None or not self._config.is_embedded:
+            return
+        number = 0
+        try:
+            number = next((each.ID for each in await self._gateway.members() if each.name == node), 0)
+            if number:
+                await self._gateway.remove_member(number)
+                log.warning("etcd member %s removed: its node was removed", node)
+        except EtcdError as error:
+            member = f"{number:x}" if number else "ID"
+            log.warning(
+                "etcd member %s may not be removed: %s; see `braid doctor`, then run: etcdctl member remove %s",
+                node,
+                error,
+                member,
+            )
+
     def leave_member(self) -> None:
         """From now on it is not started again: the node stops."""
         if self._keeping_member is not None:
@@ -311,15 +331,16 @@ async def _filled(ids: ProducerIds) -> None:
 
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
-    """Until somebody answers: members may be starting, or electing one of them."""
+    """Until a member answers: members may be starting, or electing one of them. `call` may be repeated."""
     loop = asyncio.get_running_loop()
     until = loop.time() + START_SECONDS_MAX
     say_at = loop.time()
     while True:
         try:
             return await call()
-        except EtcdAwayError as error:
-            if loop.time() >= until:
+        except (EtcdAwayError, BrokerError) as error:
+            is_final = isinstance(error, BrokerError) and error.reason is not Reason.UNAVAILABLE
+            if is_final or loop.time() >= until:
                 raise
             if loop.time() >= say_at:
                 log.warning("waiting for etcd, up to %.0f s more: %s", until - loop.time(), error)

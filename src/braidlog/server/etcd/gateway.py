@@ -109,6 +109,13 @@ class Gateway:
         self._watches = {each for each in self._watches if not each.is_over} | {watch}
         return watch
 
+    async def members(self) -> list[calls.EtcdMember]:
+        return (await self._ask("cluster/member/list", calls.MembersRequest(), calls.MembersAnswer)).members
+
+    async def remove_member(self, number: int) -> None:
+        """Refused by etcd where too few of the members that stay have started."""
+        await self._tell("cluster/member/remove", calls.RemoveMemberRequest(number), calls.AnyAnswer)
+
     async def check_versions(self) -> None:
         """Refuse members that are known to lose data, by name; at least one must answer."""
         failures = []

@@ -1,9 +1,9 @@
 """A member of etcd that a node runs beside itself.
 
 Knows: a process of its own, its folder, the file that says which process it is. Refuses to know: what is kept in it.
-Invariants: a member outlives the node that started it, by whatever death: the next start finds it by its file and adopts it; a
-clean stop ends it, last. One that ends by itself is started again while the node serves. At most one process runs over a
-folder. A program that is known to lose data is not started.
+Invariants: a member ends with its node: after a kill by the kernel's signal, in a clean stop last. One that ends by itself is
+started again while the node serves. At most one process runs over a folder: a start ends what an earlier one left. A program
+that is known to lose data is not started.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +40,13 @@ CALM_SECONDS: Final = 300.0
 """So long health tells of a member that was started again."""
 LAST_WORDS_BYTES: Final = 4096
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+_END_WITH_PARENT: Final = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: survives execv, tied to the thread that forked: the loop's
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""Run before the program, in its process. SIGTERM: etcd hands over its leadership, as it does in a clean stop."""
 
 
 class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,16 +135,13 @@ class Member:
         self.trouble = ""
         """That it has ended lately, in words for people."""
 
-    async def start(self) -> bool:
-        """True: it was running already, and is ours now. Returns when it can be asked, with or without the other members."""
-        if adopted := self._running() is not None:
-            await self._wait_until_asked()
-            return adopted
+    async def start(self) -> None:
+        """Returns when it can be asked, with or without the other members."""
+        await stop_member(self._folder)  # of a node that was killed: it may still be ending
         await asyncio.to_thread(check_program, self._program)  # clients may be served meanwhile
         self._folder.mkdir(parents=True, exist_ok=True)
         self._launch()
         await self._wait_until_asked()
-        return False
 
     def _launch(self) -> None:
         path = self._folder / "etcd.log"
@@ -145,8 +150,9 @@ class Member:
         words = self._settings.flags() | {"data-dir": str(self._folder / "data")}
         with path.open("ab") as output:
             # A session of its own: Ctrl-C in the node's terminal is for the node, which ends its member when it has ended itself.
+            bound = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid())]
             self._child = subprocess.Popen(  # noqa: S603 - the program that the operator installed
-                [self._program, *(f"--{name}={value}" for name, value in words.items())],
+                [*bound, self._program, *(f"--{name}={value}" for name, value in words.items())],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -164,15 +170,12 @@ class Member:
         part.write_bytes(msgspec.json.encode(running))
         part.replace(self._file)
 
-    def _running(self) -> _Running | None:
-        return _find_running(self._file)
-
     async def _wait_until_asked(self) -> None:
         """Until it tells its version, which it does without a majority too."""
         endpoint = parse_endpoint(self._settings.client_url)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_SECONDS_MAX):
-                while self._running() is not None:
+                while self._is_alive():
                     with contextlib.suppress(OSError):
                         connection = await Connection.open(endpoint, self._tls)
                         try:
@@ -182,7 +185,7 @@ class Member:
                             connection.close()
                         return
                     await asyncio.sleep(LOOK_SECONDS)
-        if self._running() is None:
+        if not self._is_alive():
             self._reap()
         raise BrokerError(
             Reason.UNAVAILABLE,
@@ -221,18 +224,15 @@ class Member:
     async def _ends_within(self, seconds: float | None) -> bool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while self._is_alive():  # noqa: ASYNC110 - one that is no child of ours tells nobody
+                while self._is_alive():  # noqa: ASYNC110 - a child watcher would need the main thread
                     await asyncio.sleep(WATCH_SECONDS)
                 return True
         return False
 
     def _is_alive(self) -> bool:
-        if self._child is not None and self._child.poll() is None:
-            return True  # whoever has removed its file
-        return self._running() is not None
+        return self._child is not None and self._child.poll() is None
 
     def _how_it_ended(self) -> str:
-        """Of one that was adopted only the node that started it could have known."""
         self._reap()
         if self._exit_code is None:
             return "has ended"

@@ -10,13 +10,17 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from braidlog.cluster.etcd.presence import LEASE_SECONDS
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.replication.swim import FINDERS, SILENCE_MS_MAX
 from braidlog.server.etcd.gateway import GatewaySettings
 from braidlog.server.etcd.http import parse_endpoint
 from braidlog.server.etcd.member import MemberSettings
 from braidlog.server.peers.settings import LOOPBACK, PeersConfig
 
 EMBEDDED: Final = "embedded"
+SILENCE_MS: Final = (300, 60_000)
+LEASE_SECONDS_MAX: Final = 600
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +49,12 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Empty: this one alone."""
     join: bool = False
     """A node with an empty folder waits for a cluster that another one begins, and begins none itself."""
+    silence_ms: int = SILENCE_MS_MAX
+    """How long a node may leave others without an answer before two of them agree that it is dead; the same on all nodes."""
+    lease_seconds: int = LEASE_SECONDS
+    """How long etcd keeps the lease of a node that does not renew it; longer than two times `silence_ms`."""
     heartbeat_ms: int = 50
+    """How often embedded members say that they live."""
     election_ms: int = 500
     """How long embedded members wait for the one that leads them; five heartbeats at least."""
 
@@ -65,8 +74,19 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("client_port and peer_port are two different ports, 1 to 65535")
         if not 5 * self.heartbeat_ms <= self.election_ms <= 50_000 or self.heartbeat_ms < 1:
             raise ValueError("election_ms is five times heartbeat_ms at least, and 50000 at most")
+        self._check_liveness()
         if self._is_exposed:
             self._check_exposed()
+
+    def _check_liveness(self) -> None:
+        if not SILENCE_MS[0] <= self.silence_ms <= SILENCE_MS[1]:
+            raise ValueError(f"silence_ms is {SILENCE_MS[0]} to {SILENCE_MS[1]}, not {self.silence_ms}")
+        lease_seconds_min = self.silence_ms * FINDERS // 1000 + 1
+        if not lease_seconds_min <= self.lease_seconds <= LEASE_SECONDS_MAX:
+            raise ValueError(
+                f"lease_seconds is {lease_seconds_min} to {LEASE_SECONDS_MAX} with silence_ms {self.silence_ms}, "
+                f"not {self.lease_seconds}: {FINDERS} nodes agree on a silence before a lease ends"
+            )
 
     def _check_exposed(self) -> None:
         host, own = self.peers.host, self.peers.advertised

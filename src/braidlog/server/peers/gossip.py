@@ -40,7 +40,7 @@ Verdicts = Callable[[swim.Verdict], None]
 class Gossip:
     """One node's part. `tell` it who is a member and what the metadata says; it calls `verdict`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with, and a setting
         self,
         node: int,
         sender: bytes,
@@ -50,12 +50,13 @@ class Gossip:
         *,
         tls: PeerTls | None = None,
         is_awake: Callable[[], bool] = lambda: True,
+        silence_ms: int = swim.SILENCE_MS_MAX,
     ) -> None:
         self.node = node
         self.sender = sender
         self.incarnation = 0
         """0: not registered yet; nobody is answered."""
-        self.swim = swim.Swim(node=node)
+        self.swim = swim.Swim(node=node, silence_ms=silence_ms)
         self.port = 0
         self._clock = clock
         self._address_of = address_of
@@ -152,6 +153,11 @@ class Gossip:
             self._links.pop(node).abort()
             self._skews_ms.pop(node, None)
             self._told_hashes.pop(node, None)
+
+    def stretched(self, seconds: float) -> float:
+        """A wait that fits the default of `silence_ms`, as this node's own and its present doubt make it."""
+        wanted_ms = int(seconds * 1000 * self.swim.silence_ms / swim.SILENCE_MS_MAX)
+        return self.swim.in_doubt(wanted_ms, self._now_ms()) / 1000
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1000)

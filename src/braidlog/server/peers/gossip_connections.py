@@ -46,6 +46,8 @@ class Owner(Protocol):
 
     def closed(self, connection: "Incoming") -> None: ...
 
+    def stretched(self, seconds: float) -> float: ...
+
 
 class _Conversation(asyncio.Protocol):
     """Frames in and out of one socket."""
@@ -173,7 +175,7 @@ class PeerLink:
 
     def _is_mute(self) -> bool:
         since = self._opened_at if self._answered_at is None else self._answered_at
-        return self._loop.time() - since > SILENCE_SECONDS_MAX
+        return self._loop.time() - since > self._owner.stretched(SILENCE_SECONDS_MAX)
 
     def _connect_soon(self) -> None:
         if not self._is_connecting and not self._is_over:

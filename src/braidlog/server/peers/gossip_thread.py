@@ -2,7 +2,7 @@
 
 Knows: two loops, and how one is told what the other has found. Refuses to know: what is said between nodes.
 Invariants: verdicts are told on the node's loop; nothing of the node is touched by the thread; a node whose loop has not turned
-for `AWAKE_SECONDS_MAX` answers nobody: it does not serve, and somebody else should.
+for `AWAKE_SECONDS_MAX`, or longer where it is late, answers nobody: it does not serve, and somebody else should.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ HANDED_OVER_MAX: Final = 256
 class GossipThread:
     """A `Gossip` for a node's loop: made, told and stopped there."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with, and a setting
         self,
         node: int,
         sender: bytes,
@@ -38,6 +38,7 @@ class GossipThread:
         *,
         tls: PeerTls | None = None,
         keys: Take = socket.socket.close,
+        silence_ms: int = swim.SILENCE_MS_MAX,
     ) -> None:
         """`keys` is told, on the node's loop, of connections that are not gossip."""
         self._node = node
@@ -48,6 +49,7 @@ class GossipThread:
         self._tls = tls
         self._keys = keys
         self.incoming: Callable[[Owner], Incoming] = Incoming
+        self._silence_ms = silence_ms
         self._handed_over = 0
         """Connections that are on their way to the node's loop."""
         self._home = asyncio.get_running_loop()
@@ -83,6 +85,7 @@ class GossipThread:
             self._accused,
             tls=self._tls,
             is_awake=self.is_awake,
+            silence_ms=self._silence_ms,
         )
         gossip.incoming = self.incoming
         gossip.keys = self._hand_over
@@ -159,4 +162,6 @@ class GossipThread:
         self._beating = self._home.call_later(BEAT_SECONDS, self._beat_on)
 
     def is_awake(self) -> bool:
-        return self._clock.monotonic() - self._beat < AWAKE_SECONDS_MAX
+        """Called by the thread. A node without processor time turns late, too: the more, the more patience there is."""
+        patience = AWAKE_SECONDS_MAX if self._gossip is None else self._gossip.stretched(AWAKE_SECONDS_MAX)
+        return self._clock.monotonic() - self._beat < patience
