@@ -12,7 +12,7 @@ Refuses to know: any dialect's bytes. May import: adapters and below.
 | `session_output.py` | what it sends, back-pressure, quotas |
 | `session_limits.py` | what it may use, and for how long it may keep others waiting |
 | `budget.py` | what all connections hold in memory together, and who is let go |
-| `connection_limits.py` | how many connections there are, in all and from each address |
+| `connection_limits.py` | how many connections there are, in all and from each address; which one gives way at the limit |
 | `descriptors.py` | how many files and sockets the process may have open |
 | `gatekeeper.py` | how many unauthenticated clients there may be, and what they may do |
 | `listener.py` | a port: accepts, TLS, sweeps away who is too slow |
