@@ -31,8 +31,7 @@ WATCHED_BYTES_MAX: Final = 256 * 1024
 
 NOBODY = -1
 """No node."""
-FENCED: Final = "fenced"
-"""The state of a node that the others take for dead."""
+FENCED: Final = "fenced"  # a node's state
 WEAK_MAX: Final = 200
 
 Ask = Literal[
@@ -67,12 +66,10 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     topic: str = ""
     """For `events`: of this partition of it only."""
     partition: int = -1
-    node: int = NOBODY
-    """For `snapshot` and `keys`: of this other node."""
+    node: int = NOBODY  # for `snapshot` and `keys`: of this other node
     entries: list[tuple[bytes, bytes | None]] = []
     """For `append_schemas`, at `position` of the topic with the id `topic`; `schemas` are read from there."""
-    payload: bytes = b""
-    """For `compare_schemas`: the `Comparison`."""
+    payload: bytes = b""  # for `compare_schemas`: the `Comparison`
     principal: str = ""
     """For `may`: who asks, "" for nobody, with a token or a password, from an address, to do what with which topics."""
     password: str = ""

@@ -378,7 +378,7 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_guarded(self) -> bool:
-        """Whether not everybody may do everything."""
+        """Whether clients have to prove who they are."""
         return self.knows_principals or bool(self.auth.rules)
 
 
@@ -490,11 +490,8 @@ def check_exposure(config: ServerConfig) -> None:
 
 
 def _open_to_all(what: str, host: str, settings: str) -> BrokerError:
-    return BrokerError(
-        Reason.INVALID_SETTING,
-        f"{what} would be open to everyone on {host}: set {settings}, "
-        "or say auth.allow_open = true (--allow-open) if that is what you want",
-    )
+    remedy = f"set {settings}, or say auth.allow_open = true (--allow-open) if that is what you want"
+    return BrokerError(Reason.INVALID_SETTING, f"{what} would be open to everyone on {host}: {remedy}")
 
 
 _FREE_TABLES = frozenset({"auth.tokens", "auth.users", "quotas.principals", "tables.catalog"})
