@@ -355,6 +355,9 @@ def test_a_stream_is_at_its_leader() -> None:
     nodes = cluster()
     assert cursus(nodes[2], r.Stream(TOPIC, 0)) == Failure.of("NOT_LEADER", LEADER_IS=ADDRESS)
     assert forwarded(nodes) == 0
+    nodes[LEADER].others.clear()
+    answer = cursus(nodes[LEADER], r.Stream(TOPIC, 0, "g", "m", 1))
+    assert answer == Failure.of("NOT_COORDINATOR", host="10.0.0.1", port=9011), "which knows where the group is"
 
 
 def test_metadata_names_a_node_that_can_be_dialled_where_nobody_leads() -> None:
