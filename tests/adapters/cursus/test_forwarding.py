@@ -189,6 +189,15 @@ def test_an_append_that_is_repeated_is_stored_once() -> None:
     assert is_repeatable(r.TxnPublish("t", TOPIC, "1", 1, 0, b"v"))
 
 
+def test_a_coordinator_is_not_asked_for_what_it_does_not_serve() -> None:
+    """The leader has to ask it for the producer's id; the batch stays at its leader."""
+    nodes = cluster()
+    calls = keep_asked(nodes[LEADER])
+    del nodes[LEADER].others[1]
+    assert cursus(nodes[LEADER], Batch(TOPIC, 0, RECORDS, idempotent=True)).code == "NOT_COORDINATOR"
+    assert {each.name for each in calls} == {producer_names.CALL}
+
+
 def test_who_asks_and_for_how_long_travel_along() -> None:
     rules = [Rule("ann", [Operation.WRITE, Operation.READ], TOPIC)]
     nodes = cluster(authorize=Authorize(TOKENS, rules))
@@ -346,6 +355,9 @@ def test_a_stream_is_at_its_leader() -> None:
     nodes = cluster()
     assert cursus(nodes[2], r.Stream(TOPIC, 0)) == Failure.of("NOT_LEADER", LEADER_IS=ADDRESS)
     assert forwarded(nodes) == 0
+    nodes[LEADER].others.clear()
+    answer = cursus(nodes[LEADER], r.Stream(TOPIC, 0, "g", "m", 1))
+    assert answer == Failure.of("NOT_COORDINATOR", host="10.0.0.1", port=9011), "which knows where the group is"
 
 
 def test_metadata_names_a_node_that_can_be_dialled_where_nobody_leads() -> None:

@@ -133,8 +133,8 @@ async def list_offsets(message: r.ListOffsets, services: Services, conversation:
     if message.partition is not None:
         return await _own_offsets(topic, [message.partition], services)
     numbers = range(services.hosting.meta(topic).partitions)
-    led = [number for number in numbers if is_led_here(services, topic, number)]
-    own = await _own_offsets(topic, led, services)
+    led = {number for number in numbers if is_led_here(services, topic, number)}
+    own = await _own_offsets(topic, sorted(led), services)
     if conversation.is_forwarded:
         return own
     away = {number: NotLeaderError(topic, number, ELSEWHERE) for number in numbers if number not in led}

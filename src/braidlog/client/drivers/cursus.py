@@ -209,8 +209,8 @@ class CursusDriver(RoutedDriver):
     async def partitions(self, topic: str) -> int:
         answer: a.TopicMetadata = await self.ask_checked(r.GetMetadata(topic))
         if len({*answer.leaders}) > 1:  # several nodes: any would forward, its leader need not
-            told = {(topic, number): read_address(leader) for number, leader in enumerate(answer.leaders)}
-            self._leaders |= {place: leader for place, leader in told.items() if leader is not None}
+            leaders = {(topic, number): read_address(leader) for number, leader in enumerate(answer.leaders)}
+            self._leaders |= {place: leader for place, leader in leaders.items() if leader is not None}
         return answer.partitions
 
     async def span(self, topic: str, partition: int) -> Span:
