@@ -214,6 +214,7 @@ class Campaign:
         self._rng = random.Random(asked.seed)
         self._records = asked.records
         self._bug = asked.bug
+        self._without = frozenset(asked.without.split(","))
         self._bag: list[str] = []
         self._consoles = CONSOLES if asked.console else ()
         self.cluster = NemesisCluster(
@@ -240,7 +241,7 @@ class Campaign:
         chosen: list[str] = []
         while len(chosen) < count:
             if not self._bag:
-                self._bag = sorted(self.faults.table)
+                self._bag = sorted(self.faults.table.keys() - self._without)
                 self._rng.shuffle(self._bag)
             chosen.append(self._bag.pop())
         return chosen
@@ -364,6 +365,7 @@ def main() -> int:
     parser.add_argument("--records", type=int, default=3000, help="how many are written meanwhile, for each fault")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     parser.add_argument("--faults", help="names with commas between: each round has these, and not some of all")
+    parser.add_argument("--without", default="", help="names with commas between: no round draws these")
     parser.add_argument("--rolling", action="store_true", help="rounds of rolling restarts, under clients that retry")
     parser.add_argument("--one-keeper", action="store_true", help="one node keeps all keys, which are in no slots")
     parser.add_argument("--porcupine", action="store_true", help="have it check the calls of keys, too (Go 1.24)")

@@ -131,7 +131,9 @@ class Topics:
             with contextlib.suppress(StorageFault, BrokerError):
                 await self._delete(name, topic_id)
             raise
-        topic = self.hosting.topics[name]
+        topic = self.hosting.topics.get(name)
+        if topic is None:
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"topic {name!r} was deleted while it was created")
         if topic.min_in_sync == topic.copies > 1:
             log.warning(
                 "topic %r has %d replicas and needs all of them in sync: while one node is away, acks=all is refused",
