@@ -44,10 +44,11 @@ def topic_of(dialect: str) -> str:
 
 
 def create_topics(clients: dict[str, Client], cluster: ClusterProcess) -> None:
-    """By each protocol its own; all nodes know of them, and one leads them all."""
+    """By each protocol its own, but mlog's, which would have one replica; all nodes know of them, and one leads them all."""
     topics = {topic_of(dialect) for dialect in clients}
     for dialect, client in clients.items():
-        client.admin.create_topic(topic_of(dialect), partitions=1)
+        creator = clients["kafka"] if dialect == "mlog" else client
+        creator.admin.create_topic(topic_of(dialect), partitions=1)
     for number in NODES:
         with connect(f"kafka://127.0.0.1:{cluster[number].ports['kafka']}") as one:
 
