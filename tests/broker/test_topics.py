@@ -170,6 +170,19 @@ def test_a_creation_that_failed_leaves_no_placement(node: Node) -> None:
     assert node.restarted().services.hosting.partition("a", 0).replicas.replication_factor == 1
 
 
+def test_a_topic_that_is_deleted_while_it_is_created_is_not_found(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    topics = node.services.topics
+    change = topics._reconciler.change
+
+    async def change_then_delete(name: str, decide: Any) -> None:
+        monkeypatch.undo()
+        await change(name, decide)
+        await topics.delete(name)
+
+    monkeypatch.setattr(topics._reconciler, "change", change_then_delete)
+    assert reason_of(node, topics.create("brief", 1)) is Reason.TOPIC_NOT_FOUND
+
+
 def test_a_line_that_does_not_move_is_left(node: Node) -> None:
     topics = node.services.topics
     with node.world.holding_syncs():
