@@ -66,7 +66,8 @@ class KeyNodes(ThreeNodes):
         self.servers[number] = server
 
     def leader_of(self, key: bytes) -> int | None:
-        return self.services(next(iter(self.servers))).routing.leader_of_slot(slot_of(key))
+        slot = self.services(next(iter(self.servers))).routing.assignment(LOG_TOPIC, slot_of(key))
+        return None if slot is None else slot.leader
 
     async def ask(self, operation: o.Operation[Any], level: Level = Level.QUORUM) -> Any:
         """Of whoever leads; again as long as nothing was done."""

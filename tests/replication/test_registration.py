@@ -2,7 +2,7 @@
 
 import pytest
 
-from braidlog.replication.registration import Life, Registration, is_whole, may_register, remembered
+from braidlog.replication.registration import Life, Registration, is_whole, remembered
 
 BEFORE = Registration(7, Life(boot_id="b1", folder_id="f1"))
 SAME = Life(boot_id="b1", folder_id="f1", remembers=7)
@@ -28,13 +28,6 @@ def test_whole_is_who_can_have_lost_nothing(life: Life, flush_on_ack: bool, expe
     assert is_whole(BEFORE, life, flush_on_ack=flush_on_ack, is_damaged=False) is expected
     assert not is_whole(BEFORE, life, flush_on_ack=flush_on_ack, is_damaged=True)
     assert not is_whole(None, life, flush_on_ack=flush_on_ack, is_damaged=False)
-
-
-def test_a_number_is_not_taken_from_a_node_that_lives() -> None:
-    assert may_register(BEFORE, SAME, lease_lives=True)
-    assert not may_register(BEFORE, NEW_DISK, lease_lives=True)
-    assert may_register(BEFORE, NEW_DISK, lease_lives=False)
-    assert may_register(None, NEW_DISK, lease_lives=True)
 
 
 def test_a_node_that_died_before_it_heard_of_its_registration_knows_it_again() -> None:

@@ -97,10 +97,6 @@ class Routing:
         topic = self._metadata.image.topics.get(LOG_TOPIC)
         return () if topic is None else topic.assignments
 
-    def leader_of_slot(self, slot: int) -> int | None:
-        known = self.assignment(LOG_TOPIC, slot)
-        return None if known is None else known.leader
-
     def not_coordinator(self) -> BrokerError:
         """The refusal of what only that node can serve: here it would be kept where nobody looks for it."""
         text = f"node {self.coordinator} keeps keys, not this one"

@@ -10,7 +10,7 @@ among its own; a single 0 stands for one index of 0, the first message. Refuses 
 from typing import Final
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.varint import encode_varlong, read_varlong
+from braidlog.codec.varint import read_varlong
 
 MAGIC: Final = 0
 BYTES: Final = 5
@@ -57,9 +57,3 @@ def read_indexes(value: bytes, position: int = BYTES) -> tuple[tuple[int, ...], 
     except ProtocolError as error:
         raise FramingError(f"no message indexes: {error}") from None
     return tuple(found) or (0,), position
-
-
-def write_indexes(indexes: tuple[int, ...]) -> bytes:
-    if indexes == (0,):
-        return b"\0"
-    return b"".join(map(encode_varlong, (len(indexes), *indexes)))

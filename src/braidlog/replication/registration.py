@@ -49,8 +49,3 @@ def is_same_folder(before: Registration, now: Life) -> bool:
 
 def is_same_boot(before: Registration, now: Life) -> bool:
     return now.boot_id == before.life.boot_id
-
-
-def may_register(before: Registration | None, now: Life, *, lease_lives: bool) -> bool:
-    """Another folder under the same number is another node, until the old one is certainly gone."""
-    return before is None or not lease_lives or now.folder_id == before.life.folder_id

@@ -301,10 +301,6 @@ def test_json_metadata_keeps_its_blanks_wherever_it_stands() -> None:
     assert (event.message.metadata, event.message.message) == ("{a", b"{x}}")
 
 
-def test_acks_mean() -> None:
-    assert [acks.every_replica for acks in r.Acks] == [False, False, True, True]
-
-
 def test_words_are_counted() -> None:
     def create(unknown: int) -> bytes:
         return frame(b"CREATE topic=t " + b" ".join(b"k%d=1" % i for i in range(unknown)))

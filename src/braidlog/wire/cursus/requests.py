@@ -26,10 +26,6 @@ class Acks(StrEnum):
     ALL = "-1"
     ALL_WORD = "all"
 
-    @property
-    def every_replica(self) -> bool:
-        return self in {Acks.ALL, Acks.ALL_WORD}
-
 
 class PartitionOffset(msgspec.Struct, frozen=True):
     """`P<partition>:<offset>`; a committed offset is the next one to read."""
