@@ -117,6 +117,7 @@ fuzz: setup ## atheris over every dialect's decoders, seeded from the vectors (F
 bench: setup ## all that is compared with others, in ten minutes: bench.json, bench.md, and what moved since the kept run; BENCH="--minutes 5 pings keys", BENCH=--keep
 	command -v redis-server >/dev/null || (apt-get update -qq && apt-get install -y -qq redis-server)
 	command -v rabbitmq-server >/dev/null || (apt-get update -qq && apt-get install -y -qq rabbitmq-server)
+	command -v etcd >/dev/null || (apt-get update -qq && apt-get install -y -qq etcd-server)
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m benchmarks.suite $(BENCH)
 
 bench-kernel: setup ## records/s of the record kernel, compiled and plain

@@ -28,7 +28,7 @@ import msgspec
 from tests.adapters.attackers import CONNECTIONS
 from tests.adapters.rustlog.client import Client
 
-from benchmarks import compaction, doors, flood, hostile, kv, streams
+from benchmarks import compaction, doors, flood, hostile, kv, modes, streams
 from benchmarks.comparison import (
     BUSY_MAX,
     Asked,
@@ -48,6 +48,7 @@ from benchmarks.load import RECEIVE_BYTES, Cores, Frames, Line, cpu_seconds, per
 from benchmarks.measure import busy_share
 from benchmarks.peers import redis
 from braidlog.codec.records import encode_batch
+from braidlog.model.settings import Flush
 from braidlog.wire.rustlog import messages as rustlog
 from braidlog.wire.rustlog.connection import ClientConnection as RustlogClient
 
@@ -322,6 +323,10 @@ GROUPS: Final = (
     ),
     Group("keys-feed", partial(keys, fsync=False, feed=True, wanted=dict.fromkeys(("SET", "GET", "INCR"), 0.8)), "redis-server"),
     Group("keys-fsync", partial(keys, fsync=True, feed=False, wanted=dict.fromkeys(("SET", "GET", "INCR"), 1.0)), "redis-server"),
+    *(
+        Group(f"modes-{flush.value}{'-feed' * feed}", partial(modes.modes, flush, feed=feed), "etcd")
+        for flush, feed in product((Flush.INTERVAL, Flush.ACK), (False, True))
+    ),
 )  # fmt: skip
 
 ELSEWHERE: Final = (
