@@ -24,6 +24,8 @@ from braidlog.registry.schemas import AVRO, Reference, Schema, check_text, refer
 
 READ_CHARACTERS_MAX: Final = 16 * 1024 * 1024
 """Of the schemas whose readings are remembered."""
+READING_CHARACTERS: Final = 500
+"""What a reading counts without its texts."""
 Entry = tuple[bytes, bytes | None]
 
 
@@ -223,10 +225,15 @@ class State:
             check_text(schema)
             reading = Reading(Whole(schema, referenced(schema, self.find)), format_)
             found = here(reading) if reading.schema.is_small else self._compute(reading)
-            self._read_characters += len(schema.text) + len(found[0])
+            if found[0] == schema.text:
+                found[0] = schema.text
+            # A text that is registered is here anyway: a subject may have any number of large versions.
+            texts = {found[0], schema.text} - {schema.text if schema in self._ids else ""}
+            characters = READING_CHARACTERS + sum(map(len, texts))
+            self._read_characters += characters
             if self._read_characters > READ_CHARACTERS_MAX:
                 self._readings.clear()
-                self._read_characters = len(schema.text) + len(found[0])
+                self._read_characters = characters
             self._readings[schema, format_] = found
         return found
 
