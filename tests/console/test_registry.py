@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -399,6 +400,82 @@ def test_large_comparisons_are_bounded(node: ServerProcess) -> None:
     assert (wide.status, wide.json()["error_code"]) == (422, 42201)
     assert "use fewer branches" in wide.json()["message"]
     assert memory_peak(node) < 400 << 20
+
+
+LONG = "n" * 300_000
+BOMBS = {
+    "names": ("AVRO", {"type": "record", "name": "R", "namespace": LONG, "fields": [
+        {"name": f"f{each}", "type": {"type": "fixed", "name": f"F{each}", "size": 1}} for each in range(8000)]}),
+    "aliases": ("AVRO", {"type": "fixed", "name": "F", "size": 1, "namespace": LONG, "aliases": ["a"] * 100_000}),
+    "faults": ("JSON", {"properties": {LONG: {"properties": {f"p{each}": {"required": 1} for each in range(20_000)}}}}),
+    "places": ("JSON", {"properties": {LONG: {"properties": {f"p{each}": {"items": {}} for each in range(30_000)}}}}),
+    "packages": ("PROTOBUF", f'syntax="proto3";package {LONG};' + "".join(f"message M{n}{{}}" for n in range(25_000))),
+    "scopes": ("PROTOBUF", f'syntax="proto3";package {".".join("p" * 90_000)};message M{{M f=1;}}'),
+}  # fmt: skip
+"""Texts whose names and places would take gigabytes, or minutes."""
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_reading_a_large_schema_is_bounded(node: ServerProcess, bomb: str) -> None:
+    kind, schema = BOMBS[bomb]
+    text = schema if isinstance(schema, str) else json.dumps(schema)
+    body = {"schema": text, "schemaType": kind}
+    subject = f"/subjects/{bomb}-value"
+    for path in (f"{subject}/versions", subject, f"/compatibility{subject}/versions"):
+        answer = send(node, "POST", path, body)
+        assert answer.status in (200, 404, 422), answer.text[:200]
+        if answer.status == 422:
+            assert re.search("use shorter names|use a package of fewer names", answer.json()["message"])
+    assert memory_peak(node) < 400 << 20
+
+
+def test_other_calls_do_not_wait_while_a_large_schema_is_read(node: ServerProcess) -> None:
+    path = "/subjects/large-value/versions"
+    large = {"schema": json.dumps(records(1000))}
+    made = send(node, "POST", path, large)
+    assert made.status == 200
+    pid = comparing(node)
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            unread = pool.submit(
+                send, node, "POST", "/subjects/larger-value/versions", {"schema": json.dumps(records(2000))}
+            )
+            assert send(node, "POST", path, large).json() == made.json(), "it is remembered"
+            assert send(node, "POST", "/subjects/small-value/versions", {"schema": '"long"'}).status == 200
+            assert not unread.done() or unread.result().status == 422, "ended after its 5 s"
+            os.kill(pid, signal.SIGCONT)
+            unread.result(60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+    assert send(node, "POST", "/subjects/larger-value/versions", {"schema": json.dumps(records(2000))}).status == 200
+
+
+def test_large_protobuf_schemas_are_read_by_their_meaning(node: ServerProcess) -> None:
+    fields = "".join(f"  int32 field_{each} = {each};\n" for each in range(1, 1500))
+    text = f'syntax = "proto3";\nmessage Large {{\n{fields}}}\n'
+    path, body = "/subjects/proto-large-value", {"schema": text, "schemaType": "PROTOBUF"}
+    number = send(node, "POST", f"{path}/versions", body).json()["id"]
+    again = {**body, "schema": text.replace("\n  int32", " int32")}
+    assert send(node, "POST", path, again).json()["id"] == number
+    assert send(node, "POST", f"{path}/versions", again).json() == {"id": number}
+    descriptor = send(node, "GET", f"/schemas/ids/{number}?format=serialized").json()["schema"]
+    made = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(descriptor))
+    assert len(made.message_type[0].field) == 1499
+
+
+def test_wrong_schemas_are_refused_in_a_short_sentence(node: ServerProcess) -> None:
+    for kind, text in (
+        ("AVRO", json.dumps({"type": "record", "name": "R", "fields": [], "doc": "\ud800"})),
+        ("JSON", json.dumps({"title": "\ud800"})),
+        ("JSON", json.dumps({"properties": {"k" * 5000: {"required": 1}}})),
+        ("PROTOBUF", f'syntax="proto3"; message M {{ int32 a = 0x{"f" * 9000}; }}'),
+    ):
+        answer = send(node, "POST", "/subjects/short-value/versions", {"schema": text, "schemaType": kind})
+        assert (answer.status, answer.json()["error_code"]) == (422, 42201), answer.text[:200]
+        assert len(answer.json()["message"]) < 1100
 
 
 def comparing(node: ServerProcess) -> int | None:

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from braidlog.registry.avro import Type, parse
-from braidlog.registry.avro_columns import column_type, decoder
+from braidlog.registry.avro_columns import column_type, decoder, field_types
+from braidlog.registry.avro_values import check_bounded
+from braidlog.registry.columns import COLUMNS_MAX
 from braidlog.registry.errors import ColumnTypeError
 
 UTC = dt.UTC
@@ -221,3 +223,26 @@ def test_values_that_a_few_bytes_could_make_endless_are_not_decoded() -> None:
     for writer in (LIST, record(field("v", "int"), field("n", {"type": "array", "items": "null"}))):
         with pytest.raises(ColumnTypeError, match=r"contains itself|take no bytes"):
             decoder(root(reader), root(writer), column_type(root(reader)))
+
+
+def test_types_that_use_others_twice_are_no_more_columns_than_the_limit() -> None:
+    """Each of 60 records has two fields of the next: 2^60 columns."""
+    kinds: Any = "int"
+    for number in range(60):
+        kinds = record(field("a", kinds), field("b", f"R{number - 1}" if number else "int"), name=f"R{number}")
+    check_bounded(root(kinds), "R")
+    with pytest.raises(ColumnTypeError, match=f"more than {COLUMNS_MAX} columns"):
+        column_type(root(kinds))
+    assert field_types(root(kinds)) == {}
+    wide = record(*(field(f"f{each}", "int") for each in range(COLUMNS_MAX - 1)))
+    assert column_type(root(wide)).num_fields == COLUMNS_MAX - 1
+
+
+def test_a_chain_of_types_is_only_so_deep() -> None:
+    chain = [record(field("v", "int"), name="R0")]
+    chain += [record(field("v", f"R{number}"), name=f"R{number + 1}") for number in range(5000)]
+    known = parse(json.dumps(chain)).names
+    deep = parse(json.dumps(record(field("v", "R5000"), name="Deep")), known).root
+    for refused in (check_bounded, lambda kind, _: column_type(kind)):
+        with pytest.raises(ColumnTypeError, match="nested more than 100 deep"):
+            refused(deep, "R")

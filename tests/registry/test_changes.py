@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from braidlog.registry import changes
+from braidlog.registry import changes, state
 from braidlog.registry.changes import Change, Wanted
+from braidlog.registry.compatibility import Task, here
 from braidlog.registry.errors import RegistryError
 from braidlog.registry.schemas import Reference
 from braidlog.registry.state import Entry, State
@@ -225,3 +226,26 @@ def test_modes() -> None:
     log.do(changes.delete_mode, "b")
     log.refuses(40409, changes.delete_mode, "b")
     assert log.register("c", '"string"') == 91
+
+
+def test_large_versions_are_read_once_however_many_a_subject_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that waited for one reading is decided again with it: no other reading may be forgotten meanwhile."""
+    monkeypatch.setattr(state, "READ_CHARACTERS_MAX", 100_000)
+    log = Log()
+    log.do(changes.set_level, None, "NONE")
+    large = [json.dumps({"type": "fixed", "name": "F", "size": each, "doc": "d" * 10_000}) for each in range(30)]
+    for text in large:
+        log.register("a", text)
+    read: list[Task] = []
+
+    def compute(task: Task) -> list[str]:
+        read.append(task)
+        return here(task)
+
+    again = State(compute)
+    again.apply(log.entries)
+    other = Wanted(json.dumps({"type": "fixed", "name": "F", "size": 31, "doc": "d" * 10_000}))
+    for _ in range(2):
+        with pytest.raises(RegistryError, match="Schema not found"):
+            changes.lookup(again, "a", other, deleted=False)
+    assert len(read) == len(large) + 2, "those of the log, and the other one as it was sent and as it is kept"

@@ -56,3 +56,13 @@ def test_types() -> None:
 def test_what_is_no_column(document: Any, said: str) -> None:
     with pytest.raises(ColumnTypeError, match=said):
         column_type(document, {})
+
+
+def test_references_to_references_are_no_more_columns_than_the_limit() -> None:
+    """Each of 24 definitions has two fields of the next: 2^24 columns."""
+    defs: dict[str, Any] = {"d0": {"type": "integer"}}
+    for number in range(24):
+        reference = {"$ref": f"#/$defs/d{number}"}
+        defs[f"d{number + 1}"] = of({"a": reference, "b": reference})
+    with pytest.raises(ColumnTypeError, match="more than 10000 columns"):
+        column_type({"$ref": "#/$defs/d24", "$defs": defs}, {})

@@ -13,7 +13,7 @@ from jsonschema import Draft7Validator
 
 from braidlog.registry.errors import RegistryError
 from braidlog.registry.json_matching import misfits
-from braidlog.registry.schemas import JSON, Schema, parse
+from braidlog.registry.schemas import JSON, Schema, read
 
 
 def obj(closed: Any = None, required: Any = (), **properties: Any) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def test_a_schema_that_contains_itself_is_compared() -> None:
 def test_what_is_no_schema_is_refused() -> None:
     for wrong in ("{", "7", '{"type": "text"}', '{"properties": []}', '{"required": "a"}', '{"minimum": "1"}'):
         with pytest.raises(Exception, match="Invalid schema"):
-            parse(Schema(wrong, JSON), lambda _: Schema(""))
+            read(Schema(wrong, JSON), {})
 
 
 def test_branches_that_stay_are_found_in_any_order_and_pairs_are_bounded() -> None:

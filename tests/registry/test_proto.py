@@ -11,7 +11,8 @@ import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, timestamp_pb2
 
 from braidlog.registry.errors import RegistryError
-from braidlog.registry.schemas import PROTOBUF, ProtobufSchema, Reference, Schema, parse
+from braidlog.registry.schemas import PROTOBUF, ProtobufSchema, Reference, Schema, referenced
+from braidlog.registry.schemas import read as read_schema
 
 WHOLE = """
 // everything that is in use
@@ -51,7 +52,8 @@ REFERENCE = Reference("other.proto", "other", 1)
 
 
 def read_referring(text: str, *references: Reference) -> ProtobufSchema:
-    found = parse(Schema(text, PROTOBUF, references), find)
+    schema = Schema(text, PROTOBUF, references)
+    found = read_schema(schema, referenced(schema, find))
     assert isinstance(found, ProtobufSchema)
     return found
 

@@ -173,3 +173,12 @@ def test_any_bytes_are_a_value_or_bad(data: bytes) -> None:
 
 
 KIND = message(EVERY, "Every")
+
+
+def test_messages_that_use_others_twice_are_no_more_columns_than_the_limit() -> None:
+    """Each of 60 messages has two fields of the next: 2^60 columns."""
+    text = "".join(f"message M{each} {{ M{each + 1} a = 1; M{each + 1} b = 2; }}" for each in range(60))
+    kind = message(f'syntax = "proto3"; {text} message M60 {{ int32 v = 1; }}', "M0")
+    with pytest.raises(ColumnTypeError, match="more than 10000 columns"):
+        kind.column_type()
+    assert kind.field_types() == {}

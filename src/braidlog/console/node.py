@@ -238,11 +238,9 @@ class Node:
         )
         return found
 
-    async def compare_schemas(self, comparison: bytes) -> list[str]:
-        """What does not fit; see `CompareSchemas`."""
-        found: list[str] = await self._ask(
-            list[str], ask="compare_schemas", payload=comparison, seconds=COMPARE_SECONDS_MAX
-        )
+    async def compare_schemas(self, task: bytes) -> list[str]:
+        """The answer of a task of `registry/compatibility.py`."""
+        found: list[str] = await self._ask(list[str], ask="compare_schemas", payload=task, seconds=COMPARE_SECONDS_MAX)
         return found
 
     async def may(

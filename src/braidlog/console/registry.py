@@ -2,8 +2,8 @@
 
 Knows: the log's place, who waits. Refuses to know: HTTP, rules of schemas (`braidlog.registry`).
 Invariants: a change is decided on a state that ends where it is appended, and decided again where somebody else was quicker; an
-answer knows all that was committed when it was asked for, but for what an id stands for, which never changes; schemas are
-compared by the node's worker, outside of the turn: no other call waits for a comparison.
+answer knows all that was committed when it was asked for, but for what an id stands for, which never changes. The node's worker
+reads large schemas and compares schemas, outside of the turn: no other call waits for that.
 """
 
 import asyncio
@@ -15,27 +15,29 @@ import msgspec
 
 from braidlog.console.node import Node, NodeError, SlowNodeError
 from braidlog.registry.changes import Change
-from braidlog.registry.compatibility import Comparison
+from braidlog.registry.compatibility import Reading, Task
 from braidlog.registry.errors import SIMPLIFY, Code, RegistryError, invalid
 from braidlog.registry.state import State
 
 T = TypeVar("T")
 
 TURN_SECONDS_MAX: Final = 30.0
+COMPUTED_SECONDS_MAX: Final = 60.0
+"""Of one request: all that the worker computes for it."""
 TRIES_MAX: Final = 100
-COMPARED_BYTES_MAX: Final = 8 * 1024 * 1024
-VERDICTS_MAX: Final = 100
+TASK_BYTES_MAX: Final = 8 * 1024 * 1024
+RESULTS_MAX: Final = 100
 _AGAIN: Final = "VERSION_CONFLICT"
 _UNKNOWN: Final = frozenset({"TIMED_OUT", "ACKS_TIMED_OUT"})
 _ELSEWHERE: Final = frozenset({"NOT_LEADER", "NOT_ENOUGH_REPLICAS", "UNAVAILABLE"})
 
 
-class _UncomparedError(Exception):
-    """A decision needs a comparison first."""
+class _UncomputedError(Exception):
+    """A decision needs the result of a task first."""
 
-    def __init__(self, comparison: bytes) -> None:
+    def __init__(self, task: bytes) -> None:
         super().__init__()
-        self.comparison = comparison
+        self.task = task
 
 
 class Registry:
@@ -43,9 +45,9 @@ class Registry:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._state = State(self._verdict)
-        self._verdicts: dict[bytes, list[str]] = {}
-        """Of comparisons, by their digests; the oldest goes first."""
+        self._state = State(self._result)
+        self._results: dict[bytes, list[str]] = {}
+        """Of tasks, by their digests."""
         self._topic_id = ""
         self._offset = 0
         self._turn = asyncio.Lock()
@@ -66,7 +68,7 @@ class Registry:
             state = await self._catch_up()
             return await asyncio.to_thread(question, state)
 
-        return await self._compared(ask)
+        return await self._computed(ask)
 
     async def change(self, decide: Callable[[State], Change]) -> tuple[Any, bool]:
         """Append what `decide` says of the newest state; what it answers, once that is kept, and whether there was anything to
@@ -79,28 +81,35 @@ class Registry:
                     return change.answer, bool(change.entries)
             raise RegistryError(Code.TIMED_OUT, "others write schemas all the time; nothing was done, try again")
 
-        return await self._compared(work)
+        return await self._computed(work)
 
-    async def _compared(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do it in turn, as often as it needs another comparison: those are done between the turns."""
-        for _ in range(TRIES_MAX):
+    async def _computed(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do `work` in turn, as often as it needs the result of another task: the worker computes between the turns."""
+        deadline = asyncio.get_running_loop().time() + COMPUTED_SECONDS_MAX
+        while asyncio.get_running_loop().time() < deadline:
             try:
                 return await self._in_turn(work)
-            except _UncomparedError as needed:
-                comparison = needed.comparison
-            verdict = await self._refused(self._node.compare_schemas(comparison))
-            if len(self._verdicts) >= VERDICTS_MAX:
-                del self._verdicts[next(iter(self._verdicts))]
-            self._verdicts[_digest(comparison)] = verdict
-        raise RegistryError(Code.TIMED_OUT, "earlier versions change all the time; nothing was done, try again")
+            except _UncomputedError as needed:
+                task = needed.task
+            result = await self._refused(self._node.compare_schemas(task))
+            if len(self._results) >= RESULTS_MAX:
+                self._results.clear()
+            self._results[_digest(task)] = result
+        raise RegistryError(
+            Code.TIMED_OUT,
+            f"the versions of the subject are not read and compared within {COMPUTED_SECONDS_MAX:g} s; nothing was done, "
+            "try again",
+        )
 
-    def _verdict(self, comparison: Comparison) -> list[str]:
-        encoded = msgspec.msgpack.encode(comparison)
-        if len(encoded) > COMPARED_BYTES_MAX:
-            raise invalid(f"the compared versions take more than {COMPARED_BYTES_MAX} bytes; {SIMPLIFY}")
-        found = self._verdicts.get(_digest(encoded))
+    def _result(self, task: Task) -> list[str]:
+        encoded = msgspec.msgpack.encode(task)
+        if len(encoded) > TASK_BYTES_MAX:
+            raise invalid(f"the versions take more than {TASK_BYTES_MAX} bytes; {SIMPLIFY}")
+        found = self._results.get(_digest(encoded))
         if found is None:
-            raise _UncomparedError(encoded)
+            raise _UncomputedError(encoded)
+        if isinstance(task, Reading):
+            self._results.pop(_digest(encoded), None)  # the state remembers it
         return found
 
     async def _in_turn(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -120,7 +129,7 @@ class Registry:
         while True:
             page = await self._node.schemas(self._topic_id, self._offset)
             if page.topic_id != self._topic_id or page.begin != self._offset:
-                self._state = State(self._verdict)
+                self._state = State(self._result)
             self._state.apply(page.entries)
             self._topic_id, self._offset = page.topic_id, page.next_offset
             if page.next_offset >= page.end:
@@ -139,8 +148,8 @@ class Registry:
         return True
 
 
-def _digest(comparison: bytes) -> bytes:
-    return hashlib.sha256(comparison).digest()
+def _digest(task: bytes) -> bytes:
+    return hashlib.sha256(task).digest()
 
 
 def _refusal_of(error: NodeError) -> RegistryError:

@@ -16,7 +16,7 @@ from braidlog.console.registry import Registry
 from braidlog.console.registry_access import Client, answer
 from braidlog.registry import changes
 from braidlog.registry.errors import Code, RegistryError
-from braidlog.registry.schemas import AVRO, TYPES, Schema
+from braidlog.registry.schemas import AVRO, SERIALIZED, TYPES, Schema
 from braidlog.registry.state import State, Version
 
 T = TypeVar("T")
@@ -180,12 +180,12 @@ class RegistryRoutes:
         return state, changes.version_of(state, ask.subject, ask.path["version"], deleted=ask.flag("deleted"))
 
     async def _version(self, ask: Ask) -> object:
-        state, found = await self._found(ask)
-        return _version_json(found, _formatted(state, found.schema, ask))
+        _, found = await self._found(ask)
+        return _version_json(found, await self._formatted(found.schema, ask))
 
     async def _version_text(self, ask: Ask) -> object:
-        state, found = await self._found(ask)
-        return _raw(_formatted(state, found.schema, ask))
+        _, found = await self._found(ask)
+        return _raw(await self._formatted(found.schema, ask))
 
     async def _referenced_by(self, ask: Ask) -> object:
         state, found = await self._found(ask)
@@ -195,7 +195,7 @@ class RegistryRoutes:
         await ask.client.require("describe", ask.subject)
         subject, wanted, deleted = ask.subject, ask.wanted(), ask.flag("deleted")
         found = await self._registry.look(lambda state: changes.lookup(state, subject, wanted, deleted=deleted))
-        return _version_json(found, _formatted(self._registry.known, found.schema, ask))
+        return _version_json(found, await self._formatted(found.schema, ask))
 
     async def _compatible(self, ask: Ask) -> object:
         await ask.client.require("describe", ask.subject)
@@ -203,6 +203,11 @@ class RegistryRoutes:
         wrong = await self._registry.look(lambda state: changes.compatible(state, subject, wanted, version))
         told: dict[str, Any] = {"is_compatible": not wrong}
         return {**told, "messages": wrong} if ask.flag("verbose") else told
+
+    async def _formatted(self, schema: Schema, ask: Ask) -> str:
+        if ask.text("format") != SERIALIZED:
+            return schema.text
+        return await self._registry.look(lambda state: state.text(schema, SERIALIZED))
 
     # -- by id ---------------------------------------------------------------------------------------------------
 
@@ -221,12 +226,12 @@ class RegistryRoutes:
 
     async def _by_id(self, ask: Ask) -> object:
         state, (found, *_) = await self._with_id(ask)
-        told = _schema(found.schema, _formatted(state, found.schema, ask))
+        told = _schema(found.schema, await self._formatted(found.schema, ask))
         return {**told, "maxId": state.max_id} if ask.flag("fetchMaxId") else told
 
     async def _text_by_id(self, ask: Ask) -> object:
-        state, (found, *_) = await self._with_id(ask)
-        return _raw(_formatted(state, found.schema, ask))
+        _, (found, *_) = await self._with_id(ask)
+        return _raw(await self._formatted(found.schema, ask))
 
     async def _uses(self, ask: Ask) -> list[Version]:
         await self._registry.fresh()
@@ -317,11 +322,6 @@ async def _seen(ask: Ask, versions: Iterable[Version]) -> list[Version]:
     listed = list(versions)
     visible = await ask.client.visible(sorted({each.subject for each in listed}))
     return [each for each in listed if each.subject in visible]
-
-
-def _formatted(state: State, schema: Schema, ask: Ask) -> str:
-    wanted = ask.text("format")
-    return state.parsed(schema).formatted(wanted) if wanted else schema.text
 
 
 def _schema(schema: Schema, text: str) -> dict[str, Any]:

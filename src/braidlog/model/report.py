@@ -69,7 +69,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     node: int = NOBODY  # for `snapshot` and `keys`: of this other node
     entries: list[tuple[bytes, bytes | None]] = []
     """For `append_schemas`, at `position` of the topic with the id `topic`; `schemas` are read from there."""
-    payload: bytes = b""  # for `compare_schemas`: the `Comparison`
+    payload: bytes = b""  # for `compare_schemas`: the task
     principal: str = ""
     """For `may`: who asks, "" for nobody, with a token or a password, from an address, to do what with which topics."""
     password: str = ""

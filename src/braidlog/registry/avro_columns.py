@@ -19,6 +19,7 @@ values can, fastavro resolves each of them. A schema that contains itself is ref
 
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from operator import itemgetter
 from typing import Any, Final
 
@@ -34,6 +35,7 @@ from braidlog.registry.columns import (
     built,
     child,
     chosen,
+    count_column,
     list_of,
     map_of,
     plain,
@@ -65,8 +67,11 @@ _TIMES: Final = {
 _DECIMAL_DIGITS_MAX: Final = 38
 
 
-def _column_type(kind: Type, wanted: pa.DataType | None, place: str, open_types: tuple[int, ...] = ()) -> pa.DataType:
-    """The column of a type; `wanted`: only these fields of it."""
+def _column_type(
+    kind: Type, wanted: pa.DataType | None, place: str, made: "count[int]", open_types: tuple[int, ...] = ()
+) -> pa.DataType:
+    """The column of a type; `wanted`: only these fields of it; `made` counts the columns of the schema."""
+    count_column(made, place, len(open_types))
     if id(kind) in open_types:
         raise ColumnTypeError(f"{place}: {kind.name} contains itself, which no column can; leave the field out")
     inside = (*open_types, id(kind))
@@ -75,7 +80,9 @@ def _column_type(kind: Type, wanted: pa.DataType | None, place: str, open_types:
             fields = {each.name: each for each in kind.fields}
             return pa.struct(
                 [
-                    pa.field(name, _column_type(fields[name].type, child(wanted, name), f"{place}.{name}", inside))
+                    pa.field(
+                        name, _column_type(fields[name].type, child(wanted, name), f"{place}.{name}", made, inside)
+                    )
                     for name in chosen(list(fields), wanted, place)
                 ]
             )
@@ -83,11 +90,11 @@ def _column_type(kind: Type, wanted: pa.DataType | None, place: str, open_types:
             assert kind.items is not None
             if kind.kind == "array":
                 item = wanted.value_type if wanted is not None and pa.types.is_list(wanted) else None
-                return pa.list_(pa.field("element", _column_type(kind.items, item, f"{place}[]", inside)))
+                return pa.list_(pa.field("element", _column_type(kind.items, item, f"{place}[]", made, inside)))
             item = wanted.item_type if wanted is not None and pa.types.is_map(wanted) else None
-            return pa.map_(pa.string(), _column_type(kind.items, item, f"{place}[]", inside))
+            return pa.map_(pa.string(), _column_type(kind.items, item, f"{place}[]", made, inside))
         case "union":
-            return _column_type(_only_branch(kind, place), wanted, place, inside)
+            return _column_type(_only_branch(kind, place), wanted, place, made, inside)
         case "null":
             raise ColumnTypeError(f"{place}: null is no column; leave the field out")
     return _scalar(kind, place)[1]
@@ -95,13 +102,16 @@ def _column_type(kind: Type, wanted: pa.DataType | None, place: str, open_types:
 
 def column_type(root: Type, wanted: pa.DataType | None = None) -> pa.DataType:
     """What the values of a schema are as a column. Raises `ColumnTypeError`."""
-    return _column_type(root, wanted, root.short_name)
+    return _column_type(root, wanted, root.short_name, count())
 
 
 def field_types(root: Type) -> dict[str, pa.DataType]:
     """Of a record's fields those that are columns; of what is no record none."""
     fields = root.fields if root.kind == "record" else ()
-    return types_of((each.name, partial(_column_type, each.type, None, each.name, (id(root),))) for each in fields)
+    made = count()
+    return types_of(
+        (each.name, partial(_column_type, each.type, None, each.name, made, (id(root),))) for each in fields
+    )
 
 
 def _only_branch(kind: Type, place: str) -> Type:

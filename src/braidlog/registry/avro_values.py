@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import fastavro
 
-from braidlog.registry.avro import NAMED, Field, Type, fits
+from braidlog.registry.avro import DEPTH_MAX, NAMED, Field, Type, fits
 from braidlog.registry.errors import WHY_CHARS_MAX, ColumnTypeError
 
 
@@ -89,22 +89,34 @@ def parsed(kind: Type) -> Any:  # noqa: ANN401 - a schema of fastavro's
         raise ColumnTypeError(f"fastavro refuses it: {error}") from None
 
 
-def check_bounded(kind: Type, place: str, open_types: tuple[int, ...] = ()) -> bool:
-    """Whether each value takes bytes; raises for what a few bytes could make endless."""
+def check_bounded(kind: Type, place: str) -> None:
+    """Raises `ColumnTypeError` for a type of which a few bytes could be an endless value."""
+    _takes_bytes(kind, place, (), {})
+
+
+def _takes_bytes(kind: Type, place: str, open_types: tuple[int, ...], known: dict[int, bool]) -> bool:
+    """Whether each value takes bytes; `known`: of types that were looked at, which other types may use many times."""
     if id(kind) in open_types:
         raise ColumnTypeError(f"{place}: {kind.name} contains itself")
-    inside = (*open_types, id(kind))
+    if len(open_types) > DEPTH_MAX:
+        raise ColumnTypeError(f"{place}: types are nested more than {DEPTH_MAX} deep")
+    if id(kind) not in known:
+        known[id(kind)] = _looked_at(kind, place, (*open_types, id(kind)), known)
+    return known[id(kind)]
+
+
+def _looked_at(kind: Type, place: str, inside: tuple[int, ...], known: dict[int, bool]) -> bool:
     match kind.kind:
         case "record":
-            found = [check_bounded(each.type, f"{place}.{each.name}", inside) for each in kind.fields]
+            found = [_takes_bytes(each.type, f"{place}.{each.name}", inside, known) for each in kind.fields]
             return any(found)
         case "union":
             for each in kind.branches:
-                check_bounded(each, place, inside)
+                _takes_bytes(each, place, inside, known)
             return True  # which branch it is
         case "array" | "map":
             assert kind.items is not None
-            if not check_bounded(kind.items, f"{place}[]", inside) and kind.kind == "array":
+            if not _takes_bytes(kind.items, f"{place}[]", inside, known) and kind.kind == "array":
                 raise ColumnTypeError(f"{place}: a list of values that take no bytes")
             return True
     return kind.kind != "null" and (kind.kind != "fixed" or kind.size > 0)

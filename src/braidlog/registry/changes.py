@@ -10,7 +10,7 @@ import msgspec
 
 from braidlog.registry.compatibility import Level
 from braidlog.registry.errors import Code, RegistryError
-from braidlog.registry.schemas import Reference, Schema, parse
+from braidlog.registry.schemas import Reference, Schema
 from braidlog.registry.state import Entry, State, Version, gone_entry, max_id_entry, schema_entry, subject_entry
 
 MODES: Final = ("READWRITE", "READONLY", "IMPORT")
@@ -96,16 +96,15 @@ def lookup(state: State, subject: str, wanted: Wanted, *, deleted: bool) -> Vers
 def _read(state: State, wanted: Wanted) -> Schema:
     """With the text that is kept."""
     plain = wanted.plain()
-    parsed = parse(plain, state.find)
-    return msgspec.structs.replace(plain, text=parsed.text)
+    return msgspec.structs.replace(plain, text=state.text(plain))
 
 
 def _same(state: State, versions: list[Version], schema: Schema) -> Version | None:
     """The newest version that is this schema."""
-    identity = state.parsed(schema).identity
+    identity = state.identity(schema)
     for each in reversed(versions):
         if (each.schema.type, each.schema.references) == (schema.type, schema.references) and (
-            each.schema.text == schema.text or state.parsed(each.schema).identity == identity
+            each.schema.text == schema.text or state.identity(each.schema) == identity
         ):
             return each
     return None

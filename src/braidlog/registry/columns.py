@@ -6,12 +6,16 @@ format, registries. Invariant: a column has a row for each value, in order; a ba
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
 import pyarrow as pa
 
 from braidlog.registry.errors import WHY_CHARS_MAX, ColumnTypeError
 
+DEPTH_MAX: Final = 100
+COLUMNS_MAX: Final = 10_000
+"""Of one schema, nested ones included. Types that use others twice each become more columns than a machine can hold."""
 Values = Sequence[Any]
 Build = Callable[[Values], pa.Array]
 """Values, or None, → a column of them."""
@@ -96,6 +100,14 @@ def types_of(fields: Iterable[tuple[str, Callable[[], pa.DataType]]]) -> dict[st
         with contextlib.suppress(ColumnTypeError):
             found[name] = type_of()
     return found
+
+
+def count_column(made: "count[int]", place: str, depth: int) -> None:
+    """Raises `ColumnTypeError` when the schema becomes too many columns, or one within too many others."""
+    if depth > DEPTH_MAX:
+        raise ColumnTypeError(f"{place}: types are nested more than {DEPTH_MAX} deep; leave the field out")
+    if next(made) >= COLUMNS_MAX:
+        raise ColumnTypeError(f"{place}: the schema is more than {COLUMNS_MAX} columns; leave fields out")
 
 
 def child(wanted: pa.DataType | None, name: str) -> pa.DataType | None:

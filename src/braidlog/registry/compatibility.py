@@ -1,4 +1,6 @@
-"""Which versions a new schema is held against, and which of the two reads.
+"""What a registry computes from schemas: the text it keeps, and whether versions are compatible.
+
+A new schema is compared with earlier versions by the level of its subject:
 
 | level | the new one reads data of | data of the new one is read by |
 |---|---|---|
@@ -7,6 +9,8 @@
 | FULL | the last version | the last version |
 | …_TRANSITIVE | as above, all versions | |
 | NONE | nothing is compared | |
+
+Invariant: a `Reading` and a `Comparison` contain all that they need, so that a process with limits computes them.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,6 +25,8 @@ from braidlog.registry.schemas import Parsed, Schema, read
 MISFITS_MAX: Final = 100
 """Of one comparison: more are not listed."""
 MISFIT_CHARACTERS_MAX: Final = 1000
+SMALL_CHARACTERS_MAX: Final = 8 * 1024
+"""A schema this long, with its references, takes milliseconds and little memory to read, whatever it contains."""
 
 
 class Level(StrEnum):
@@ -43,17 +49,39 @@ class Whole(msgspec.Struct, frozen=True):
     schema: Schema
     referenced: Mapping[str, Schema]
 
+    @property
+    def is_small(self) -> bool:
+        """Whether any process may read it without limits."""
+        texts = (self.schema.text, *(each.text for each in self.referenced.values()))
+        return sum(map(len, texts)) <= SMALL_CHARACTERS_MAX
 
-class Comparison(msgspec.Struct, frozen=True):
+    def parsed(self) -> Parsed:
+        """Read the schema. Raises INVALID_SCHEMA."""
+        return read(self.schema, self.referenced)
+
+
+class Reading(msgspec.Struct, frozen=True, tag=True):
+    """A schema to read, and the format to write it in: "" is the text that the registry keeps."""
+
+    schema: Whole
+    format: str = ""
+
+    def answer(self) -> list[str]:
+        """The text, and the identity, which schemas of one meaning share. Raises INVALID_SCHEMA."""
+        parsed = self.schema.parsed()
+        return [parsed.formatted(self.format), parsed.identity]
+
+
+class Comparison(msgspec.Struct, frozen=True, tag=True):
     """`earlier`: the versions that the level names, oldest first."""
 
     new: Whole
     earlier: list[Whole]
     level: Level
 
-    def misfits(self) -> list[str]:
+    def answer(self) -> list[str]:
         """What does not fit. Raises INVALID_SCHEMA when the comparison has too many pairs of types."""
-        new = _read(self.new)
+        new = self.new.parsed()
         found: list[str] = []
         for each in self.earlier:
             found += [text[:MISFIT_CHARACTERS_MAX] for text in self._misfits(new, each)[:MISFITS_MAX]]
@@ -62,21 +90,18 @@ class Comparison(msgspec.Struct, frozen=True):
     def _misfits(self, new: Parsed, earlier: Whole) -> list[str]:
         if earlier.schema.type != self.new.schema.type:
             return ["the earlier schema is of another type"]
-        parsed = _read(earlier)
+        parsed = earlier.parsed()
         found = [] if self.level.startswith("FORWARD") else new.misfits(parsed)
         return found if self.level.startswith("BACKWARD") else found + parsed.misfits(new)
 
 
-def _read(whole: Whole) -> Parsed:
-    return read(whole.schema, whole.referenced)
+Task = Reading | Comparison
+Compute = Callable[[Task], list[str]]
 
 
-Compare = Callable[[Comparison], list[str]]
-
-
-def here(comparison: Comparison) -> list[str]:
-    """Compare in this process: for callers that trust both schemas."""
+def here(task: Task) -> list[str]:
+    """Compute the answer in this process: for callers that trust the schemas."""
     try:
-        return comparison.misfits()
+        return task.answer()
     except RecursionError:
         raise too_complex("the depth of types") from None

@@ -6,6 +6,7 @@ from typing import Final
 
 WHY_CHARS_MAX: Final = 300
 """Of what is said of a value that is not as its schema says."""
+INVALID_CHARS_MAX: Final = 1000
 
 
 class Code(IntEnum):
@@ -49,8 +50,8 @@ class RegistryError(Exception):
 PAIRS_MAX: Final = 100_000
 """Of types, of one comparison: about a second of a processor."""
 SIMPLIFY: Final = (
-    "use fewer branches in unions (Avro), anyOf, oneOf and allOf (JSON), move types to schemas of their own, compare with "
-    "fewer versions (a level without _TRANSITIVE), or set the subject's compatibility to NONE"
+    "use fewer branches in unions (Avro), anyOf, oneOf and allOf (JSON), use shorter names, move types to schemas of their "
+    "own, compare with fewer versions (a level without _TRANSITIVE), or set the subject's compatibility to NONE"
 )
 
 
@@ -59,7 +60,8 @@ def too_complex(limit: str = f"{PAIRS_MAX} pairs of types") -> RegistryError:
 
 
 def invalid(message: str) -> RegistryError:
-    return RegistryError(Code.INVALID_SCHEMA, f"Invalid schema: {message}")
+    """A message may quote the schema: it is shortened."""
+    return RegistryError(Code.INVALID_SCHEMA, f"Invalid schema: {message[:INVALID_CHARS_MAX]}")
 
 
 class ColumnTypeError(ValueError):

@@ -29,6 +29,8 @@ SCALARS: Final = {
     "sint64": 18,
 }
 """Of descriptor.proto's FieldDescriptorProto.Type."""
+SCOPES_MAX: Final = 100
+"""A package and the messages around a field: a type's name is looked up in each of them."""
 GROUP, MESSAGE, ENUM = 10, 11, 14
 KNOWN_PREFIXES: Final = ("google.protobuf.", "google.type.", "confluent.")
 KNOWN_ENUMS: Final = frozenset({"google.protobuf.NullValue", "google.type.DayOfWeek", "google.type.Month"})
@@ -159,6 +161,8 @@ def find(name: str, scope: str, symbols: Mapping[str, bool]) -> tuple[str, bool]
     candidates = [name[1:]] if name.startswith(".") else []
     if not candidates:
         parts = scope.split(".") if scope else []
+        if len(parts) > SCOPES_MAX:
+            raise invalid(f"a scope of {len(parts)} names; use a package of fewer names")
         candidates = [".".join([*parts[:size], name]) for size in range(len(parts), -1, -1)]
     for each in candidates:
         if each in symbols:

@@ -17,6 +17,7 @@ default. Numbers without a sign have a column that holds all of them.
 
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from operator import attrgetter
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from braidlog.registry.columns import (
     built,
     child,
     chosen,
+    count_column,
     list_of,
     map_of,
     plain,
@@ -66,13 +68,13 @@ class MessageColumns(MessageType):
 
     def column_type(self, wanted: pa.DataType | None = None) -> pa.DataType:
         """What it is as a column. Raises `ColumnTypeError`."""
-        return _message_type(self.descriptor, wanted, self.descriptor.name, ())
+        return _message_type(self.descriptor, wanted, self.descriptor.name, count(), ())
 
     def field_types(self) -> dict[str, pa.DataType]:
         """Of its fields those that are columns."""
-        inside = (self.descriptor.full_name,)
+        inside, made = (self.descriptor.full_name,), count()
         fields = self.descriptor.fields
-        return types_of((each.name, partial(_field_type, each, None, each.name, inside)) for each in fields)
+        return types_of((each.name, partial(_field_type, each, None, each.name, made, inside)) for each in fields)
 
     def decoder(self, wanted: pa.DataType) -> Decode:
         build = _message(self.descriptor, wanted)
@@ -87,42 +89,47 @@ class MessageColumns(MessageType):
 # -- types ---------------------------------------------------------------------------------------------------------
 
 
-def _message_type(kind: Descriptor, wanted: pa.DataType | None, place: str, open_types: tuple[str, ...]) -> pa.DataType:
+def _message_type(
+    kind: Descriptor, wanted: pa.DataType | None, place: str, made: "count[int]", open_types: tuple[str, ...]
+) -> pa.DataType:
     if kind.full_name in _TIMES:
         return _TIMES[kind.full_name]
     if kind.full_name in _AS_JSON:
         return pa.string()
     if kind.file.name == _WRAPPERS:
-        return _one_type(kind.fields_by_name["value"], None, place, open_types)
+        return _one_type(kind.fields_by_name["value"], None, place, made, open_types)
     if kind.full_name in open_types:
         raise ColumnTypeError(f"{place}: {kind.full_name} contains itself, which no column can; leave the field out")
     inside = (*open_types, kind.full_name)
     return pa.struct(
         [
-            pa.field(name, _field_type(kind.fields_by_name[name], child(wanted, name), f"{place}.{name}", inside))
+            pa.field(name, _field_type(kind.fields_by_name[name], child(wanted, name), f"{place}.{name}", made, inside))
             for name in chosen([each.name for each in kind.fields], wanted, place)
         ]
     )
 
 
 def _field_type(
-    field: FieldDescriptor, wanted: pa.DataType | None, place: str, open_types: tuple[str, ...]
+    field: FieldDescriptor, wanted: pa.DataType | None, place: str, made: "count[int]", open_types: tuple[str, ...]
 ) -> pa.DataType:
     if _is_map(field):
         key, item = (field.message_type.fields_by_name[each] for each in ("key", "value"))
         of_item = wanted.item_type if wanted is not None and pa.types.is_map(wanted) else None
-        return pa.map_(_one_type(key, None, place, open_types), _one_type(item, of_item, f"{place}[]", open_types))
+        return pa.map_(
+            _one_type(key, None, place, made, open_types), _one_type(item, of_item, f"{place}[]", made, open_types)
+        )
     if field.is_repeated:
         item = wanted.value_type if wanted is not None and pa.types.is_list(wanted) else None
-        return pa.list_(pa.field("element", _one_type(field, item, f"{place}[]", open_types)))
-    return _one_type(field, wanted, place, open_types)
+        return pa.list_(pa.field("element", _one_type(field, item, f"{place}[]", made, open_types)))
+    return _one_type(field, wanted, place, made, open_types)
 
 
 def _one_type(
-    field: FieldDescriptor, wanted: pa.DataType | None, place: str, open_types: tuple[str, ...]
+    field: FieldDescriptor, wanted: pa.DataType | None, place: str, made: "count[int]", open_types: tuple[str, ...]
 ) -> pa.DataType:
+    count_column(made, place, len(open_types))
     if field.message_type is not None:
-        return _message_type(field.message_type, wanted, place, open_types)
+        return _message_type(field.message_type, wanted, place, made, open_types)
     return pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else _SCALARS[field.cpp_type]
 
 
@@ -173,7 +180,7 @@ def _one(field: FieldDescriptor, wanted: pa.DataType) -> Build:
         return lambda values: pa.array(
             [None if each is None else names.get(each, str(each)) for each in values], pa.string()
         )
-    return plain(_one_type(field, None, "", ()), as_type=wanted)
+    return plain(_one_type(field, None, "", count(), ()), as_type=wanted)
 
 
 def _names(kind: EnumDescriptor) -> dict[int, str]:

@@ -13,6 +13,7 @@ from braidlog.registry.proto import SCALARS, Enum, Field, File, Message, Method,
 
 DEPTH_MAX: Final = 50
 NUMBER_MAX: Final = 2**29 - 1
+DIGITS_MAX: Final = 100
 _TOKEN: Final = re.compile(
     r"""\s+|//[^\n]*|/\*.*?\*/"""  # not said
     r"""|(?P<word>\.?[A-Za-z_][\w.]*|[-+]?(?:0[xX][0-9a-fA-F]+|\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+|inf|nan))"""
@@ -94,6 +95,8 @@ class _Reader:
     def _number(self) -> int:
         sign = -1 if self._maybe("-") else 1
         found = self._next()
+        if len(found) > DIGITS_MAX:
+            raise invalid(f"a number of {len(found)} digits: {found[:40]!r}…")
         try:
             return sign * int(found, 8 if re.fullmatch(r"0[0-7]+", found) else 0)
         except ValueError:

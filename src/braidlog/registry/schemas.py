@@ -6,6 +6,7 @@ Invariant: `text` is what is kept and given out; two schemas of a subject are th
 
 import base64
 import binascii
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
@@ -52,7 +53,9 @@ class Parsed(Protocol):
     def text(self) -> str: ...
 
     @property
-    def identity(self) -> object: ...
+    def identity(self) -> str:
+        """A digest that schemas of one meaning share."""
+        ...
 
     def misfits(self, writer: Any) -> list[str]:  # noqa: ANN401 - one of the same type
         """Why data of another schema cannot be read with this one."""
@@ -69,7 +72,7 @@ class AvroSchema:
         read = avro.parse(text, known)
         self.root = read.root
         self.text = read.canonical
-        self.identity = self.text
+        self.identity = _digest(_encoded(self.text))
 
     def misfits(self, writer: "AvroSchema") -> list[str]:
         return avro_matching.misfits(self.root, writer.root)
@@ -85,7 +88,7 @@ class JsonSchema:
         if faults:
             raise invalid("; ".join(faults[:5]))
         self.text = json.dumps(self.document, separators=(",", ":"), ensure_ascii=False)
-        self.identity = self.text
+        self.identity = _digest(_encoded(self.text))
         self._references = {name: _json(each.text) for name, each in references.items()}
 
     def misfits(self, writer: "JsonSchema") -> list[str]:
@@ -94,6 +97,17 @@ class JsonSchema:
 
     def formatted(self, wanted: str) -> str:  # noqa: ARG002 - there is one
         return self.text
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise invalid("it contains half of a surrogate pair, which is no character") from None
 
 
 def _json(text: str) -> Any:  # noqa: ANN401 - JSON
@@ -116,7 +130,7 @@ class ProtobufSchema:
             raise invalid(f"import {unknown[0]!r}: refer to the schema that has it")
         proto.resolve(self.file, self._imported)
         self.text = text if is_text else proto_text.write(self.file)
-        self.identity = proto_bytes.write(self.file, "", self._imported)
+        self.identity = _digest(proto_bytes.write(self.file, "", self._imported))
 
     def misfits(self, writer: "ProtobufSchema") -> list[str]:
         return proto_matching.misfits(self.file, writer.file)
@@ -146,15 +160,14 @@ _CLASSES: Final[Mapping[str, Callable[[str, Mapping[str, Schema]], Parsed]]] = {
 }
 
 
-def parse(schema: Schema, find: Find) -> Parsed:
-    """Raises INVALID_SCHEMA, with what is wrong."""
+def check_text(schema: Schema) -> None:
+    """Raises INVALID_SCHEMA for an unknown type and for a text that is empty or too long."""
     if schema.type not in _CLASSES:
         raise invalid(f"type {schema.type[:40]!r}: there are {', '.join(sorted(_CLASSES))}")
     if not schema.text.strip():
         raise invalid("an empty schema")
     if len(schema.text.encode()) > TEXT_BYTES_MAX:
         raise invalid(f"longer than {TEXT_BYTES_MAX} bytes")
-    return read(schema, referenced(schema, find))
 
 
 def read(schema: Schema, referenced: Mapping[str, Schema]) -> Parsed:

@@ -18,12 +18,14 @@ from typing import Any, Final
 
 import msgspec
 
-from braidlog.registry.compatibility import Compare, Comparison, Level, Whole, here
+from braidlog.registry.compatibility import Comparison, Compute, Level, Reading, Whole, here
 from braidlog.registry.errors import Code, RegistryError
-from braidlog.registry.schemas import AVRO, Parsed, Reference, Schema, parse, referenced
+from braidlog.registry.schemas import AVRO, Reference, Schema, check_text, referenced
 
-PARSED_CHARACTERS_MAX: Final = 4 * 1024 * 1024
-"""Of the texts of the schemas that are kept parsed: those take up to twenty times as much memory."""
+READ_CHARACTERS_MAX: Final = 16 * 1024 * 1024
+"""Of the schemas whose readings are remembered."""
+READING_CHARACTERS: Final = 500
+"""What a reading counts without its texts."""
 Entry = tuple[bytes, bytes | None]
 
 
@@ -92,16 +94,16 @@ def max_id_entry(max_id: int) -> Entry:
 class State:
     """Everything up to some offset."""
 
-    def __init__(self, compare: Compare = here) -> None:
-        self._compare = compare
+    def __init__(self, compute: Compute = here) -> None:
+        self._compute = compute
         self.subjects: dict[str, dict[int, Version]] = {}
         self.schemas: dict[int, Schema] = {}
         self._ids: dict[Schema, int] = {}
         self.levels: dict[str | None, str] = {}
         self.modes: dict[str | None, str] = {}
         self.max_id = 0
-        self._parsed: dict[Schema, Parsed] = {}
-        self._parsed_characters = 0
+        self._readings: dict[tuple[Schema, str], list[str]] = {}
+        self._read_characters = 0
 
     # -- the fold ------------------------------------------------------------------------------------------------
 
@@ -208,15 +210,31 @@ class State:
             if (reference.subject, reference.version) == (to.subject, to.version)
         ]
 
-    def parsed(self, schema: Schema) -> Parsed:
-        """Read once, as long as there is room to remember it."""
-        found = self._parsed.get(schema)
+    def text(self, schema: Schema, format_: str = "") -> str:
+        """The text of a schema in a format; "" is the text that the registry keeps. Raises INVALID_SCHEMA."""
+        return self._reading(schema, format_)[0]
+
+    def identity(self, schema: Schema) -> str:
+        """What schemas of one meaning share. Raises INVALID_SCHEMA."""
+        return self._reading(schema)[1]
+
+    def _reading(self, schema: Schema, format_: str = "") -> list[str]:
+        """Read a schema, as `Reading` says, and remember the result while there is room."""
+        found = self._readings.get((schema, format_))
         if found is None:
-            self._parsed_characters += len(schema.text)
-            if self._parsed_characters > PARSED_CHARACTERS_MAX:
-                self._parsed.clear()
-                self._parsed_characters = len(schema.text)
-            found = self._parsed[schema] = parse(schema, self.find)
+            check_text(schema)
+            reading = Reading(Whole(schema, referenced(schema, self.find)), format_)
+            found = here(reading) if reading.schema.is_small else self._compute(reading)
+            if found[0] == schema.text:
+                found[0] = schema.text
+            # A text that is registered is here anyway: a subject may have any number of large versions.
+            texts = {found[0], schema.text} - {schema.text if schema in self._ids else ""}
+            characters = READING_CHARACTERS + sum(map(len, texts))
+            self._read_characters += characters
+            if self._read_characters > READ_CHARACTERS_MAX:
+                self._readings.clear()
+                self._read_characters = characters
+            self._readings[schema, format_] = found
         return found
 
     def misfits(self, new: Schema, earlier: Sequence[Version], level: Level) -> list[str]:
@@ -227,7 +245,7 @@ class State:
         new_one, *others = (
             Whole(each, referenced(each, self.find)) for each in (new, *(each.schema for each in named))
         )
-        return self._compare(Comparison(new_one, others, level))
+        return self._compute(Comparison(new_one, others, level))
 
     def level(self, subject: str | None) -> Level:
         found = self.levels.get(subject) or self.levels.get(None, "")

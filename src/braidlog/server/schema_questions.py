@@ -64,7 +64,7 @@ class SchemaQuestions:
                 raise
             limit = f"{COMPARISONS.memory_bytes_max} bytes of memory"
         raise BrokerError(
-            Reason.INVALID_SETTING, f"the comparison with earlier versions takes more than {limit}; {SIMPLIFY}"
+            Reason.INVALID_SETTING, f"reading and comparing the schema takes more than {limit}; {SIMPLIFY}"
         )
 
     async def _may(self, question: Question) -> Permission:

@@ -84,8 +84,8 @@ class TurnSegments(msgspec.Struct, frozen=True, tag=True):
 
 
 class CompareSchemas(msgspec.Struct, frozen=True, tag=True):
-    """Compare a schema with earlier ones. The payload is a `Comparison` (`registry/compatibility.py`), the answer a list of what
-    does not fit."""
+    """Read a schema, or compare it with earlier ones. The payload is a `Task` of `registry/compatibility.py`, the answer is what
+    `Task.answer` returns."""
 
 
 Job = CheckRecords | ClipRecords | ScrubSegment | RewriteSegments | TurnSegments | CompareSchemas

@@ -3,6 +3,7 @@
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
 from tests.adapters.one_of_three import kafka
 from tests.broker.node import Node, batch_of
@@ -11,6 +12,7 @@ from tests.broker.three_nodes import OWN, TOPIC, addresses, assign, registered, 
 from braidlog.adapters.kafka.configuring import RATE
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC
+from braidlog.broker.access.authorize import ANONYMOUS, Authorize, Operation, Rule
 from braidlog.cluster import events as e
 from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.model.errors import BrokerError, Reason
@@ -257,6 +259,12 @@ def test_kafka_elects_moves_and_tells_the_quorum() -> None:
     assert moving.partitions == [p.ListPartitionReassignmentsResponsePartition(0, [1, 2, 3], [], [3])]
     named = [p.ListPartitionReassignmentsRequestTopic(TOPIC, [1])]
     assert kafka(node, p.ListPartitionReassignmentsRequest(topics=named)).topics == []
+    known = node.services
+    for topic, visible in (("others", []), (TOPIC, [moving])):
+        rules = [Rule(ANONYMOUS, [Operation.READ], topic)]
+        node.services = msgspec.structs.replace(known, authorize=Authorize({}, rules))
+        assert kafka(node, p.ListPartitionReassignmentsRequest()).topics == visible, "of topics that it may describe"
+    node.services = known
     given_up = p.AlterPartitionReassignmentsRequestTopic(
         TOPIC, [p.AlterPartitionReassignmentsRequestPartition(0, None)]
     )

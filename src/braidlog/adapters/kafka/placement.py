@@ -139,13 +139,18 @@ async def _move_results(
     return {number: _said(outcome, unchanged(number)) for number, outcome in tried.items()}
 
 
-def list_reassignments(request: Request, services: Services, _: Conversation) -> r.ListPartitionReassignmentsResponse:
+def list_reassignments(
+    request: Request, services: Services, conversation: Conversation
+) -> r.ListPartitionReassignmentsResponse:
+    """The moves of partitions of topics that the caller may describe."""
     message: r.ListPartitionReassignmentsRequest = request.message
+    moves = services.replica_moves.under_way()
+    visible = set(services.authorize.visible(conversation.principal, sorted({name for name, _ in moves})))
     asked = None
     if message.topics is not None:
         asked = {(topic.name, number) for topic in message.topics for number in topic.partition_indexes}
     found = [
-        (place, each) for place, each in services.replica_moves.under_way().items() if asked is None or place in asked
+        (place, each) for place, each in moves.items() if place[0] in visible and (asked is None or place in asked)
     ]
     topics = [
         r.ListPartitionReassignmentsResponseTopic(

@@ -147,7 +147,13 @@ def _identity(silver: Silver) -> Column:
     for part in parts[1:]:
         is_whole = is_whole & part.isNotNull()
     # Lengths before the parts: ("a", "bc") and ("ab", "c") are not the same.
-    written = [f.concat(f.length(part).cast("string"), f.lit(":"), part) for part in parts]
+    written = [
+        # JSON and tables hold text: the bytes of a binary header would become U+FFFD, and two identities one.
+        f.when(f.is_valid_utf8(part), f.concat(f.length(part).cast("string"), f.lit(":"), part)).otherwise(
+            f.concat(f.lit("x:"), f.hex(part.cast("binary")))
+        )
+        for part in parts
+    ]
     return f.when(is_whole, f.concat_ws("/", *written))
 
 
