@@ -257,6 +257,20 @@ def test_topics_by_pattern_are_read_at_all_their_leaders() -> None:
     assert cursus(nodes[2], r.Consume(f"{TOPIC}-*", 0, 0)).code == "NOT_LEADER", "not without some of them"
 
 
+@pytest.mark.parametrize("asked_for", [TOPIC, f"{TOPIC}*"])
+def test_what_was_acknowledged_is_read_once_it_is_committed(asked_for: str) -> None:
+    """Clients read what they wrote with acks=1, and name no time to wait: the published broker acknowledges later."""
+    leader = cluster()[LEADER]
+    world = leader.node.world
+    with world.holding_syncs():
+        cursus(leader, r.Publish(TOPIC, b"v", partition=0, acks=r.Acks.NONE))
+        leader.node.spawn(later(leader, world.sync))
+        assert [each.payload for each in cursus(leader, r.Consume(asked_for, 0, 0)).records] == [b"v"]
+        cursus(leader, r.Publish(TOPIC, b"w", partition=0, acks=r.Acks.NONE))
+        assert [each.payload for each in cursus(leader, r.Consume(asked_for, 0, 0)).records] == [b"v"], "for a while"
+        assert cursus(leader, r.Consume(TOPIC, 0, 0, records_max=1)).records, "what is committed is enough"
+
+
 def made_for(node: LinkedNode, name: str, leader: int, **settings: Any) -> None:
     created = e.CreateTopic(
         topic=name,
