@@ -307,9 +307,9 @@ def test_a_group_is_the_same_on_any_node(asked_node: int) -> None:
     assert nodes[2].node.services.coordinators.here() == [], "the coordinator alone has it"
 
 
-def test_a_member_waits_until_its_coordinator_is_loaded() -> None:
-    nodes = cluster()
-    shards = nodes[1].node.services.coordinators._shards
+def unload(coordinator: LinkedNode) -> Callable[[], None]:
+    """The shard of the group `g` is not read yet; what reads it."""
+    shards = coordinator.node.services.coordinators._shards
     assert shards is not None
     shard = shards._led[place_of("g")]
     loaded, shard.content = shard.content, None
@@ -317,8 +317,25 @@ def test_a_member_waits_until_its_coordinator_is_loaded() -> None:
     def load() -> None:
         shard.content = loaded
 
-    nodes[1].node.spawn(later(nodes[1], load))
+    return load
+
+
+def test_a_member_waits_until_its_coordinator_is_loaded() -> None:
+    nodes = cluster()
+    nodes[1].node.spawn(later(nodes[1], unload(nodes[1])))
     assert cursus(nodes[1], r.JoinGroup(TOPIC, "g", "m")).assignments == (0,)
+
+
+@pytest.mark.parametrize("asked_node", NODES)
+def test_groups_are_not_listed_without_those_of_a_shard_that_is_loading(asked_node: int) -> None:
+    """A node that has begun to lead a shard reads it first."""
+    nodes = cluster()
+    node = nodes[asked_node]
+    cursus(nodes[1], r.RegisterGroup(TOPIC, "g"))
+    load = unload(nodes[1])
+    assert cursus(node, r.ListGroups()).code == "NOT_COORDINATOR"
+    node.node.spawn(later(node, load))
+    assert cursus(node, r.ListGroups()).groups == ("g",)
 
 
 async def later(node: LinkedNode, act: Callable[[], None]) -> None:
