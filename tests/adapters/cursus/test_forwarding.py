@@ -267,8 +267,11 @@ def test_what_was_acknowledged_is_read_once_it_is_committed(asked_for: str) -> N
         leader.node.spawn(later(leader, world.sync))
         assert [each.payload for each in cursus(leader, r.Consume(asked_for, 0, 0)).records] == [b"v"]
         cursus(leader, r.Publish(TOPIC, b"w", partition=0, acks=r.Acks.NONE))
+        assert cursus(leader, r.ListOffsets(TOPIC)).offsets[0].latest == 1
         assert [each.payload for each in cursus(leader, r.Consume(asked_for, 0, 0)).records] == [b"v"], "for a while"
         assert cursus(leader, r.Consume(TOPIC, 0, 0, records_max=1)).records, "what is committed is enough"
+        leader.node.spawn(later(leader, world.sync))
+        assert cursus(leader, r.ListOffsets(TOPIC)).offsets[0].latest == 2
 
 
 def made_for(node: LinkedNode, name: str, leader: int, **settings: Any) -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.forwarding import DOOR, ask_leaders, is_led_here
-from braidlog.adapters.cursus.reading import is_pattern
+from braidlog.adapters.cursus.reading import COMMIT_SECONDS_MAX, is_pattern
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.errors import text_of
 from braidlog.broker.forwarding import Call
@@ -24,6 +24,7 @@ from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderErr
 from braidlog.model.names import node_number
 from braidlog.model.slices import Pace
 from braidlog.partition.hosted import Role
+from braidlog.partition.long_polls import wait_committed
 from braidlog.replication.assignment import Assignment
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -153,6 +154,8 @@ async def _own_offsets(topic: str, numbers: Sequence[int], services: Services) -
     hosted = [services.hosting.partition(topic, number) for number in numbers]
     for partition in hosted:
         partition.require_leader()
+    if not services.routing.is_alone:
+        await wait_committed(hosted, services.world, COMMIT_SECONDS_MAX)
     shown = [a.OffsetRange(h.number, h.start_offset, h.high_watermark, h.end_offset, h.high_watermark) for h in hosted]
     return a.OffsetList(topic, len(shown), tuple(shown))
 

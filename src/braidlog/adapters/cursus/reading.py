@@ -35,7 +35,8 @@ STREAM_BYTES = 1024 * 1024
 RECORDS_MAX = 10_000
 WAIT_MS_MAX = 30_000
 COMMIT_SECONDS_MAX = 1.0
-"""How long CONSUME waits for replicas. Clients read what they wrote with acks=1: the published broker acknowledges later."""
+"""How long CONSUME and LIST_OFFSETS wait for replicas: clients read what they wrote with acks=1, which the published broker
+acknowledges once replicas have it."""
 KEEP_ALIVE_MS = 2_000
 TOPICS_MATCHED_MAX = 1_000
 UNBOUNDED = 2**63 - 1
