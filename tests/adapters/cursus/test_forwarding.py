@@ -213,6 +213,28 @@ def test_who_asks_and_for_how_long_travel_along() -> None:
     assert cursus(nodes[2], Batch(TOPIC, 0, RECORDS), client).code == "NOT_AUTHORIZED_FOR_TOPIC", "judged there, too"
 
 
+def test_a_command_with_credentials_is_forwarded_in_their_name() -> None:
+    """The token is proved by the node that the client has reached, and stays there."""
+
+    class Proving(Client):
+        async def prove(self, principal: str, token: bytes) -> bool:
+            return (principal, token) == ("ann", b"t")
+
+    nodes = cluster(authorize=Authorize(TOKENS, [Rule("ann", [Operation.WRITE], TOPIC)]))
+    calls = keep_asked(nodes[2])
+
+    def publish(token: str) -> Any:
+        connection = ClientConnection()
+        frame = connection.request(r.Publish(TOPIC, b"v", partition=0), r.Credentials("ann", token))
+        connection.receive(nodes[2].ask("cursus", frame, Proving()))
+        return connection.next_event()
+
+    assert publish("t").status == "OK"
+    assert [(each.principal, b"auth_token" in each.body) for each in calls] == [("ann", False)]
+    assert publish("wrong").code == "authentication_failed"
+    assert len(calls) == 1
+
+
 def test_every_leader_is_asked_how_far_its_partitions_reach() -> None:
     nodes = cluster()
     assert cursus(nodes[LEADER], Batch(TOPIC, 0, RECORDS)).status == "OK"
