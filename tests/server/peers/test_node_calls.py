@@ -200,6 +200,22 @@ async def test_a_long_poll_ends_at_the_other_node_when_its_client_closes() -> No
 
 
 @play
+async def test_long_polls_leave_room_for_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_calls, "CALLS_MAX", 4)
+    async with two_nodes() as (caller, _, served):
+        poll = Call("poll", "alice", b"", SECONDS, changes=False)
+        polls = [start(caller.calls.call(1, poll, SECONDS), lambda *_: None) for _ in range(2)]
+        await until(lambda: served.polls == 2)
+        with pytest.raises(NothingDoneError, match="too much is under way"):
+            await caller.calls.call(1, poll, SECONDS)
+        assert await caller.call(b"a") == b"aalice"
+        for each in polls:
+            assert each is not None
+            each.cancel()
+        await until(lambda: not served.polls)
+
+
+@play
 async def test_what_is_under_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_calls, "CALLS_MAX", 3)
     monkeypatch.setattr(node_calls, "CALLS_BYTES_MAX", 1000)

@@ -20,7 +20,7 @@ from braidlog.wire.kafka.messages.calls import END_WAIT, CallRequest, CallRespon
 from braidlog.wire.kafka.replica_fetch import caller_connection
 
 CALLS_MAX: Final = 1_000
-"""Under way to one node: fewer than its port takes from one connection."""
+"""Under way to one node: fewer than its port takes from one connection. Long polls leave half of them to other calls."""
 CALLS_BYTES_MAX: Final = 64 * 1024 * 1024
 BODY_BYTES_MAX: Final = CALL_BYTES_MAX - 64 * 1024
 """What stands around it has a name and a principal, and is less."""
@@ -55,7 +55,8 @@ class _Target:
         self._bytes = 0
 
     def begin(self, waiting: _Waiting) -> None:
-        if len(self._unsent) + len(self._asked) >= CALLS_MAX or self._bytes + waiting.size > CALLS_BYTES_MAX:
+        calls_max = CALLS_MAX // 2 if waiting.polls else CALLS_MAX
+        if len(self._unsent) + len(self._asked) >= calls_max or self._bytes + waiting.size > CALLS_BYTES_MAX:
             raise NothingDoneError(Reason.UNAVAILABLE, f"too much is under way to node {self._dial.peer}")
         self._bytes += waiting.size
         if self._link is not None and self._link.is_open:
