@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -307,3 +308,13 @@ def test_a_stream_of_cursus_begins_where_its_group_has_committed_whichever_node_
             assert [each.payload for each in read_batch(client.read())[0].records] == [b"2"]
     with CursusClient(cluster[leader % 3 + 1]) as client:
         assert client.ask("STREAM topic=streamed partition=0").startswith("ERROR: NOT_LEADER LEADER_IS 127.0.0.1:")
+
+
+def test_a_wait_at_another_node_ends_when_its_client_closes(cluster: ClusterProcess, asked: CursusClient) -> None:
+    """A client that has sent all it will send reads its answer long before the wait is over."""
+    asked.ok("CREATE topic=waited partitions=1")
+    (known,) = partitions(asked, "waited")
+    with CursusClient(cluster[int(known["leader"]) % 3 + 1]) as client:
+        client.send("CONSUME topic=waited partition=0 offset=0 wait_ms=30000")
+        client.socket.shutdown(socket.SHUT_WR)
+        assert read_batch(client.read())[0].records == ()

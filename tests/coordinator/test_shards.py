@@ -140,9 +140,13 @@ def test_a_shard_is_served_once_all_of_it_is_settled_in_the_leaders_own_epoch() 
     log = node.lead()
     assert node.reason() is Reason.COORDINATOR_LOADING
     assert list(node.shards.served()) == []
+    with pytest.raises(NotCoordinatorError):
+        node.shards.all_led()
     log.commit()
     assert node.shards.of(3) == "3 in 1"
-    assert list(node.shards.served()) == ["3 in 1"]
+    assert list(node.shards.served()) == node.shards.all_led() == ["3 in 1"]
+    log.is_led = False
+    assert node.shards.all_led() == []
 
 
 def test_a_shard_that_is_led_no_more_is_refused_before_anyone_was_told() -> None:

@@ -130,7 +130,7 @@ class ManualWorld:
     def monotonic(self) -> float:
         return self.clock.monotonic()
 
-    def wakeup(self, *, patient: bool = False, owed: bool = False, parked: bool = False) -> ManualWakeup:
+    def wakeup(self, **_: bool) -> ManualWakeup:
         return ManualWakeup(self)
 
     async def durable(self, log: Syncable, next_offset: int) -> None:

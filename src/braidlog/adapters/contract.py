@@ -122,6 +122,10 @@ class Conversation(Protocol):
         """From this request on, which is the first that waits: the client matches answers by their ids."""
         ...
 
+    def end_waits(self, is_wanted: Callable[[Any], bool]) -> None:
+        """Answer the long polls of these requests under way with what they have."""
+        ...
+
     def others_answered(self) -> Awaitable[None]:
         """Done when no other request of this client is under way."""
         ...

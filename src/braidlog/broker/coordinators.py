@@ -109,6 +109,14 @@ class Coordinators:
         """Those that this node serves now."""
         return [self._own] if self._shards is None else list(self._shards.served())
 
+    def all_led(self) -> list[Coordinator]:
+        """The same, for lists of all that this node keeps: refused while it reads a shard that it leads."""
+        return [self._own] if self._shards is None else self._shards.all_led()
+
+    def in_shard(self, number: int) -> Coordinator:
+        """The one of a shard; refused unless this node leads it and has read it."""
+        return self._own if self._shards is None else self._shards.of(number)
+
     def of_producer(self, producer_id: int) -> Coordinator:
         """The one that knows a transactional id's producer, else any."""
         here = self.here()

@@ -125,6 +125,10 @@ class Shards(Generic[C]):
             raise NotCoordinatorError(number, text, is_loading=True)
         return shard.content
 
+    def all_led(self) -> list[C]:
+        """What is in the shards that this node leads; refused while one is not read yet."""
+        return [self.of(number) for number, shard in self._led.items() if shard.log.is_led]
+
     def served(self) -> Iterator[C]:
         """What is in the shards that this node serves."""
         for shard in list(self._led.values()):

@@ -75,10 +75,13 @@ class World(Protocol):
 
     def monotonic(self) -> float: ...
 
-    def wakeup(self, *, patient: bool = False, owed: bool = False, parked: bool = False) -> Wakeup:
+    def wakeup(
+        self, *, patient: bool = False, owed: bool = False, parked: bool = False, polling: bool = False
+    ) -> Wakeup:
         """Something to wait on. A `patient` waiter holds nothing that others wait for, and may be made to wait longer. One that
         is `owed` has changed something: a node that stops lets it answer first. One that is `parked` waits for other clients, and
-        ends when its own has closed."""
+        ends when its own has closed. One that is `polling` waits for another node's long poll, and runs out when its client has
+        closed."""
         ...
 
     def durable(self, log: Syncable, next_offset: int) -> Awaitable[None]:

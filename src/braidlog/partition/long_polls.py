@@ -1,9 +1,9 @@
-"""Long polls of partitions: how one that wants more than there is spares the loop.
+"""Long polls of partitions: how one that wants more than there is spares the loop, how one waits for replicas.
 
 Knows: time, wakeups. Refuses to know: what is read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition
@@ -29,3 +29,18 @@ class Rest:
 def unwatch(partitions: Iterable[HostedPartition], wakeup: Wakeup) -> None:
     for partition in partitions:
         partition.unwatch(wakeup)
+
+
+async def wait_committed(partitions: Sequence[HostedPartition], world: World, seconds: float) -> None:
+    """Wait until the replicas have what these partitions hold now, or the time is over."""
+    until = world.monotonic() + seconds
+    ends = [(each, each.end_offset) for each in partitions]
+    while behind := [each for each, end in ends if each.high_watermark < end]:
+        wakeup = world.wakeup(patient=True)
+        for each in behind:
+            each.watch(wakeup)
+        try:
+            if not await wakeup.wait(max(until - world.monotonic(), 0)):
+                return
+        finally:
+            unwatch(behind, wakeup)

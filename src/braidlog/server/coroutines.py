@@ -26,7 +26,11 @@ class Abandonable(asyncio.Future[T], Generic[T]):
     """A future whose waiter may be ended while it waits: nothing is half done there."""
 
 
-class Patient(Abandonable[T], Generic[T]):
+class Polling(Abandonable[T], Generic[T]):
+    """A future of a long poll: its waiter may be made to answer early, with what it has."""
+
+
+class Patient(Polling[T], Generic[T]):
     """A future whose waiter may also be made to wait longer: it holds nothing that others wait for."""
 
 
@@ -121,7 +125,7 @@ class Running:
     def run_out(self) -> bool:
         """End this long poll, and later ones of the coroutine, with what there is. False if it waits for something else."""
         self._is_run_out = True
-        if not isinstance(self._waiting, Patient):
+        if not isinstance(self._waiting, Polling):
             return False
         if not self._waiting.done():
             self._waiting.set_result(False)

@@ -399,6 +399,12 @@ class SessionTurns(SessionOutput):
             self._transport.pause_reading()
         self._loop.call_soon(self._flush)
 
+    def end_waits(self, is_wanted: Callable[[Any], bool]) -> None:
+        """See `adapters/contract.py`."""
+        for turn in list(self._under_way):
+            if turn.running is not None and is_wanted(turn.request):
+                turn.running.run_out()
+
     def _has_closed_too_long(self, now: float) -> bool:
         is_late = self._closing_since is not None and now - self._closing_since > CLOSING_SECONDS_MAX
         return is_late and all(running.may_end for running in self._begun)

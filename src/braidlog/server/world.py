@@ -16,7 +16,7 @@ from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.measure import Seconds
 from braidlog.model.world import Syncable, took_too_long
-from braidlog.server.coroutines import Abandonable, Owed, Parked, Patient, start
+from braidlog.server.coroutines import Abandonable, Owed, Parked, Patient, Polling, start
 from braidlog.storage.commit import Flusher
 
 T = TypeVar("T")
@@ -107,8 +107,11 @@ class LoopWorld:
         self.seconds = Seconds()
         """What the syncs on the loop took."""
 
-    def wakeup(self, *, patient: bool = False, owed: bool = False, parked: bool = False) -> LoopWakeup:
-        kind: type[Abandonable[bool]] = Patient if patient else Owed if owed else Parked if parked else Abandonable
+    def wakeup(
+        self, *, patient: bool = False, owed: bool = False, parked: bool = False, polling: bool = False
+    ) -> LoopWakeup:
+        other: type[Abandonable[bool]] = Parked if parked else Polling if polling else Abandonable
+        kind: type[Abandonable[bool]] = Patient if patient else Owed if owed else other
         return LoopWakeup(self._loop, self._waker, kind)
 
     async def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> T:

@@ -150,7 +150,7 @@ class VirtualWorld:
     def now_ms(self) -> int:
         return 1_700_000_000_000 + self.monotonic_ms() + self.ahead_ms
 
-    def wakeup(self, *, patient: bool = False, owed: bool = False, parked: bool = False) -> VirtualWakeup:  # noqa: ARG002 - the port's
+    def wakeup(self, **_: bool) -> VirtualWakeup:
         return VirtualWakeup(self.time, self._enter)
 
     def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> Awaitable[T]:

@@ -213,6 +213,28 @@ def test_who_asks_and_for_how_long_travel_along() -> None:
     assert cursus(nodes[2], Batch(TOPIC, 0, RECORDS), client).code == "NOT_AUTHORIZED_FOR_TOPIC", "judged there, too"
 
 
+def test_a_command_with_credentials_is_forwarded_in_their_name() -> None:
+    """The token is proved by the node that the client has reached, and stays there."""
+
+    class Proving(Client):
+        async def prove(self, principal: str, token: bytes) -> bool:
+            return (principal, token) == ("ann", b"t")
+
+    nodes = cluster(authorize=Authorize(TOKENS, [Rule("ann", [Operation.WRITE], TOPIC)]))
+    calls = keep_asked(nodes[2])
+
+    def publish(token: str) -> Any:
+        connection = ClientConnection()
+        frame = connection.request(r.Publish(TOPIC, b"v", partition=0), r.Credentials("ann", token))
+        connection.receive(nodes[2].ask("cursus", frame, Proving()))
+        return connection.next_event()
+
+    assert publish("t").status == "OK"
+    assert [(each.principal, b"auth_token" in each.body) for each in calls] == [("ann", False)]
+    assert publish("wrong").code == "authentication_failed"
+    assert len(calls) == 1
+
+
 def test_every_leader_is_asked_how_far_its_partitions_reach() -> None:
     nodes = cluster()
     assert cursus(nodes[LEADER], Batch(TOPIC, 0, RECORDS)).status == "OK"
@@ -257,6 +279,23 @@ def test_topics_by_pattern_are_read_at_all_their_leaders() -> None:
     assert cursus(nodes[2], r.Consume(f"{TOPIC}-*", 0, 0)).code == "NOT_LEADER", "not without some of them"
 
 
+@pytest.mark.parametrize("asked_for", [TOPIC, f"{TOPIC}*"])
+def test_what_was_acknowledged_is_read_once_it_is_committed(asked_for: str) -> None:
+    """Clients read what they wrote with acks=1, and name no time to wait: the published broker acknowledges later."""
+    leader = cluster()[LEADER]
+    world = leader.node.world
+    with world.holding_syncs():
+        cursus(leader, r.Publish(TOPIC, b"v", partition=0, acks=r.Acks.NONE))
+        leader.node.spawn(later(leader, world.sync))
+        assert [each.payload for each in cursus(leader, r.Consume(asked_for, 0, 0)).records] == [b"v"]
+        cursus(leader, r.Publish(TOPIC, b"w", partition=0, acks=r.Acks.NONE))
+        assert cursus(leader, r.ListOffsets(TOPIC)).offsets[0].latest == 1
+        assert [each.payload for each in cursus(leader, r.Consume(asked_for, 0, 0)).records] == [b"v"], "for a while"
+        assert cursus(leader, r.Consume(TOPIC, 0, 0, records_max=1)).records, "what is committed is enough"
+        leader.node.spawn(later(leader, world.sync))
+        assert cursus(leader, r.ListOffsets(TOPIC)).offsets[0].latest == 2
+
+
 def made_for(node: LinkedNode, name: str, leader: int, **settings: Any) -> None:
     created = e.CreateTopic(
         topic=name,
@@ -293,9 +332,9 @@ def test_a_group_is_the_same_on_any_node(asked_node: int) -> None:
     assert nodes[2].node.services.coordinators.here() == [], "the coordinator alone has it"
 
 
-def test_a_member_waits_until_its_coordinator_is_loaded() -> None:
-    nodes = cluster()
-    shards = nodes[1].node.services.coordinators._shards
+def unload(coordinator: LinkedNode) -> Callable[[], None]:
+    """The shard of the group `g` is not read yet; what reads it."""
+    shards = coordinator.node.services.coordinators._shards
     assert shards is not None
     shard = shards._led[place_of("g")]
     loaded, shard.content = shard.content, None
@@ -303,8 +342,25 @@ def test_a_member_waits_until_its_coordinator_is_loaded() -> None:
     def load() -> None:
         shard.content = loaded
 
-    nodes[1].node.spawn(later(nodes[1], load))
+    return load
+
+
+def test_a_member_waits_until_its_coordinator_is_loaded() -> None:
+    nodes = cluster()
+    nodes[1].node.spawn(later(nodes[1], unload(nodes[1])))
     assert cursus(nodes[1], r.JoinGroup(TOPIC, "g", "m")).assignments == (0,)
+
+
+@pytest.mark.parametrize("asked_node", NODES)
+def test_groups_are_not_listed_without_those_of_a_shard_that_is_loading(asked_node: int) -> None:
+    """A node that has begun to lead a shard reads it first."""
+    nodes = cluster()
+    node = nodes[asked_node]
+    cursus(nodes[1], r.RegisterGroup(TOPIC, "g"))
+    load = unload(nodes[1])
+    assert cursus(node, r.ListGroups()).code == "NOT_COORDINATOR"
+    node.node.spawn(later(node, load))
+    assert cursus(node, r.ListGroups()).groups == ("g",)
 
 
 async def later(node: LinkedNode, act: Callable[[], None]) -> None:

@@ -70,6 +70,17 @@ def test_the_topic_of_groups_tells_who_leads_each_shard_of_the_coordinators() ->
     assert (led_by_none.leader_id, led_by_none.offline_replicas) == (-1, [1])
 
 
+@pytest.mark.parametrize("asked", [g.ListGroupsRequest(), t.ListTransactionsRequest()])
+def test_lists_are_refused_while_a_shard_is_loading(asked: Any) -> None:
+    """They would lack what is in it; clients ask again."""
+    node = three_nodes(name="1")
+    assert kafka(node, asked).error_code == 0
+    shards = node.services.coordinators._shards
+    assert shards is not None
+    shards._led[9].content = None
+    assert kafka(node, asked).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+
+
 @pytest.mark.parametrize(
     "asked",
     [

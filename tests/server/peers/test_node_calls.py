@@ -13,6 +13,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.broker.forwarding import Call
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason
+from braidlog.server.coroutines import start
 from braidlog.server.peers import node_calls
 from braidlog.server.peers.authority import make_authority, make_node_certificate
 from braidlog.server.peers.certificates import peer_tls
@@ -56,7 +57,9 @@ class Served:
     def __init__(self, station: Station) -> None:
         self.bodies: list[bytes] = []
         self.go_on = asyncio.Event()
-        station.peers.adapter.calls.rows["echo"] = self.echo
+        station.peers.adapter.calls.rows |= {"echo": self.echo, "poll": self.poll}
+        self.polls = 0
+        self._world = LoopWorld(SystemClock(), station._flusher)
 
     async def echo(self, _: Conversation, call: CallRequest) -> bytes:
         self.bodies.append(call.body)
@@ -65,6 +68,15 @@ class Served:
         if call.body.startswith(b"no"):
             raise BrokerError(Reason.NOT_LEADER, "not here")
         return call.body + call.principal.encode()
+
+    async def poll(self, _: Conversation, call: CallRequest) -> bytes:
+        """A long poll, for as long as a test lasts."""
+        self.polls += 1
+        try:
+            await self._world.wakeup(patient=True).wait(SECONDS)
+        finally:
+            self.polls -= 1
+        return call.body
 
 
 @asynccontextmanager
@@ -160,6 +172,47 @@ async def test_what_its_caller_gave_up_before_it_was_sent_is_never_sent(monkeypa
         connecting.set()
         assert await kept == b"keptalice"
         assert served.bodies == [b"kept"]
+
+
+@play
+async def test_a_long_poll_ends_at_the_other_node_when_its_client_closes() -> None:
+    """One that may still read has its answer, with what there is. Another's poll goes on."""
+    async with two_nodes() as (caller, _, served):
+        ended: list[Any] = []
+        calls = [
+            caller.calls.call(1, Call("poll", "alice", b"%d" % n, SECONDS, changes=False), SECONDS) for n in range(3)
+        ]
+        half_closed, gone, other = [start(call, lambda answer, _: ended.append(answer)) for call in calls]
+        assert half_closed is not None
+        assert gone is not None
+        assert other is not None
+        await until(lambda: served.polls == 3)
+        assert half_closed.run_out()
+        await until(lambda: ended)
+        assert (ended, served.polls) == ([b"0"], 2)
+        gone.cancel()
+        await until(lambda: served.polls == 1)
+        target = caller.calls._targets[1]
+        await until(lambda: len(target._asked) == 1)
+        other.cancel()
+        await until(lambda: not target._asked)
+        assert (ended, target._bytes) == ([b"0"], 0)
+
+
+@play
+async def test_long_polls_leave_room_for_other_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_calls, "CALLS_MAX", 4)
+    async with two_nodes() as (caller, _, served):
+        poll = Call("poll", "alice", b"", SECONDS, changes=False)
+        polls = [start(caller.calls.call(1, poll, SECONDS), lambda *_: None) for _ in range(2)]
+        await until(lambda: served.polls == 2)
+        with pytest.raises(NothingDoneError, match="too much is under way"):
+            await caller.calls.call(1, poll, SECONDS)
+        assert await caller.call(b"a") == b"aalice"
+        for each in polls:
+            assert each is not None
+            each.cancel()
+        await until(lambda: not served.polls)
 
 
 @play

@@ -11,18 +11,20 @@ import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.forwarding import DOOR, ask_leaders, is_led_here
-from braidlog.adapters.cursus.reading import is_pattern
+from braidlog.adapters.cursus.reading import COMMIT_SECONDS_MAX, is_pattern
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.errors import text_of
 from braidlog.broker.forwarding import Call
 from braidlog.broker.routing import Broker
 from braidlog.cluster.topic import Topic
+from braidlog.coordinator.holdings import NODE
 from braidlog.coordinator.shards import SHARDS
 from braidlog.model.address import show_address
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.names import node_number
 from braidlog.model.slices import Pace
 from braidlog.partition.hosted import Role
+from braidlog.partition.long_polls import wait_committed
 from braidlog.replication.assignment import Assignment
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -36,6 +38,7 @@ NO_LEADER = "none"
 UNKNOWN_END = -1
 """Instead of the end of a log that nobody here knows."""
 ELSEWHERE = "another node serves it"
+GROUPS_CALL = "cursus-groups"
 
 
 def list_cluster(_: Request, services: Services, conversation: Conversation) -> a.BrokerList | Failure:
@@ -124,7 +127,7 @@ def is_of_several_nodes(message: Any) -> bool:  # noqa: ANN401 - any request of 
             return message.partition is None
         case r.Consume():
             return is_pattern(message.topic)
-    return isinstance(message, r.ListGroups)
+    return False
 
 
 async def list_offsets(message: r.ListOffsets, services: Services, conversation: Conversation) -> a.OffsetList:
@@ -151,26 +154,44 @@ async def _own_offsets(topic: str, numbers: Sequence[int], services: Services) -
     hosted = [services.hosting.partition(topic, number) for number in numbers]
     for partition in hosted:
         partition.require_leader()
+    if not services.routing.is_alone:
+        await wait_committed(hosted, services.world, COMMIT_SECONDS_MAX)
     shown = [a.OffsetRange(h.number, h.start_offset, h.high_watermark, h.end_offset, h.high_watermark) for h in hosted]
     return a.OffsetList(topic, len(shown), tuple(shown))
 
 
-def own_groups(services: Services) -> set[str]:
-    return {name for each in services.coordinators.here() for name in each.groups.names()}
+async def group_names(services: Services) -> set[str]:
+    """All groups, each shard as its coordinator says. Raises if one cannot be asked."""
+    if services.routing.is_alone:
+        return set(services.groups.names())
+    shards = range(SHARDS) if services.coordinators.has_shards else ()
+    answers = await services.forwarding.together([_groups_of_shard(number, services) for number in shards])
+    names = set[str]()
+    for each in answers:
+        if isinstance(each, BrokerError):
+            raise each
+        names.update(each)
+    return names
 
 
-async def groups_elsewhere(message: r.ListGroups, services: Services, conversation: Conversation) -> list[str]:
-    """Groups that other nodes coordinate."""
-    routing = services.routing
-    shards = range(SHARDS) if routing.shard(0) is not None else ()
-    away = [number for number in shards if routing.leader_of_shard(number) != routing.own_number]
-    refusals = {number: NotCoordinatorError(number, ELSEWHERE) for number in away}
+async def _groups_of_shard(number: int, services: Services) -> list[str]:
+    body = msgspec.msgpack.encode(number)
+    here = partial(answer_groups, body, services)
+    try:
+        answer = await here()
+    except NotCoordinatorError as error:
+        refusal = error.with_traceback(None)
+        answer = await services.forwarding.forward(Call(GROUPS_CALL, NODE, body, changes=False), refusal, here)
+    return msgspec.msgpack.decode(answer, type=list[str])
 
-    async def here(_: list[int]) -> a.GroupList:
-        return a.GroupList(0, tuple(own_groups(services)))
 
-    answers = await ask_leaders(refusals, lambda _: message, services, conversation, here)
-    return [name for answer in answers for name in answer.groups]
+async def answer_groups(body: bytes, services: Services) -> bytes:
+    """The groups of one shard, for another node."""
+    try:
+        number = msgspec.msgpack.decode(body, type=int)
+    except msgspec.MsgspecError as error:
+        raise BrokerError(Reason.INVALID_RECORD, f"another node asks about no shard: {error}") from None
+    return msgspec.msgpack.encode(list(services.coordinators.in_shard(number).groups.names()))
 
 
 async def describe_at_leaders(

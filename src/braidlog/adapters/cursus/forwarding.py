@@ -13,7 +13,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.errors import AnsweredError
 from braidlog.adapters.cursus.services import Services
 from braidlog.broker.forwarding import Call
-from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError
+from braidlog.model.errors import BrokerError, NotLeaderError
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch
 from braidlog.wire.cursus.connection import ClientConnection
@@ -43,7 +43,7 @@ def is_led_here(services: Services, topic: str, number: int) -> bool:
 
 
 async def ask_leaders(
-    refusals: Mapping[T, NotLeaderError | NotCoordinatorError],
+    refusals: Mapping[T, NotLeaderError],
     message_for: Callable[[list[T]], Any],
     services: Services,
     conversation: Conversation,

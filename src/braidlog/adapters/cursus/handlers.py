@@ -7,6 +7,7 @@ sockets, how anything is done.
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -189,11 +190,9 @@ async def leave(message: r.LeaveGroup, services: Services, _: Conversation) -> a
     return a.Left(message.group, message.member)
 
 
-async def list_groups(request: Request, services: Services, conversation: Conversation) -> a.GroupList:
+async def list_groups(_: Request, services: Services, conversation: Conversation) -> a.GroupList:
     # Another door may know a group by a name that this one's lists cannot hold.
-    there = cluster.own_groups(services)
-    if not (services.routing.is_alone or conversation.is_forwarded):
-        there.update(await cluster.groups_elsewhere(request.message, services, conversation))
+    there = await cluster.group_names(services)
     visible = services.authorize.visible(conversation.principal, sorted(there), Kind.GROUP)
     names = [name for name in visible if not set(name) & set(" ,[]")]
     return a.GroupList(len(names), tuple(names))
@@ -442,7 +441,8 @@ class CursusAdapter(ForwardingAdapter):
 
     @property
     def calls(self) -> Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
-        return {COUNTS_CALL: self._transactions.answer_counts}
+        answer_groups = partial(cluster.answer_groups, services=self._services)
+        return {COUNTS_CALL: self._transactions.answer_counts, cluster.GROUPS_CALL: answer_groups}
 
     def frame_of(self, request: Request) -> bytes:
         return ClientConnection(spelling=request.spelling).request(request.message)  # its principal travels beside it

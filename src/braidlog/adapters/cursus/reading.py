@@ -21,6 +21,8 @@ from braidlog.codec.layout import Packed, RowForm
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.record import Record
 from braidlog.partition.fetch import OffsetOutOfRange
+from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.long_polls import wait_committed
 from braidlog.partition.reading import Rows
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -32,6 +34,9 @@ READ_BYTES = 4 * 1024 * 1024
 STREAM_BYTES = 1024 * 1024
 RECORDS_MAX = 10_000
 WAIT_MS_MAX = 30_000
+COMMIT_SECONDS_MAX = 1.0
+"""How long CONSUME and LIST_OFFSETS wait for replicas: clients read what they wrote with acks=1, which the published broker
+acknowledges once replicas have it."""
 KEEP_ALIVE_MS = 2_000
 TOPICS_MATCHED_MAX = 1_000
 UNBOUNDED = 2**63 - 1
@@ -53,10 +58,30 @@ def consume(request: Request, services: Services, conversation: Conversation) ->
     check_owner(services, message)
     offset = _reset(services, message.topic, message.partition, message.offset, message.auto_offset_reset)
     frame = _Frame(request, services, conversation, offset, READ_BYTES)
+    if uncommitted := _uncommitted(message, [message.topic], services):
+        return _consume_committed(frame, uncommitted, services)
     found = frame.find(min(message.wait_ms, WAIT_MS_MAX))
     if isinstance(found, Rows) and not found.has_headers:
         return frame.packed(found)[0]
     return _consume_later(frame, found)
+
+
+def _uncommitted(message: r.Consume, topics: Sequence[str], services: Services) -> list[HostedPartition]:
+    """Partitions led here of which the answer may lack what is appended: not all replicas have it yet."""
+    if services.routing.is_alone or message.wait_ms:
+        return []
+    partitions = [services.hosting.partition(topic, message.partition) for topic in topics]
+    beyond = message.offset + (message.records_max or RECORDS_MAX)
+    return [
+        each for each in partitions if each.role is Role.LEADER and each.high_watermark < min(each.end_offset, beyond)
+    ]
+
+
+async def _consume_committed(
+    frame: "_Frame", uncommitted: Sequence[HostedPartition], services: Services
+) -> Batch | PackedBatch:
+    await wait_committed(uncommitted, services.world, COMMIT_SECONDS_MAX)
+    return await _consume_later(frame, frame.find(0))
 
 
 async def _consume_later(frame: "_Frame", finding: Rows | Awaitable[Rows]) -> Batch | PackedBatch:
@@ -103,6 +128,7 @@ async def _read_matching(message: r.Consume, topics: list[str], services: Servic
     """Records of the topics that this node leads, and the offset from which on some may be missing."""
     shown: list[BatchRecord] = []
     until = UNBOUNDED
+    await wait_committed(_uncommitted(message, topics, services), services.world, COMMIT_SECONDS_MAX)
     filled = [topic for topic in topics if _has(services, topic, message.partition, message.offset)]
     for topic in filled:
         found = await services.fetch.records(

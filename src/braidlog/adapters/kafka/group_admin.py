@@ -107,7 +107,7 @@ def refuse_describe(request: Request, code: E, text: str) -> g.DescribeGroupsRes
 
 def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
     message: g.ListGroupsRequest = request.message
-    there = {name: each.groups for each in services.coordinators.here() for name in each.groups.names()}
+    there = {name: each.groups for each in services.coordinators.all_led() for name in each.groups.names()}
     visible = services.authorize.visible(conversation.principal, sorted(there), Kind.GROUP)
     views = [there[name].describe(name) for name in visible]
     shown = [

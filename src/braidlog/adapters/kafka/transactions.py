@@ -257,7 +257,7 @@ def list_transactions(request: Request, services: Services, conversation: Conver
             and (message.duration_filter < 0 or lasts_ms >= message.duration_filter)
         )
 
-    there = {name: each for each in services.coordinators.here() for name in each.transactions.names()}
+    there = {name: each for each in services.coordinators.all_led() for name in each.transactions.names()}
     ids = services.authorize.visible(conversation.principal, sorted(there), Kind.TRANSACTIONAL_ID)
     found = ((name, there[name].transactions.find(name)) for name in ids)
     return t.ListTransactionsResponse(

@@ -87,6 +87,9 @@ class ForwardedConversation:
     def answer_in_any_order(self) -> None:
         """There is one answer."""
 
+    def end_waits(self, is_wanted: Callable[[Any], bool]) -> None:
+        """Its connection is the other node's."""
+
     def close(self) -> None:
         """The connection is the other node's to close."""
 

@@ -23,7 +23,7 @@ from braidlog.model.world import World
 from braidlog.replication.messages import Answer, Complaint, Fetch
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection
-from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
+from braidlog.wire.kafka.messages.calls import END_WAIT, CallRequest, CallResponse
 from braidlog.wire.kafka.messages.replicas import ReplicaFetchRequest, ReplicaFetchResponse
 from braidlog.wire.kafka.replica_fetch import leader_connection
 
@@ -99,6 +99,10 @@ class PeersAdapter:
             log.warning("peers %s: %r may not call here; closing", conversation.peer, conversation.principal)
             conversation.close()
             return None
+        if message.name == END_WAIT:
+            ended = int.from_bytes(message.body[:4], "big")
+            conversation.end_waits(lambda asked: asked.correlation_id == ended)
+            return CallResponse()
         conversation.answer_in_any_order()
         return await self.calls.answer(conversation, message)
 

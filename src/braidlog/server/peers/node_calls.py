@@ -16,11 +16,11 @@ from braidlog.server.peers.dialling import AddressOf, Dial
 from braidlog.server.peers.peer_link import Asking, PeerLink
 from braidlog.tasks import Tasks
 from braidlog.wire.kafka.apis import CALL_BYTES_MAX
-from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
+from braidlog.wire.kafka.messages.calls import END_WAIT, CallRequest, CallResponse
 from braidlog.wire.kafka.replica_fetch import caller_connection
 
 CALLS_MAX: Final = 1_000
-"""Under way to one node: fewer than its port takes from one connection."""
+"""Under way to one node: fewer than its port takes from one connection. Long polls leave half of them to other calls."""
 CALLS_BYTES_MAX: Final = 64 * 1024 * 1024
 BODY_BYTES_MAX: Final = CALL_BYTES_MAX - 64 * 1024
 """What stands around it has a name and a principal, and is less."""
@@ -29,13 +29,15 @@ BODY_BYTES_MAX: Final = CALL_BYTES_MAX - 64 * 1024
 class _Waiting:
     """A question, until it has ended."""
 
-    __slots__ = ("answer", "is_sent", "request", "size", "wakeup")
+    __slots__ = ("answer", "number", "polls", "request", "size", "wakeup")
 
-    def __init__(self, request: Any, size: int, wakeup: Wakeup) -> None:  # noqa: ANN401 - of what the connection speaks
+    def __init__(self, request: Any, size: int, wakeup: Wakeup, *, polls: bool) -> None:  # noqa: ANN401 - of what the connection speaks
         self.request = request
+        self.polls = polls
         self.size = size
         self.wakeup = wakeup
-        self.is_sent = False
+        self.number: int | None = None
+        """What its answer is known by, once it is sent."""
         self.answer: Any = None
 
 
@@ -53,7 +55,8 @@ class _Target:
         self._bytes = 0
 
     def begin(self, waiting: _Waiting) -> None:
-        if len(self._unsent) + len(self._asked) >= CALLS_MAX or self._bytes + waiting.size > CALLS_BYTES_MAX:
+        calls_max = CALLS_MAX // 2 if waiting.polls else CALLS_MAX
+        if len(self._unsent) + len(self._asked) >= calls_max or self._bytes + waiting.size > CALLS_BYTES_MAX:
             raise NothingDoneError(Reason.UNAVAILABLE, f"too much is under way to node {self._dial.peer}")
         self._bytes += waiting.size
         if self._link is not None and self._link.is_open:
@@ -70,8 +73,8 @@ class _Target:
             self._tasks.spawn(self._connect(), f"connect to node {self._dial.peer} for calls")
 
     def _send(self, link: PeerLink, waiting: _Waiting) -> None:
-        waiting.is_sent = True
-        self._asked[link.send(waiting.request)] = waiting
+        waiting.number = link.send(waiting.request)
+        self._asked[waiting.number] = waiting
 
     async def _connect(self) -> None:
         try:
@@ -106,6 +109,15 @@ class _Target:
         self._bytes -= waiting.size
         self._unsent.pop(waiting, None)
 
+    def end_wait(self, waiting: _Waiting) -> bool:
+        """Have the other node answer a long poll now; False if it waits for none."""
+        number, link = waiting.number, self._link
+        if not waiting.polls or number is None or self._asked.get(number) is not waiting:
+            return False
+        if link is not None and link.is_open:
+            link.send(CallRequest(END_WAIT, "", number.to_bytes(4, "big")))
+        return True
+
     def cut(self) -> None:
         if self._link is not None:
             self._link.abort()
@@ -130,23 +142,36 @@ class NodeQuestions:
         self._tasks = Tasks()
         self._targets: dict[int, _Target] = {}
 
-    async def ask(self, node: int, message: Any, size: int, seconds: float, *, changes: bool) -> Any:  # noqa: ANN401
+    async def ask(
+        self,
+        node: int,
+        message: Any,  # noqa: ANN401 - of what the connection speaks
+        size: int,
+        seconds: float,
+        *,
+        changes: bool,
+        polls: bool = False,
+    ) -> Any:  # noqa: ANN401
         """What that node answers. `NothingDoneError`: it was not sent; `BrokerError` TIMED_OUT: nobody knows.
 
-        `size`: of what is in it. `changes`: a node that stops waits for its end."""
+        `size`: of what is in it. `changes`: a node that stops waits for its end. `polls`: it is a call that may wait long for
+        records, and no longer once the client has closed."""
         target = self._targets.get(node)
         if target is None:
             dial = Dial(self._node, node, self._address_of, self._tls)
             target = self._targets[node] = _Target(dial, self._tasks, self._open_connection)
-        waiting = _Waiting(message, size, self._world.wakeup(owed=changes))
+        waiting = _Waiting(message, size, self._world.wakeup(owed=changes, polling=polls), polls=polls)
+        until = self._world.monotonic() + seconds
         target.begin(waiting)
         try:
-            if waiting.answer is None:
-                await waiting.wakeup.wait(seconds)
+            if waiting.answer is None and not await waiting.wakeup.wait(seconds) and target.end_wait(waiting):
+                waiting.wakeup = self._world.wakeup()
+                await waiting.wakeup.wait(max(until - self._world.monotonic(), 0))
         finally:
             target.end(waiting)
+            target.end_wait(waiting)
         if waiting.answer is None:
-            if not waiting.is_sent:
+            if waiting.number is None:
                 raise NothingDoneError(Reason.UNAVAILABLE, f"node {node} cannot be reached")
             raise BrokerError(
                 Reason.TIMED_OUT, f"node {node} was asked and has not answered: it may be done all the same"
@@ -178,7 +203,9 @@ class NodeCalls(NodeQuestions):
                 Reason.RECORD_TOO_LARGE, f"{size} bytes cannot be handed to another node, {BODY_BYTES_MAX} can"
             )
         request = CallRequest(call.name, call.principal, call.body)
-        answer: CallResponse = await self.ask(node, request, size, seconds, changes=call.changes)
+        answer: CallResponse = await self.ask(
+            node, request, size, seconds, changes=call.changes, polls=call.wait_seconds > 0
+        )
         if answer.reason:
             raise NothingDoneError(_reason(answer.reason), answer.text)
         return bytes(answer.body)  # of a large frame it is a bytearray

@@ -5,6 +5,9 @@ Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what c
 
 from braidlog.wire.kafka.rows import Bytes, Message, Text
 
+END_WAIT = "end-wait"
+"""A call that ends the wait of another on its connection: the body is that one's correlation id, 4 bytes."""
+
 
 class CallRequest(Message, frozen=True):
     name: Text = ""
