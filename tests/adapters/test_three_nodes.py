@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.adapters.cursus.drive import Client as CursusClient
 from tests.adapters.cursus.drive import batch, wait_for
+from tests.adapters.kafka.asker import Asker
 from tests.adapters.mlog.client import MlogClient
 from tests.cli.braid import Braid, until, url_of
 from tests.server.etcd.members import Member, members
@@ -23,6 +24,7 @@ from braidlog.client.kv import commands as c
 from braidlog.testing.cluster_process import NODES, ClusterProcess
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.cursus.batch import read_batch
+from braidlog.wire.kafka.messages import topics
 from braidlog.wire.mlog import messages as mlog
 
 SECONDS_MAX = 60.0
@@ -153,16 +155,30 @@ def test_topics_made_while_nodes_are_away_or_drain_have_all_replicas_in_the_end(
 
         cluster[3].kill()
         until(lambda: not all(each.alive for each in admin.describe_cluster().nodes), "node 3 is fenced")
-        admin.create_topic("away", partitions=2)
+        with contextlib.closing(Asker(cluster[1].address("kafka"))) as asker:
+            three = topics.CreateTopicsRequestTopic("away", num_partitions=2, replication_factor=3)
+            (created,) = asker.ask(topics.CreateTopicsRequest([three])).topics
+        assert (created.error_code, created.replication_factor) == (0, 3)
         assert counted("away", "replicas") == {3}
+        producer = client.producer(acks="all")
+        for value in VALUES:
+            producer.send_and_wait("away", value, key=value)
         admin.drain_node(2)
         admin.create_topic("drained", partitions=2)
         assert counted("drained", "replicas") == {2}
         assert admin.describe_cluster().lacking == (LackingTopic("drained", 3, 2),)
+        braid = Braid(url=cluster.url("kafka"))
+        named = "drained (wants 3)"
+        assert f"fewer replicas than the replication factor: {named}" in braid("cluster", "doctor").stdout
+        assert f"2 partitions below the replication factor: {named}" in braid.ok("cluster", "status")
         cluster[3].restart()
         admin.drain_node(2, is_draining=False)
         until(lambda: counted("away", "in_sync") == counted("drained", "in_sync") == {3}, "all replicas are in sync")
         until(lambda: not admin.describe_cluster().lacking, "no topic lacks a replica")
+        assert named not in braid("cluster", "doctor").stdout + braid.ok("cluster", "status")
+        cluster[1].kill()
+        assert sorted(each or b"" for each in read(client, "away", VALUES)) == sorted(VALUES)
+        cluster[1].restart()
 
 
 def test_what_was_acknowledged_through_another_node_outlives_the_leader(cluster: ClusterProcess) -> None:
