@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.adapters.cursus.drive import Client as CursusClient
 from tests.adapters.cursus.drive import batch, wait_for
 from tests.adapters.kafka.asker import Asker
@@ -28,6 +29,7 @@ from braidlog.wire.kafka.messages import topics
 from braidlog.wire.mlog import messages as mlog
 
 SECONDS_MAX = 60.0
+SESSION = "consumer.session.timeout.ms"
 VALUES = [b"%d" % number for number in range(30)]
 
 
@@ -144,6 +146,22 @@ def test_the_commands_work_through_the_url_of_any_node(cluster: ClusterProcess) 
         for dialect in ("rustlog", "flux"):
             braid = Braid(url=url_of(cluster[number], dialect))
             assert sorted(braid.ok("consume", "orders").splitlines()) == wanted
+
+
+def test_settings_of_a_group_that_librdkafka_has_set_hold_on_all_nodes(cluster: ClusterProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster[1].bootstrap(), "log_level": 0})
+    entry = ConfigEntry(SESSION, "50000", incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(ResourceType.GROUP, "grouped", incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([wanted]).values():
+        future.result(SECONDS_MAX)
+
+    def told(number: int) -> str:
+        with contextlib.closing(Asker(cluster[number].address("kafka"))) as asker:
+            asked = topics.DescribeConfigsRequest([topics.DescribeConfigsRequestResource(32, "grouped", [SESSION])])
+            return str(asker.ask(asked).results[0].configs[0].value)
+
+    for number in NODES:
+        until(lambda number=number: told(number) == "50000", f"node {number} knows of it")  # type: ignore[misc]
 
 
 def test_topics_made_while_nodes_are_away_or_drain_have_all_replicas_in_the_end(cluster: ClusterProcess) -> None:

@@ -19,7 +19,6 @@ from braidlog.broker.access.authorize import CONSOLE, Rule
 from braidlog.broker.quotas import Quotas, Rates, check_percent
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
-from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
 from braidlog.coordinator.holdings import StateLimits
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
@@ -262,8 +261,7 @@ class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             {
                 "rebalance_delay_ms": (0, 60_000),
                 "offsets_retention_ms": (UNLIMITED, 2**62),
-                "session_timeout_ms": (100, SESSION_TIMEOUT_MS_MAX),
-                "heartbeat_interval_ms": (10, self.session_timeout_ms - 1),
+                **self.consumer.bounds,
             },
         )
 

@@ -380,6 +380,13 @@ def test_rules_hold_for_each_topic_of_a_request(asker: Asker) -> None:
     assert asker.ask(m.IncrementalAlterConfigsRequest([change])).responses[0].error_code == (
         E.CLUSTER_AUTHORIZATION_FAILED
     )
+    groups = [m.DescribeConfigsRequestResource(32, name) for name in ("alice", "others")]
+    told = asker.ask(m.DescribeConfigsRequest(groups)).results
+    assert [each.error_code for each in told] == [0, E.GROUP_AUTHORIZATION_FAILED]
+    timeout = [m.IncrementalAlterConfigsRequestConfig("consumer.session.timeout.ms", 0, "50000")]
+    change = m.IncrementalAlterConfigsRequestResource(32, "alice", timeout)
+    told = asker.ask(m.IncrementalAlterConfigsRequest([change])).responses
+    assert told[0].error_code == E.GROUP_AUTHORIZATION_FAILED, "who reads in a group may not alter it"
     assert asker.ask(m.ListConfigResourcesRequest([4]), 1).error_code == E.CLUSTER_AUTHORIZATION_FAILED
     (folder,) = asker.ask(m.DescribeLogDirsRequest(None)).results
     assert folder.log_dir == "data", "where the node keeps it is nobody's business"
