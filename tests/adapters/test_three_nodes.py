@@ -14,6 +14,7 @@ from tests.adapters.cursus.drive import Client as CursusClient
 from tests.adapters.cursus.drive import batch, wait_for
 from tests.adapters.kafka.asker import Asker
 from tests.adapters.mlog.client import MlogClient
+from tests.adapters.rustlog.client import Client as RustlogClient
 from tests.cli.braid import Braid, until, url_of
 from tests.server.etcd.members import Member, members
 
@@ -27,6 +28,8 @@ from braidlog.testing.server import ServerProcess
 from braidlog.wire.cursus.batch import read_batch
 from braidlog.wire.kafka.messages import topics
 from braidlog.wire.mlog import messages as mlog
+from braidlog.wire.rustlog.messages import Form
+from braidlog.wire.rustlog.messages import OffsetCommitResponse as RustlogCommitted
 
 SECONDS_MAX = 60.0
 SESSION = "consumer.session.timeout.ms"
@@ -127,6 +130,23 @@ def test_mlogs_leader_serves_a_topic_that_was_acknowledged(cluster: ClusterProce
     assert refused == []
 
 
+@pytest.mark.parametrize("number", NODES)
+def test_a_commit_to_what_does_not_exist_is_refused_alike_at_every_node(cluster: ClusterProcess, number: int) -> None:
+    """For groups that all nodes coordinate."""
+    with RustlogClient(cluster[number]) as rustlog:
+        assert rustlog.commit("g-0", "orders", 1, partition=9) == RustlogCommitted(success=False)
+    for group in (f"g-{each}" for each in range(6)):
+        for form in Form:
+            with RustlogClient(cluster[number], form) as rustlog:
+                assert rustlog.commit(group, "absent", 1) == RustlogCommitted(success=False)
+        with contextlib.closing(MlogClient(cluster[number])) as client:
+            refused = client.ask(mlog.CommitOffsetRequest("absent", group, 1))
+            assert (refused.code, refused.message.partition(";")[0]) == (3, "no topic 'absent'")
+        with CursusClient(cluster[number]) as asked:
+            line = f"COMMIT_OFFSET topic=absent partition=0 group={group} offset=2"
+            assert asked.ask(line) == "ERROR: topic_not_found topic=absent"
+
+
 def test_the_commands_work_through_the_url_of_any_node(cluster: ClusterProcess) -> None:
     for number in NODES:
         for dialect in ("rustlog", "flux"):
@@ -197,6 +217,7 @@ def test_topics_made_while_nodes_are_away_or_drain_have_all_replicas_in_the_end(
         cluster[1].kill()
         assert sorted(each or b"" for each in read(client, "away", VALUES)) == sorted(VALUES)
         cluster[1].restart()
+        until(lambda: not any(each.is_under_replicated for each in admin.describe_cluster().partitions), "all is whole")
 
 
 def test_what_was_acknowledged_through_another_node_outlives_the_leader(cluster: ClusterProcess) -> None:

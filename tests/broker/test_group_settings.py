@@ -1,5 +1,7 @@
 """Settings of consumer groups set at run time: after a crash, before those of the configuration, and within bounds."""
 
+from collections.abc import Mapping
+
 import pytest
 from tests.broker.node import Node
 
@@ -13,17 +15,15 @@ SESSION, BEAT = "session_timeout_ms", "heartbeat_interval_ms"
 
 
 def change(
-    node: Node, group: str, *, others_to_default: bool = False, only: bool = False, **values: int | None
+    node: Node, group: str, values: Mapping[str, int | None], *, others_to_default: bool = False, only: bool = False
 ) -> None:
-    changes = node.services.group_settings.change(
-        group, values, others_to_default=others_to_default, validate_only=only
-    )
-    node.run(changes)
+    settings = node.services.group_settings
+    node.run(settings.change(group, values, others_to_default=others_to_default, validate_only=only))
 
 
 def test_a_setting_holds_after_a_crash_and_for_its_group_alone() -> None:
     node = Node()
-    change(node, "g", session_timeout_ms=50_000)
+    change(node, "g", {SESSION: 50_000})
     for each in (node, node.restarted()):
         assert each.services.group_settings.settings_of("g") == ConsumerGroupSettings(50_000, 5_000)
         assert each.services.group_settings.settings_of("h") == ConsumerGroupSettings()
@@ -33,14 +33,14 @@ def test_a_setting_holds_after_a_crash_and_for_its_group_alone() -> None:
 def test_what_is_not_named_stays_or_returns_to_the_configuration() -> None:
     node = Node()
     settings = node.services.group_settings
-    change(node, "g", session_timeout_ms=50_000)
-    change(node, "g", heartbeat_interval_ms=4_000)
+    change(node, "g", {SESSION: 50_000})
+    change(node, "g", {BEAT: 4_000})
     assert settings.changed("g") == {SESSION: 50_000, BEAT: 4_000}
-    change(node, "g", only=True, heartbeat_interval_ms=3_000)
+    change(node, "g", {BEAT: 3_000}, only=True)
     assert settings.changed("g") == {SESSION: 50_000, BEAT: 4_000}, "it was only checked"
-    change(node, "g", others_to_default=True, heartbeat_interval_ms=3_000)
+    change(node, "g", {BEAT: 3_000}, others_to_default=True)
     assert settings.changed("g") == {BEAT: 3_000}
-    change(node, "g", heartbeat_interval_ms=None)
+    change(node, "g", {BEAT: None})
     assert settings.changed_groups() == []
     assert node.services.metadata.image.group_settings == {}
 
@@ -51,7 +51,7 @@ def test_members_of_a_group_are_expired_by_its_own_session_timeout() -> None:
     joining = Heartbeat(member="m", epoch=JOIN, topics=["a"], rebalance_timeout_ms=60_000, owned={})
     for group in ("g", "h"):
         node.run(node.services.groups.consumer.heartbeat(group, joining))
-    change(node, "g", session_timeout_ms=10_000)
+    change(node, "g", {SESSION: 10_000})
     node.world.advance(10_001)
     assert node.run(node.services.groups.expire()) == {"g": ["m"]}
 
@@ -61,7 +61,7 @@ def test_members_of_a_group_are_expired_by_its_own_session_timeout() -> None:
 def test_values_that_a_group_cannot_have(values: dict[str, int], only: bool) -> None:
     node = Node()
     with pytest.raises(BrokerError, match=f"must be .* not {min(values.values())}") as caught:
-        change(node, "g", only=only, **values)
+        change(node, "g", values, only=only)
     assert caught.value.reason is Reason.INVALID_SETTING
     assert node.services.group_settings.changed_groups() == []
 
@@ -69,12 +69,12 @@ def test_values_that_a_group_cannot_have(values: dict[str, int], only: bool) -> 
 def test_groups_with_settings_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image, "GROUPS_MAX", 1)
     node = Node()
-    change(node, "g", session_timeout_ms=50_000)
+    change(node, "g", {SESSION: 50_000})
     with pytest.raises(BrokerError, match="1 groups can have settings") as caught:
-        change(node, "h", session_timeout_ms=50_000)
+        change(node, "h", {SESSION: 50_000})
     assert caught.value.reason is Reason.QUOTA_EXCEEDED
-    change(node, "g", session_timeout_ms=None)
-    change(node, "h", session_timeout_ms=50_000)
+    change(node, "g", {SESSION: None})
+    change(node, "h", {SESSION: 50_000})
 
 
 def test_nodes_of_an_older_version_are_upgraded_first() -> None:
