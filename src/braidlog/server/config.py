@@ -251,9 +251,11 @@ class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     """How long commits of a group without members are kept, and the group itself (10 minutes if it has none); -1 is for ever."""
     session_timeout_ms: int = 45_000
-    """How long a member with `group.protocol=consumer` may be silent; classic members bring a time of their own."""
+    """How long a member with `group.protocol=consumer` may be silent; classic members bring a time of their own. Kafka's
+    `consumer.session.timeout.ms` sets it for one group."""
     heartbeat_interval_ms: int = 5_000
-    """How often such a member is told to report. It also is how long a partition takes to change hands."""
+    """How often such a member is told to report. It also is how long a partition takes to change hands. Kafka's
+    `consumer.heartbeat.interval.ms` sets it for one group."""
 
     def __post_init__(self) -> None:
         _check_bounds(
