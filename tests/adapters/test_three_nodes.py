@@ -132,19 +132,26 @@ def test_mlogs_leader_serves_a_topic_that_was_acknowledged(cluster: ClusterProce
 
 @pytest.mark.parametrize("number", NODES)
 def test_a_commit_to_what_does_not_exist_is_refused_alike_at_every_node(cluster: ClusterProcess, number: int) -> None:
-    """For groups that all nodes coordinate."""
-    with RustlogClient(cluster[number]) as rustlog:
-        assert rustlog.commit("g-0", "orders", 1, partition=9) == RustlogCommitted(success=False)
+    """For groups that all nodes coordinate, each once its coordinator serves it."""
+    refusal = RustlogCommitted(success=False)
     for group in (f"g-{each}" for each in range(6)):
         for form in Form:
             with RustlogClient(cluster[number], form) as rustlog:
-                assert rustlog.commit(group, "absent", 1) == RustlogCommitted(success=False)
+                until(partial(has_kept, rustlog, group), f"{group} is served")
+                assert rustlog.commit(group, "absent", 1) == refusal
+    with RustlogClient(cluster[number]) as rustlog:
+        assert rustlog.commit("g-0", "orders", 1, partition=9) == refusal
+    for group in (f"g-{each}" for each in range(6)):
         with contextlib.closing(MlogClient(cluster[number])) as client:
             refused = client.ask(mlog.CommitOffsetRequest("absent", group, 1))
             assert (refused.code, refused.message.partition(";")[0]) == (3, "no topic 'absent'")
         with CursusClient(cluster[number]) as asked:
             line = f"COMMIT_OFFSET topic=absent partition=0 group={group} offset=2"
             assert asked.ask(line) == "ERROR: topic_not_found topic=absent"
+
+
+def has_kept(rustlog: RustlogClient, group: str) -> bool:
+    return bool(rustlog.commit(group, "orders", 1) == RustlogCommitted(success=True))
 
 
 def test_the_commands_work_through_the_url_of_any_node(cluster: ClusterProcess) -> None:
