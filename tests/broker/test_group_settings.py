@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 from tests.broker.node import Node
 
+from braidlog.broker.group_settings import GroupSettings
 from braidlog.cluster import events as e
 from braidlog.cluster import image
 from braidlog.coordinator.consumer_groups.messages import JOIN, Heartbeat
@@ -54,6 +55,14 @@ def test_members_of_a_group_are_expired_by_its_own_session_timeout() -> None:
     change(node, "g", {SESSION: 10_000})
     node.world.advance(10_001)
     assert node.run(node.services.groups.expire()) == {"g": ["m"]}
+
+
+def test_members_report_within_their_session_timeout_when_the_configuration_has_changed() -> None:
+    node = Node()
+    change(node, "g", {SESSION: 10_000})
+    later = GroupSettings(node.services.metadata, ConsumerGroupSettings(60_000, 20_000))
+    assert later.settings_of("g") == ConsumerGroupSettings(10_000, 9_999)
+    assert later.settings_of("h") == ConsumerGroupSettings(60_000, 20_000)
 
 
 @pytest.mark.parametrize("only", [True, False])

@@ -25,8 +25,13 @@ class GroupSettings:
         self._defaults = defaults
 
     def settings_of(self, group: str) -> ConsumerGroupSettings:
-        """Return the settings that hold for a group."""
-        return self._merged(self.changed(group))
+        """Return the settings that hold for a group. The configuration may have changed since: members report within their
+        session timeout all the same."""
+        found = self._merged(self.changed(group))
+        most = found.bounds["heartbeat_interval_ms"][1]
+        return (
+            found if found.heartbeat_interval_ms <= most else msgspec.structs.replace(found, heartbeat_interval_ms=most)
+        )
 
     def changed(self, group: str) -> dict[str, int]:
         """Return the settings of a group that were set at run time."""
