@@ -10,9 +10,12 @@ from functools import partial
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.adapters.cursus.drive import Client as CursusClient
 from tests.adapters.cursus.drive import batch, wait_for
+from tests.adapters.kafka.asker import Asker
 from tests.adapters.mlog.client import MlogClient
+from tests.adapters.rustlog.client import Client as RustlogClient
 from tests.cli.braid import Braid, until, url_of
 from tests.server.etcd.members import Member, members
 
@@ -24,9 +27,13 @@ from braidlog.client.kv import commands as c
 from braidlog.testing.cluster_process import NODES, ClusterProcess
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.cursus.batch import read_batch
+from braidlog.wire.kafka.messages import topics
 from braidlog.wire.mlog import messages as mlog
+from braidlog.wire.rustlog.messages import Form
+from braidlog.wire.rustlog.messages import OffsetCommitResponse as RustlogCommitted
 
 SECONDS_MAX = 60.0
+SESSION = "consumer.session.timeout.ms"
 VALUES = [b"%d" % number for number in range(30)]
 
 
@@ -124,6 +131,30 @@ def test_mlogs_leader_serves_a_topic_that_was_acknowledged(cluster: ClusterProce
     assert refused == []
 
 
+@pytest.mark.parametrize("number", NODES)
+def test_a_commit_to_what_does_not_exist_is_refused_alike_at_every_node(cluster: ClusterProcess, number: int) -> None:
+    """For groups that all nodes coordinate, each once its coordinator serves it."""
+    refusal = RustlogCommitted(success=False)
+    for group in (f"g-{each}" for each in range(6)):
+        for form in Form:
+            with RustlogClient(cluster[number], form) as rustlog:
+                until(partial(has_kept, rustlog, group), f"{group} is served")
+                assert rustlog.commit(group, "absent", 1) == refusal
+    with RustlogClient(cluster[number]) as rustlog:
+        assert rustlog.commit("g-0", "orders", 1, partition=9) == refusal
+    for group in (f"g-{each}" for each in range(6)):
+        with contextlib.closing(MlogClient(cluster[number])) as client:
+            refused = client.ask(mlog.CommitOffsetRequest("absent", group, 1))
+            assert (refused.code, refused.message.partition(";")[0]) == (3, "no topic 'absent'")
+        with CursusClient(cluster[number]) as asked:
+            line = f"COMMIT_OFFSET topic=absent partition=0 group={group} offset=2"
+            assert asked.ask(line) == "ERROR: topic_not_found topic=absent"
+
+
+def has_kept(rustlog: RustlogClient, group: str) -> bool:
+    return bool(rustlog.commit(group, "orders", 1) == RustlogCommitted(success=True))
+
+
 def test_the_commands_work_through_the_url_of_any_node(cluster: ClusterProcess) -> None:
     for number in NODES:
         for dialect in ("rustlog", "flux"):
@@ -145,6 +176,22 @@ def test_the_commands_work_through_the_url_of_any_node(cluster: ClusterProcess) 
             assert sorted(braid.ok("consume", "orders").splitlines()) == wanted
 
 
+def test_settings_of_a_group_that_librdkafka_has_set_hold_on_all_nodes(cluster: ClusterProcess) -> None:
+    admin = AdminClient({"bootstrap.servers": cluster[1].bootstrap(), "log_level": 0})
+    entry = ConfigEntry(SESSION, "50000", incremental_operation=AlterConfigOpType.SET)
+    wanted = ConfigResource(ResourceType.GROUP, "grouped", incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([wanted]).values():
+        future.result(SECONDS_MAX)
+
+    def told(number: int) -> str:
+        with contextlib.closing(Asker(cluster[number].address("kafka"))) as asker:
+            asked = topics.DescribeConfigsRequest([topics.DescribeConfigsRequestResource(32, "grouped", [SESSION])])
+            return str(asker.ask(asked).results[0].configs[0].value)
+
+    for number in NODES:
+        until(lambda number=number: told(number) == "50000", f"node {number} knows of it")  # type: ignore[misc]
+
+
 def test_topics_made_while_nodes_are_away_or_drain_have_all_replicas_in_the_end(cluster: ClusterProcess) -> None:
     with connect(cluster.url("kafka")) as client:
         admin = client.admin
@@ -154,16 +201,28 @@ def test_topics_made_while_nodes_are_away_or_drain_have_all_replicas_in_the_end(
 
         cluster[3].kill()
         until(lambda: not all(each.alive for each in admin.describe_cluster().nodes), "node 3 is fenced")
-        admin.create_topic("away", partitions=2)
+        with contextlib.closing(Asker(cluster[1].address("kafka"))) as asker:
+            three = topics.CreateTopicsRequestTopic("away", num_partitions=2, replication_factor=3)
+            (created,) = asker.ask(topics.CreateTopicsRequest([three])).topics
+        assert (created.error_code, created.replication_factor) == (0, 3)
         assert counted("away", "replicas") == {3}
+        producer = client.producer(acks="all")
+        for value in VALUES:
+            producer.send_and_wait("away", value, key=value)
         admin.drain_node(2)
         admin.create_topic("drained", partitions=2)
         assert counted("drained", "replicas") == {2}
         assert admin.describe_cluster().lacking == (LackingTopic("drained", 3, 2),)
+        braid = Braid(url=cluster.url("kafka"))
+        named = "drained (wants 3)"
+        assert f"fewer replicas than the replication factor: {named}" in braid("cluster", "doctor").stdout
+        assert f"2 partitions below the replication factor: {named}" in braid.ok("cluster", "status")
         cluster[3].restart()
         admin.drain_node(2, is_draining=False)
         until(lambda: counted("away", "in_sync") == counted("drained", "in_sync") == {3}, "all replicas are in sync")
         until(lambda: not admin.describe_cluster().lacking, "no topic lacks a replica")
+        assert named not in braid("cluster", "doctor").stdout + braid.ok("cluster", "status")
+        assert sorted(each or b"" for each in read(client, "away", VALUES)) == sorted(VALUES)
 
 
 def test_what_was_acknowledged_through_another_node_outlives_the_leader(cluster: ClusterProcess) -> None:

@@ -11,7 +11,7 @@ from tests.broker.three_nodes import TOPIC, assign, three_nodes
 from braidlog.broker.cluster_report import cluster_report
 from braidlog.broker.forwarding import HOLD_SECONDS, LOOK_SECONDS, Call
 from braidlog.cluster import events as e
-from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason
+from braidlog.model.errors import BrokerError, NotCoordinatorError, NothingDoneError, NotLeaderError, Reason
 from braidlog.model.metrics import TABLE
 from braidlog.model.report import EtcdReport
 from braidlog.server.doors import make_adapter
@@ -154,6 +154,26 @@ def test_of_a_topic_that_has_gone_meanwhile_this_node_says_so() -> None:
     with pytest.raises(BrokerError) as caught:
         forwarded(node)
     assert caught.value.reason is Reason.TOPIC_NOT_FOUND
+
+
+@pytest.mark.parametrize("reason", [Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND])
+@pytest.mark.parametrize(("topic", "is_held"), [("absent", False), (TOPIC, True), (None, True)])
+def test_what_a_coordinator_does_not_know_is_not_found(reason: Reason, topic: str | None, is_held: bool) -> None:
+    """Held where this node knows the topic: the coordinator may hear of it a moment later."""
+    node = three_nodes()
+    others = Others(node, NothingDoneError(reason, "no such thing"))
+    before = node.clock.monotonic()
+    with pytest.raises(BrokerError, match=r"^no such thing$") as caught:
+        forwarded(node, WRITE._replace(topic=topic), NotCoordinatorError(1, "not here"))
+    assert caught.value.reason is reason
+    assert (node.clock.monotonic() - before >= HOLD_SECONDS, len(others.asked) > 1) == (is_held, is_held)
+
+
+def test_a_leader_that_has_not_heard_of_its_topic_is_asked_again() -> None:
+    node = three_nodes(leader=3)
+    Others(node, NothingDoneError(Reason.TOPIC_NOT_FOUND, "no such thing"))
+    with pytest.raises(NotLeaderError, match="nothing was done, try again"):
+        forwarded(node)
 
 
 def test_a_node_that_is_alone_asks_nobody() -> None:

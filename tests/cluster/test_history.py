@@ -70,6 +70,8 @@ def told(*events: e.Event, image: Image | None = None) -> list[str]:
             "a rule is dropped: ann may cluster the cluster",
         ),
         (e.SetQuota.of(e.QuotaEntity("ann", ""), {"produce": 1.0}), "quotas of user ann, client id any are set"),
+        (e.SetGroup(group="g", settings={"session_timeout_ms": 1_000}), "settings of group g are set"),
+        (e.SetGroup(group="g", settings={}), "settings of group g are dropped"),
     ],
 )
 def test_an_event_in_words(event: e.Event, words: str) -> None:

@@ -123,7 +123,12 @@ def test_a_snapshot_is_the_image() -> None:
         e.SetQuota.of(e.QuotaEntity("", "app"), {"append_bytes_per_second": 6.0}),
         e.SetQuota.of(e.QuotaEntity(client_id="app"), {"append_bytes_per_second": 7.0}),
         e.SetQuota.of(e.QuotaEntity(client_id="app"), {}),
+        e.SetGroup(group="g", settings={"session_timeout_ms": 50_000}),
+        e.SetGroup(group="h", settings={"session_timeout_ms": 50_000}),
+        e.SetGroup(group="h", settings={}),
+        e.SetGroup(group="h", settings={}),
     )
+    assert image.group_settings == {"g": {"session_timeout_ms": 50_000}}
     assert len(image.rules) == 1
     assert image.quotas == {"": {"append_bytes_per_second": 5.0}}
     app = {e.QuotaEntity("", "app"): {"append_bytes_per_second": 6.0}}

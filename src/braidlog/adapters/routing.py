@@ -302,7 +302,8 @@ class ForwardingAdapter(RoutedAdapter):
             ) from None
         seconds = self.wait_ms(request) / 1000
         changes = not self.may_repeat(route, request, refusal)
-        call = Call(self.dialect, conversation.principal, frame, seconds, changes=changes)
+        topic = route.topic(request)
+        call = Call(self.dialect, conversation.principal, frame, seconds, changes=changes, topic=topic)
         conversation.hold(len(frame))
         try:
             serve_here = partial(answer_of, super().serve, route, conversation, request)

@@ -12,7 +12,7 @@ import msgspec
 from braidlog.broker.access.owners import Owner, Owners
 from braidlog.broker.access.rule import Kind
 from braidlog.coordinator.consumer_groups.messages import ConsumerGroupImage, ConsumerMember
-from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings, MaySee
+from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings, MaySee, SettingsOf
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.group import GroupImage
 from braidlog.coordinator.groups.member_metadata import MemberMetadata
@@ -86,7 +86,7 @@ class Members(NamedTuple):
 
     metadata: MemberMetadata | None = None
     rebalance_delay_ms: int = INITIAL_DELAY_MS
-    consumer_groups: ConsumerGroupSettings | None = None
+    consumer_groups: SettingsOf = lambda _: ConsumerGroupSettings()
     may_see: MaySee = lambda _, __: True
 
 

@@ -43,6 +43,7 @@ _ASK_AGAIN: Final = frozenset(
     }
 )
 """Why a node refuses what it may serve a moment later, or another does."""
+_ABSENT: Final = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
 
 
 class Call(NamedTuple):
@@ -55,6 +56,8 @@ class Call(NamedTuple):
     """How long the answer may take by what is asked."""
     changes: bool = True
     """Whether it may change something: then it is not sent again after silence."""
+    topic: str | None = None
+    """The topic that it names, if it names one."""
 
 
 class Calls(Protocol):
@@ -94,9 +97,10 @@ class Forwarding:
                 if node is not None:
                     return await self.ask(node, call)
             except NothingDoneError as error:
-                if error.reason not in _ASK_AGAIN:
+                is_late = self._world.monotonic() >= until
+                if error.reason not in _ASK_AGAIN or self._is_absent(call, refusal, error, is_late=is_late):
                     raise BrokerError(error.reason, str(error)) from None
-                if self._world.monotonic() >= until:
+                if is_late:
                     raise self._nobody(call, refusal, str(error)) from None
             except BrokerError as error:
                 if not (is_elsewhere(error) or (error.reason is Reason.TIMED_OUT and not call.changes)):
@@ -107,6 +111,13 @@ class Forwarding:
                 raise self._nobody(call, refusal, "it is away")
             await self._world.wakeup(owed=call.changes).wait(pause)
             pause = min(2 * pause, LOOK_SECONDS_MAX)
+
+    def _is_absent(self, call: Call, refusal: BrokerError, error: BrokerError, *, is_late: bool) -> bool:
+        """Return whether a coordinator's "not found" is final: this node does not know the topic either, or time is up. A leader
+        has its topic, and only lags behind in the metadata."""
+        if error.reason not in _ABSENT or isinstance(refusal, NotLeaderError):
+            return False
+        return is_late or (call.topic is not None and not self._routing.has_partition(call.topic, 0))
 
     async def ask(self, node: int, call: Call) -> bytes:
         """Once."""

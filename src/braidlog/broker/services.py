@@ -21,6 +21,7 @@ from braidlog.broker.coordinator import Carrying, Making, Members, refuse_unknow
 from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.cuts import KEY_VALUE_FOLDER, Cuts
 from braidlog.broker.forwarding import Forwarding
+from braidlog.broker.group_settings import GroupSettings
 from braidlog.broker.key_counts import KeyCounts
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.marker_routing import RoutedMarkers
@@ -121,6 +122,7 @@ class Services(msgspec.Struct, frozen=True):
     reconciler: Reconciler
     journal: Journal
     holdings: Holdings
+    group_settings: GroupSettings
     quota_changes: QuotaChanges
     cuts: Cuts
     schema_log: SchemaLog
@@ -178,7 +180,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     transaction_checks = TransactionChecks(coordinators, forwarding)
     local_markers = LocalMarkers(hosting, world, coordinators.end_commits)
     markers = RoutedMarkers(local_markers, hosting, routing, forwarding, world)
-    members = Members(member_metadata, rebalance_delay_ms, consumer_groups, partial(_may_see, authorize))
+    group_settings = GroupSettings(metadata, consumer_groups or ConsumerGroupSettings())
+    members = Members(member_metadata, rebalance_delay_ms, group_settings.settings_of, partial(_may_see, authorize))
     carrying = Carrying(producer_ids, markers, transaction_checks.ask)
     making = Making(hosting, metadata.topic_id, world, holdings, carrying, members)
     tables = making.tables(journal)
@@ -237,6 +240,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         reconciler=reconciler,
         journal=journal,
         holdings=holdings,
+        group_settings=group_settings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),
         cuts=Cuts(folder, keyvalue, routing, world),
         schema_log=schema_log,

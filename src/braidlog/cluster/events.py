@@ -18,7 +18,7 @@ from braidlog.replication.registration import Life
 
 FIRST_LEADER_EPOCH = 1
 FIRST_VERSION: Final = 1
-CLUSTER_VERSION: Final = 1
+CLUSTER_VERSION: Final = 2
 """Up to which version this program knows the events there are. One of a later version is written once all nodes know it."""
 
 
@@ -175,7 +175,7 @@ class RegisterNode(Event, frozen=True, kw_only=True):
     """Host and port of each of its doors, by the protocol's name, as others should dial them."""
     rack: str = ""
     name: str = ""
-    versions: tuple[int, int] = (CLUSTER_VERSION, CLUSTER_VERSION)
+    versions: tuple[int, int] = (FIRST_VERSION, CLUSTER_VERSION)
     """The range of cluster versions that it can follow."""
 
 
@@ -240,6 +240,13 @@ class SetQuota(Event, frozen=True, kw_only=True):
         return cls(principal=None, rates=rates, entity=entity)
 
 
+class SetGroup(Event, frozen=True, kw_only=True):
+    """All settings that were set at run time for a consumer group, by name; none: those of the configuration."""
+
+    group: str
+    settings: dict[str, int]
+
+
 EVENTS: Final[dict[int, type[Event]]] = {
     0: CreateTopic,
     1: DeleteTopic,
@@ -263,8 +270,9 @@ EVENTS: Final[dict[int, type[Event]]] = {
     113: ResignReplica,
     114: SetQuota,
     115: DrainNode,
+    116: SetGroup,
 }
-SINCE: Final[dict[type[Event], int]] = {}
+SINCE: Final[dict[type[Event], int]] = {SetGroup: 2}
 """The cluster version that an event came with, if that is not the first."""
 _NUMBERS: Final = {event: number for number, event in EVENTS.items()}
 

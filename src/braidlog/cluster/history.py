@@ -260,5 +260,10 @@ def _(event: e.SetQuota) -> str:
     return f"quotas of {whose or 'everybody'} are {'set' if event.rates else 'dropped'}"
 
 
+@said.register
+def _(event: e.SetGroup) -> str:
+    return f"settings of group {event.group} are {'set' if event.settings else 'dropped'}"
+
+
 def _named(entity: e.QuotaEntity) -> list[tuple[str, str | None]]:
     return [("user", entity.user), ("client id", entity.client_id), ("address", entity.address)]

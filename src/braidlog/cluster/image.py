@@ -31,6 +31,7 @@ FOLLOWERS_PER_TOPIC_MAX = 32
 RULES_MAX = 10_000
 QUOTAS_MAX = 10_000
 USERS_MAX = 100_000
+GROUPS_MAX = 10_000
 _ENTITY = msgspec.json.Decoder(e.QuotaEntity)
 
 
@@ -67,6 +68,8 @@ class Image(msgspec.Struct):
     """By principal: the rates that were set at run time."""
     entity_quotas: dict[str, dict[str, float]] = {}
     """Those of client ids and addresses, by the entity in JSON."""
+    group_settings: dict[str, dict[str, int]] = {}
+    """By consumer group: the settings that were set at run time."""
     version: int = IMAGE_VERSION
 
     def copy(self) -> "Image":
@@ -81,6 +84,7 @@ class Image(msgspec.Struct):
             self.cluster.copy(),
             dict(self.quotas),
             dict(self.entity_quotas),
+            dict(self.group_settings),
         )
 
     def quota_rates(self) -> dict[e.QuotaEntity, dict[str, float]]:
@@ -139,10 +143,9 @@ class Image(msgspec.Struct):
             raise BrokerError(Reason.INVALID_SETTING, f"{count} partitions cannot be placed in {len(placement)} places")
         for replicas in placement:
             if not replicas or len(set(replicas)) != len(replicas) or any(node not in nodes for node in replicas):
-                known = ", ".join(map(str, sorted(nodes)))
                 raise BrokerError(
                     Reason.INVALID_SETTING,
-                    f"replicas {list(replicas)} are not different nodes of this cluster ({known})",
+                    f"replicas {list(replicas)} are not different nodes of this cluster ({sorted(nodes)})",
                 )
             if all(nodes[node].is_fenced for node in replicas):
                 raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, f"none of the nodes {list(replicas)} is there")
@@ -293,6 +296,11 @@ class Image(msgspec.Struct):
             raise BrokerError(
                 Reason.QUOTA_EXCEEDED, f"{QUOTAS_MAX} users, client ids and addresses can have quotas, and no more"
             )
+
+    @check.register
+    def _(self, event: e.SetGroup) -> None:
+        if event.settings and event.group not in self.group_settings and len(self.group_settings) >= GROUPS_MAX:
+            raise BrokerError(Reason.QUOTA_EXCEEDED, f"{GROUPS_MAX} groups can have settings, and no more")
 
     # -- apply: never refuses ----------------------------------------------------------------------------------
 
@@ -455,6 +463,11 @@ class Image(msgspec.Struct):
             rates[key] = event.rates
         else:
             rates.pop(key, None)
+
+    @_apply.register
+    def _(self, event: e.SetGroup) -> None:
+        settings = {**self.group_settings, event.group: event.settings}
+        self.group_settings = {group: own for group, own in settings.items() if own}
 
     def _rates_of(self, event: e.SetQuota) -> tuple[dict[str, dict[str, float]], str]:
         """Where the rates of this event's entity are kept."""

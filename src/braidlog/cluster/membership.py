@@ -31,7 +31,7 @@ class Member(msgspec.Struct, frozen=True):
     """Host and port of each door, by the protocol's name."""
     rack: str = ""
     name: str = ""
-    versions: tuple[int, int] = (CLUSTER_VERSION, CLUSTER_VERSION)
+    versions: tuple[int, int] = (FIRST_VERSION, CLUSTER_VERSION)
     is_draining: bool = False
 
     @property

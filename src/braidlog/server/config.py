@@ -19,7 +19,6 @@ from braidlog.broker.access.authorize import CONSOLE, Rule
 from braidlog.broker.quotas import Quotas, Rates, check_percent
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
-from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
 from braidlog.coordinator.holdings import StateLimits
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason
@@ -252,9 +251,11 @@ class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     offsets_retention_ms: int = 7 * 24 * 3600 * 1000
     """How long commits of a group without members are kept, and the group itself (10 minutes if it has none); -1 is for ever."""
     session_timeout_ms: int = 45_000
-    """How long a member with `group.protocol=consumer` may be silent; classic members bring a time of their own."""
+    """How long a member with `group.protocol=consumer` may be silent; classic members bring a time of their own. Kafka's
+    `consumer.session.timeout.ms` sets it for one group."""
     heartbeat_interval_ms: int = 5_000
-    """How often such a member is told to report. It also is how long a partition takes to change hands."""
+    """How often such a member is told to report. It also is how long a partition takes to change hands. Kafka's
+    `consumer.heartbeat.interval.ms` sets it for one group."""
 
     def __post_init__(self) -> None:
         _check_bounds(
@@ -262,8 +263,7 @@ class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             {
                 "rebalance_delay_ms": (0, 60_000),
                 "offsets_retention_ms": (UNLIMITED, 2**62),
-                "session_timeout_ms": (100, SESSION_TIMEOUT_MS_MAX),
-                "heartbeat_interval_ms": (10, self.session_timeout_ms - 1),
+                **self.consumer.bounds,
             },
         )
 

@@ -442,15 +442,48 @@ def _change(asker: Asker, kind: int, name: str, *changes: tuple[str, int, str | 
     return told.error_code, told.error_message or ""
 
 
-def test_settings_of_groups_are_shown_and_not_changed(asker: Asker) -> None:
-    group = m.DescribeConfigsRequestResource(GROUP, "g")
-    told = {each.name: each.value for each in asker.ask(m.DescribeConfigsRequest([group])).results[0].configs}
-    assert told == {"consumer.session.timeout.ms": "45000", "consumer.heartbeat.interval.ms": "5000"}
-    assert _change(asker, GROUP, "g", *[(name, 0, value) for name, value in told.items()])[0] == 0
-    code, text = _change(asker, GROUP, "g", ("consumer.session.timeout.ms", 0, "50000"))
-    assert (code, "groups.session_timeout_ms" in text) == (E.INVALID_REQUEST, True)
-    code, text = _change(asker, GROUP, "g", ("share.auto.offset.reset", 0, "earliest"))
-    assert (code, "no setting here corresponds to it" in text) == (E.INVALID_REQUEST, True)
+def _of_group(asker: Asker, name: str) -> dict[str, tuple[str, int]]:
+    """Values and where they come from (8: set for this group, 4: the configuration)."""
+    wanted = m.DescribeConfigsRequestResource(GROUP, name)
+    configs = asker.ask(m.DescribeConfigsRequest([wanted])).results[0].configs
+    assert not any(each.read_only for each in configs)
+    return {each.name: (each.value, each.config_source) for each in configs}
+
+
+def test_settings_of_groups_are_shown_and_changed(asker: Asker) -> None:
+    session, beat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
+    as_configured = {session: ("45000", 4), beat: ("5000", 4)}
+    assert _of_group(asker, "set") == as_configured
+    assert _change(asker, GROUP, "set", (session, 0, "50000"))[0] == 0
+    assert _of_group(asker, "set") == {**as_configured, session: ("50000", 8)}
+    assert _of_group(asker, "other") == as_configured
+    listed = asker.ask(m.ListConfigResourcesRequest([GROUP])).config_resources
+    assert [(each.resource_name, each.resource_type) for each in listed] == [("set", GROUP)]
+    whole = m.AlterConfigsRequestResource(GROUP, "set", [m.ConfigValue(beat, "4000")])
+    assert asker.ask(m.AlterConfigsRequest([whole], validate_only=True)).responses[0].error_code == 0
+    assert _of_group(asker, "set")[session] == ("50000", 8)
+    assert asker.ask(m.AlterConfigsRequest([whole])).responses[0].error_code == 0
+    assert _of_group(asker, "set") == {session: ("45000", 4), beat: ("4000", 8)}, "all others to their defaults"
+    assert _change(asker, GROUP, "set", (beat, 1, None))[0] == 0
+    assert _of_group(asker, "set") == as_configured
+    assert asker.ask(m.ListConfigResourcesRequest([GROUP])).config_resources == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("consumer.session.timeout.ms", "4000", "heartbeat_interval_ms must be 10 to 3999, not 4000"),
+        ("consumer.session.timeout.ms", "99", "session_timeout_ms must be 100 to 1800000, not 99"),
+        ("consumer.heartbeat.interval.ms", "-1", "consumer.heartbeat.interval.ms must be a number of milliseconds"),
+        ("consumer.heartbeat.interval.ms", "9" * 5_000, "must be a number of milliseconds"),
+        ("share.auto.offset.reset", "earliest", "a group has no setting 'share.auto.offset.reset' here; it has"),
+    ],
+)
+def test_settings_that_a_group_cannot_have(asker: Asker, name: str, value: str, words: str) -> None:
+    values = {"consumer.heartbeat.interval.ms": "4000", name: value}
+    code, text = _change(asker, GROUP, "bad", *((each, 0, text) for each, text in values.items()))
+    assert (code, words in text) == (E.INVALID_CONFIG, True), text
+    assert {source for _, source in _of_group(asker, "bad").values()} == {4}, "all or nothing"
 
 
 def test_settings_that_stand_for_kafkas_exist() -> None:

@@ -20,6 +20,7 @@ from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import consumer_groups as m
 from braidlog.wire.kafka.messages import groups as g
+from braidlog.wire.kafka.messages import topics as t
 
 WAIT_SECONDS = 60.0
 BEAT_MS = 50
@@ -80,6 +81,15 @@ def test_a_life_in_both_versions(asker: Asker, version: int) -> None:
     left = asker.ask(m.ConsumerGroupHeartbeatRequest(group, told.member_id, -1), version)
     assert (left.error_code, left.member_epoch) == (0, -1)
     assert asker.ask(beat, version).error_code == E.UNKNOWN_MEMBER_ID
+
+
+def test_a_group_with_a_heartbeat_interval_of_its_own(asker: Asker) -> None:
+    create(asker, "paced")
+    own = [t.IncrementalAlterConfigsRequestConfig("consumer.heartbeat.interval.ms", 0, str(2 * BEAT_MS))]
+    group = t.IncrementalAlterConfigsRequestResource(32, "paced", own)
+    assert asker.ask(t.IncrementalAlterConfigsRequest([group])).responses[0].error_code == 0
+    assert asker.ask(joining("paced", "paced")).heartbeat_interval_ms == 2 * BEAT_MS
+    assert asker.ask(joining("another", "paced")).heartbeat_interval_ms == BEAT_MS
 
 
 def test_what_is_refused(asker: Asker) -> None:

@@ -173,7 +173,7 @@ def test_too_few_nodes_for_a_topic_and_too_few_replicas_for_a_record_are_told_ap
     topic = topics.CreateTopicsRequestTopic("placed", num_partitions=1, replication_factor=1)
     assigned = [topics.CreateTopicsRequestAssignment(0, [1, 3])]
     nowhere = topics.CreateTopicsRequestTopic("placed", num_partitions=-1, replication_factor=-1, assignments=assigned)
-    assert kafka(node, topics.CreateTopicsRequest([nowhere])).topics[0].error_code == E.INVALID_REPLICATION_FACTOR
+    assert kafka(node, topics.CreateTopicsRequest([nowhere])).topics[0].error_code == E.INVALID_REPLICA_ASSIGNMENT
     assert kafka(node, topics.CreateTopicsRequest([topic])).topics[0].error_code == E.NONE
     refused = BrokerError(Reason.NOT_ENOUGH_REPLICAS, "1 of 3 replicas are in sync, 2 must be")
     assert code_of(refused) is E.NOT_ENOUGH_REPLICAS, "a producer tries that again"

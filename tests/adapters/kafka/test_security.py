@@ -380,6 +380,13 @@ def test_rules_hold_for_each_topic_of_a_request(asker: Asker) -> None:
     assert asker.ask(m.IncrementalAlterConfigsRequest([change])).responses[0].error_code == (
         E.CLUSTER_AUTHORIZATION_FAILED
     )
+    groups = [m.DescribeConfigsRequestResource(32, name) for name in ("alice", "others")]
+    told = asker.ask(m.DescribeConfigsRequest(groups)).results
+    assert [each.error_code for each in told] == [0, E.GROUP_AUTHORIZATION_FAILED]
+    timeout = [m.IncrementalAlterConfigsRequestConfig("consumer.session.timeout.ms", 0, "50000")]
+    change = m.IncrementalAlterConfigsRequestResource(32, "alice", timeout)
+    told = asker.ask(m.IncrementalAlterConfigsRequest([change])).responses
+    assert told[0].error_code == E.GROUP_AUTHORIZATION_FAILED, "who reads in a group may not alter it"
     assert asker.ask(m.ListConfigResourcesRequest([4]), 1).error_code == E.CLUSTER_AUTHORIZATION_FAILED
     (folder,) = asker.ask(m.DescribeLogDirsRequest(None)).results
     assert folder.log_dir == "data", "where the node keeps it is nobody's business"
@@ -490,7 +497,10 @@ def test_lists_of_groups_ids_and_keys_and_denials(asker: Asker, server: ServerPr
         (5, "alices", 3, "User:alice", "*", 4, 3),
         (100, "alice:", 4, "User:alice", "*", 4, 3),
         (2, "alice-denied", 3, "User:*", "*", 4, 2),
+        (3, "altered", 3, "User:alice", "*", 7, 3),
     ]
+    own = [m.IncrementalAlterConfigsRequestConfig("consumer.session.timeout.ms", 0, "50000")]
+    setting = m.IncrementalAlterConfigsRequest([m.IncrementalAlterConfigsRequestResource(32, "altered", own)])
     with Asker(server.address("kafka")) as alice:
         assert log_in(alice, "alice", "pencil").error_code == 0
 
@@ -499,13 +509,14 @@ def test_lists_of_groups_ids_and_keys_and_denials(asker: Asker, server: ServerPr
                 alice.ask(g.HeartbeatRequest("shared-too", 0, "m")).error_code,
                 alice.ask(g.HeartbeatRequest("shared-not", 0, "m")).error_code,
                 alice.ask(t.InitProducerIdRequest("alices", 60_000), 4).error_code,
+                alice.ask(setting).responses[0].error_code,
             ]
 
         no_group, no_id = E.GROUP_AUTHORIZATION_FAILED, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        assert tried() == [no_group, no_group, no_id]
+        assert tried() == [no_group, no_group, no_id, no_group]
         told = asker.ask(s.CreateAclsRequest([s.CreateAclsRequestCreation(*line) for line in lines])).results
         assert [each.error_code for each in told] == [0] * len(lines)
-        assert tried() == [E.UNKNOWN_MEMBER_ID, no_group, E.NONE]
+        assert tried() == [E.UNKNOWN_MEMBER_ID, no_group, E.NONE, E.NONE]
         everything = s.DescribeAclsRequest(1, None, 1, None, None, 1, 1)
         shown = [
             (each.resource_type, each.resource_name, each.pattern_type, *msgspec.structs.astuple(acl))
@@ -517,8 +528,8 @@ def test_lists_of_groups_ids_and_keys_and_denials(asker: Asker, server: ServerPr
         assert (keys.resource_name, keys.pattern_type) == ("alice:", 4)
         filters = [s.AclFilter(kind, None, 1, None, None, 1, 1) for kind in (1, 100)]
         gone = asker.ask(s.DeleteAclsRequest(filters)).filter_results
-        assert [len(each.matching_acls) for each in gone] == [4, 1]
-        assert tried() == [no_group, no_group, no_id]
+        assert [len(each.matching_acls) for each in gone] == [5, 1]
+        assert tried() == [no_group, no_group, no_id, no_group]
 
 
 def test_users_of_the_configuration_and_bad_ones(asker: Asker) -> None:

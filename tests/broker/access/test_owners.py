@@ -9,7 +9,8 @@ from braidlog.broker.access.owners import UNUSED_MS
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
 
-READ, WRITE, DESCRIBE, DELETE = Operation.READ, Operation.WRITE, Operation.DESCRIBE, Operation.DELETE
+READ, WRITE, DESCRIBE = Operation.READ, Operation.WRITE, Operation.DESCRIBE
+DELETE, ALTER = Operation.DELETE, Operation.ALTER
 GROUP, ID = Kind.GROUP, Kind.TRANSACTIONAL_ID
 TOPICS = Rule("*", [READ, WRITE], "*")
 
@@ -26,10 +27,11 @@ def test_the_first_who_uses_it_owns_it(kind: Kind, use: Operation, rules: tuple[
     node = Node()
     authorize = guarded(node, *rules)
     authorize.check("mallory", DESCRIBE, "a", kind)  # asks for the coordinator: no use
-    with pytest.raises(NotAuthorizedError):
-        authorize.check("mallory", DELETE, "a", kind)
+    for operation in (DELETE, ALTER):
+        with pytest.raises(NotAuthorizedError):
+            authorize.check("mallory", operation, "a", kind)
     authorize.check("alice", use, "a", kind)
-    for operation in (READ, WRITE, DESCRIBE, DELETE):
+    for operation in (READ, WRITE, DESCRIBE, DELETE, ALTER):
         authorize.check("alice", operation, "a", kind)
         with pytest.raises(NotAuthorizedError, match="'mallory' may not"):
             authorize.check("mallory", operation, "a", kind)

@@ -32,6 +32,18 @@ def _listed(nodes: tuple[int, ...]) -> str:
 
 
 CASES = [
+    # Before the first group: `--at-min-isr-partitions` looks for `min.insync.replicas` of each topic.
+    Case("TopicCommand", f"{_B}--describe --at-min-isr-partitions", ""),
+    Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", "does not exist as expected", 1),
+    Case("consumer.group.ConsumerGroupCommand", f"{_B}--describe --group g", "no group 'g'"),
+    Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", "PartitionCount: 16\tReplicationFactor: 3"),
+    Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", r"\A(?!.*Leader: none)"),
+    Case("TopicCommand", f"{_B}--describe --at-min-isr-partitions", ""),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type groups --entity-name g --add-config consumer.session.timeout.ms=50000",
+        "Completed updating config for group g",
+    ),
     Case("TopicCommand", f"{_B}--create --topic {TOPIC} --replica-assignment 1:2,2:3,3:1", "Created topic"),
     described(TOPIC, BEFORE),
     Case("TopicCommand", f"{_B}--create --topic {PLACED} --replica-assignment 1:2,2:3", "Created topic"),

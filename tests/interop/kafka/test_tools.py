@@ -126,8 +126,19 @@ CASES = [
     Case(
         CONFIGS,
         f"{_B}--alter --entity-type groups --entity-name g --add-config consumer.session.timeout.ms=50000",
-        "set groups.session_timeout_ms",
+        "Completed updating config for group g",
+    ),
+    Case(CONFIGS, f"{_B}--describe --entity-type groups --entity-name g", "consumer.session.timeout.ms=50000"),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type groups --entity-name g --add-config share.session.timeout.ms=50000",
+        "a group has no setting 'share.session.timeout.ms' here",
         1,
+    ),
+    Case(
+        CONFIGS,
+        f"{_B}--alter --entity-type groups --entity-name g --delete-config consumer.session.timeout.ms",
+        "Completed updating config for group g",
     ),
     Case(
         CONFIGS,

@@ -75,7 +75,8 @@ async def ask(
     """The answer of the node that serves what this one refuses; for a while until a node does."""
     client = ClientConnection(compression=conversation.connection.compression)
     frame = client.request(message)
-    call = Call(DOOR, conversation.principal, frame, changes=isinstance(message, Batch))
+    topic: str | None = getattr(message, "topic", None)
+    call = Call(DOOR, conversation.principal, frame, changes=isinstance(message, Batch), topic=topic)
     conversation.hold(len(frame))
     try:
         answer = await services.forwarding.forward(call, refusal, serve_here)

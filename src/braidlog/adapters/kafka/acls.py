@@ -39,7 +39,7 @@ NUMBERS: dict[Operation, int] = {operation: NUMBERS_BY_WORD[operation] for opera
 _O = Operation
 OPERATIONS: dict[Resource, set[Operation]] = {
     Resource.TOPIC: set(Operation) - {_O.CLUSTER},
-    Resource.GROUP: {_O.ALL, _O.READ, _O.DESCRIBE, _O.DELETE},
+    Resource.GROUP: {_O.ALL, _O.READ, _O.DESCRIBE, _O.DELETE, _O.ALTER},
     Resource.CLUSTER: {_O.CREATE, _O.CLUSTER},
     Resource.TRANSACTIONAL_ID: {_O.ALL, _O.WRITE, _O.DESCRIBE},
     Resource.KEY: {_O.ALL, _O.READ, _O.WRITE, _O.DESCRIBE},

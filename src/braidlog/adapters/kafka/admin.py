@@ -83,7 +83,8 @@ async def _create(
             )
         except BrokerError as error:
             if error.reason is Reason.NOT_ENOUGH_REPLICAS:  # of a producer clients would try that again
-                raise Refusal(E.INVALID_REPLICATION_FACTOR, str(error)) from error
+                code = E.INVALID_REPLICA_ASSIGNMENT if topic.assignments else E.INVALID_REPLICATION_FACTOR
+                raise Refusal(code, str(error)) from error
             raise
     shown = settings.show(services.configs.describe(topic.name)) if not validate_only else []
     return m.CreateTopicsResponseTopic(

@@ -1,4 +1,4 @@
-"""Settings of topics, and of the node, as an administrator asks for them and changes them.
+"""Settings of topics, groups and of the node, as an administrator asks for them and changes them.
 
 Knows: the kinds of resources and operations, by Kafka's numbers. Refuses to know: the settings themselves (`settings.py`).
 Invariant: a resource is changed as a whole or not at all, and has an answer of its own.
@@ -7,6 +7,7 @@ Invariant: a resource is changed as a whole or not at all, and has an answer of 
 from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 import msgspec
@@ -22,6 +23,8 @@ from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.settings import Kind, Shown, Source
 from braidlog.adapters.routing import Denied, Handler, Need
+from braidlog.adapters.routing import Resource as Needed
+from braidlog.broker.access.authorize import Kind as Permitted
 from braidlog.broker.access.authorize import Operation
 from braidlog.cluster.placing import REPLICAS
 from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX
@@ -35,8 +38,8 @@ from braidlog.wire.kafka.rows import Message
 
 Config = m.DescribeConfigsResponseConfig
 NODE_SETTINGS = (
-    "settings of nodes and groups are not changed over Kafka's protocol; set them in the node's file, its environment or with "
-    "--set, and start it again (`braid config` shows them)"
+    "settings of nodes are not changed over Kafka's protocol; set them in the node's file, its environment or with --set, and "
+    "start it again (`braid config` shows them)"
 )
 OURS = {
     "broker.id": "node",
@@ -53,14 +56,18 @@ OURS = {
     "max.connections.per.ip": "limits.connections_per_peer_max",
     "max.connection.creation.rate": "limits.connections_per_peer_per_second",
     "group.min.session.timeout.ms": "listeners.kafka.session_timeout_ms_min",
-    "consumer.session.timeout.ms": "groups.session_timeout_ms",
-    "consumer.heartbeat.interval.ms": "groups.heartbeat_interval_ms",
 }
-"""Kafka's settings of brokers and groups, and the node's settings that decide them."""
+"""Kafka's settings of brokers, and the node's settings that decide them."""
+OF_GROUPS = {
+    "consumer.session.timeout.ms": "session_timeout_ms",
+    "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
+}
+"""Kafka's settings of groups, and ours."""
 RATE = "leader.replication.throttled.rate"
 THROTTLES = (RATE, "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second")
 """What `kafka-reassign-partitions` sets of each node and takes back. The leader's holds, for all."""
 RATE_MAX = 2**40
+DIGITS_MAX = 10
 Held = Callable[[Services, Conversation], list[Config]]
 """The settings of this node, as this client sees them."""
 Incremental = m.IncrementalAlterConfigsRequestResource
@@ -96,7 +103,7 @@ def describe(
     for resource in {(each.resource_type, each.resource_name): each for each in message.resources}.values():
         code, text, configs = E.NONE, None, []
         try:
-            denied.check(_name(resource))
+            denied.check(_needed(resource))
             configs = _configs(resource, message, services, held(services, conversation))
         except (BrokerError, StorageFault) as error:
             code, text = _code(resource.resource_type, error), text_of(error)
@@ -123,7 +130,7 @@ def _configs(
     elif resource.resource_type == Resource.BROKER and resource.resource_name == str(services.brokers.own_number):
         told = node
     elif resource.resource_type == Resource.GROUP:
-        told = _of_groups(services)
+        told = _of_group(services, resource.resource_name)
     elif resource.resource_type == Resource.CLIENT_METRICS:
         told = []  # they have no settings here, and who lists all of them is told so
     else:
@@ -193,14 +200,14 @@ def _of_node(
     return told
 
 
-def _of_groups(services: Services) -> list[Config]:
-    """What every group with `group.protocol=consumer` has."""
-    known = services.groups.consumer.settings
-    rows = (
-        ("consumer.session.timeout.ms", str(known.session_timeout_ms)),
-        ("consumer.heartbeat.interval.ms", str(known.heartbeat_interval_ms)),
-    )
-    return [Config(name, value, True, Source.STATIC_BROKER, config_type=Kind.INT) for name, value in rows]  # noqa: FBT003 - a row
+def _of_group(services: Services, group: str) -> list[Config]:
+    """What a group with `group.protocol=consumer` has."""
+    known, own = services.group_settings.settings_of(group), services.group_settings.changed(group)
+    rows = ((name, str(getattr(known, field)), field in own) for name, field in OF_GROUPS.items())
+    return [
+        Config(name, value, False, Source.GROUP if is_own else Source.STATIC_BROKER, config_type=Kind.INT)  # noqa: FBT003 - a row
+        for name, value, is_own in rows
+    ]
 
 
 def list_resources(request: Request, services: Services, conversation: Conversation) -> m.ListConfigResourcesResponse:
@@ -210,7 +217,14 @@ def list_resources(request: Request, services: Services, conversation: Conversat
     if not wanted <= set(Resource):
         raise Refusal(E.UNSUPPORTED_VERSION, f"nothing of type {min(wanted - set(Resource))} has settings here")
     topics = services.authorize.visible(conversation.principal, services.hosting.names())
-    names: dict[int, list[str]] = {Resource.TOPIC: topics, Resource.BROKER: [str(services.brokers.own_number)]}
+    groups = services.authorize.visible(
+        conversation.principal, services.group_settings.changed_groups(), Permitted.GROUP
+    )
+    names: dict[int, list[str]] = {
+        Resource.TOPIC: topics,
+        Resource.BROKER: [str(services.brokers.own_number)],
+        Resource.GROUP: groups,
+    }
     return m.ListConfigResourcesResponse(
         config_resources=[
             m.ListConfigResourcesResponseResource(name, kind) for kind in sorted(wanted) for name in names.get(kind, ())
@@ -293,18 +307,31 @@ async def _alter(
 ) -> None:
     """`node`: the settings of this node; None: all others of the resource go back to their defaults."""
     name = resource.resource_name
-    denied.check(_name(resource))
+    denied.check(_needed(resource))
     if resource.resource_type == Resource.TOPIC:
         changes, resets = settings.parse(pairs(resource, services))
         await services.configs.alter(name, changes, resets, others_to_default=node is None, validate_only=only_check)
-    elif resource.resource_type not in (Resource.BROKER, Resource.GROUP):
+    elif resource.resource_type == Resource.GROUP:
+        wanted = dict(starmap(_group_setting, pairs(resource, services)))
+        await services.group_settings.change(name, wanted, others_to_default=node is None, validate_only=only_check)
+    elif resource.resource_type != Resource.BROKER:
         raise _unknown(resource.resource_type, name)
     elif node is None:
         raise Refusal(E.INVALID_REQUEST, NODE_SETTINGS)
-    elif resource.resource_type == Resource.GROUP:
-        _check_kept(dict(_pairs(resource, services)), _of_groups(services))
     else:
         _throttle(resource, services, node, only_check=only_check)
+
+
+def _group_setting(name: str, value: str | None) -> tuple[str, int | None]:
+    if name not in OF_GROUPS:
+        raise BrokerError(
+            Reason.INVALID_SETTING, f"a group has no setting {name[:60]!r} here; it has {', '.join(OF_GROUPS)}"
+        )
+    if value is None:
+        return OF_GROUPS[name], None
+    if not (value.isascii() and value.isdecimal() and len(value) < DIGITS_MAX):
+        raise BrokerError(Reason.INVALID_SETTING, f"{name} must be a number of milliseconds, not {value[:60]!r}")
+    return OF_GROUPS[name], int(value)
 
 
 def _check_kept(changes: Mapping[str, str | None], held: list[Config]) -> None:
@@ -347,14 +374,16 @@ def _unknown(kind: int, name: str) -> Refusal:
     return Refusal(E.INVALID_REQUEST, f"nothing of type {kind} has settings here")
 
 
-def _name(resource: Any) -> str | None:  # noqa: ANN401 - each of the three requests has its own type
-    """The topic whose settings are meant; None: the node's."""
+def _needed(resource: Any) -> Needed:  # noqa: ANN401 - each of the three requests has its own type
+    """Return what the right is about: a topic, a group, or the node."""
+    if resource.resource_type == Resource.GROUP:
+        return Permitted.GROUP, resource.resource_name
     return resource.resource_name if resource.resource_type == Resource.TOPIC else None
 
 
-def _topics(request: Request, _: Services) -> Iterable[str | None]:
-    """Those whose settings are meant; None: a group's, of which there are none."""
-    return (_name(each) for each in request.message.resources if each.resource_type in (Resource.TOPIC, Resource.GROUP))
+def _named(kind: Resource, request: Request, _: Services) -> Iterable[str]:
+    """Return the topics, or the groups, whose settings are meant."""
+    return (each.resource_name for each in request.message.resources if each.resource_type == kind)
 
 
 def _nodes(request: Request, _: Services) -> Iterable[None]:
@@ -363,7 +392,8 @@ def _nodes(request: Request, _: Services) -> Iterable[None]:
 
 
 def _on_resources(handler: Handler, operation: Operation, refusal: Refused) -> Route:
-    each = (Need(operation, _topics), Need(Operation.CLUSTER, _nodes))
+    topics, groups = partial(_named, Resource.TOPIC), partial(_named, Resource.GROUP)
+    each = (Need(operation, topics), Need(operation, groups, Permitted.GROUP), Need(Operation.CLUSTER, _nodes))
     return Route(handler, None, each=each, refusal=refusal)
 
 

@@ -62,7 +62,7 @@ async def heartbeat(
     return m.ConsumerGroupHeartbeatResponse(
         member_id=told.member,
         member_epoch=told.epoch,
-        heartbeat_interval_ms=services.groups.consumer.settings.heartbeat_interval_ms,
+        heartbeat_interval_ms=services.group_settings.settings_of(message.group_id).heartbeat_interval_ms,
         assignment=assignment,
     )
 

@@ -9,6 +9,7 @@ from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
 from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.cuts import Cuts
+from braidlog.broker.group_settings import GroupSettings
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
@@ -56,6 +57,7 @@ class Services(msgspec.Struct, frozen=True):
     rules: Rules
     users: Users
     journal: Journal
+    group_settings: GroupSettings
     quota_changes: QuotaChanges
     cuts: Cuts
     self_description: SelfDescription

@@ -43,6 +43,7 @@ class Source(IntEnum):
     DYNAMIC_BROKER = 2
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 class Row(NamedTuple):

@@ -51,9 +51,9 @@ class Owners:
         self._counts = Counter(owner.principal for _, owner in table.items())
 
     def may(self, principal: str, operation: Operation, name: str, kind: Kind) -> bool:
-        """What is nobody's anybody may use, but not delete."""
+        """Whether a principal may do this. A name without an owner may be used by any, but not deleted or altered."""
         owner: Owner | None = self._table.get(kind.value, name)
-        return operation is not Operation.DELETE if owner is None else owner.principal == principal
+        return operation not in (Operation.DELETE, Operation.ALTER) if owner is None else owner.principal == principal
 
     def note_use(self, principal: str, operation: Operation, name: str, kind: Kind) -> None:
         """Somebody who may is about to use it: the first one owns it from now on."""

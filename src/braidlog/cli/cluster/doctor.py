@@ -11,13 +11,12 @@ import click
 import msgspec
 
 from braidlog.cli import NO, end
+from braidlog.cli.cluster.inspect import lacking_topics
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import OUTPUT, paint, print_json
+from braidlog.cli.terminal.output import OUTPUT, named, paint, print_json
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterInfo
 
-NAMED_MAX: Final = 5
-"""Of the partitions that something is wrong with, so many are named."""
 UNEVEN: Final = 2
 """A node that leads so many times its share is told of."""
 
@@ -45,22 +44,17 @@ def examine(info: ClusterInfo) -> list[Finding]:
     ]
 
 
-def _named(places: list[str]) -> str:
-    more = f" and {len(places) - NAMED_MAX} more" if len(places) > NAMED_MAX else ""
-    return ", ".join(places[:NAMED_MAX]) + more
-
-
 def _leaderless(info: ClusterInfo) -> list[Finding]:
     places = [f"{each.topic}/{each.partition}" for each in info.partitions if each.leader is None]
     advice = "start the nodes that hold them (braid cluster partitions --under-replicated): only those have what was acknowledged"
-    return [Finding(f"without a leader: {_named(places)}", advice)] if places else []
+    return [Finding(f"without a leader: {named(places)}", advice)] if places else []
 
 
 def _leaderless_slots(info: ClusterInfo) -> list[Finding]:
     numbers = [str(each.partition) for each in info.weak_slots if each.leader is None]
     holders = {node for each in info.weak_slots if each.leader is None for node in each.replicas}
     advice = f"start the nodes that hold them: {', '.join(map(str, sorted(holders)))}"
-    return [Finding(f"nobody serves the keys of slots {_named(numbers)}", advice)] if numbers else []
+    return [Finding(f"nobody serves the keys of slots {named(numbers)}", advice)] if numbers else []
 
 
 def _dead(info: ClusterInfo) -> list[Finding]:
@@ -93,13 +87,13 @@ def _under_replicated(info: ClusterInfo) -> list[Finding]:
         if each.leader is not None and set(each.in_sync) < set(each.replicas) <= alive
     ]
     advice = "all their nodes live: wait for them to catch up, and look at their disks and network if they do not"
-    return [Finding(f"replicas are behind: {_named(places)}", advice)] if places else []
+    return [Finding(f"replicas are behind: {named(places)}", advice)] if places else []
 
 
 def _lacking(info: ClusterInfo) -> list[Finding]:
-    places = [f"{each.topic} (wants {each.replication_factor})" for each in info.lacking]
     advice = "the cluster adds the replicas once enough nodes are live: start those that are away, or end their drain"
-    return [Finding(f"fewer replicas than the replication factor: {_named(places)}", advice)] if places else []
+    text = f"fewer replicas than the replication factor: {lacking_topics(info)}"
+    return [Finding(text, advice)] if info.lacking else []
 
 
 def _weak_slots(info: ClusterInfo) -> list[Finding]:
@@ -108,10 +102,10 @@ def _weak_slots(info: ClusterInfo) -> list[Finding]:
     places = [str(each.partition) for each in led if set(each.replicas) <= alive]
     few = [str(each.partition) for each in led if len(each.in_sync) * 2 <= len(each.replicas)]
     advice = "all their nodes live: wait for them to catch up, and look at their disks and network if they do not"
-    found = [Finding(f"replicas of keys are behind: slots {_named(places)}", advice)] if places else []
+    found = [Finding(f"replicas of keys are behind: slots {named(places)}", advice)] if places else []
     if few:
         advice = "keys are written and read at ONE only: start the nodes that are away, or wait for them to catch up"
-        found.insert(0, Finding(f"no majority is in sync: slots {_named(few)}", advice))
+        found.insert(0, Finding(f"no majority is in sync: slots {named(few)}", advice))
     return found
 
 
@@ -136,7 +130,7 @@ def _alone(info: ClusterInfo) -> list[Finding]:
         return []
     places = [f"{each.topic}/{each.partition}" for each in info.partitions if len(each.replicas) == 1]
     advice = "they are lost with their node's disk: give them replicas on other nodes"
-    return [Finding(f"on one node only: {_named(places)}", advice)] if places else []
+    return [Finding(f"on one node only: {named(places)}", advice)] if places else []
 
 
 def _uneven(info: ClusterInfo) -> list[Finding]:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import OUTPUT, hint, plural, print_json, print_table
+from braidlog.cli.terminal.output import OUTPUT, hint, named, plural, print_json, print_table
 from braidlog.cli.terminal.watching import watched
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterInfo, ClusterPartition
@@ -86,7 +86,8 @@ def rows_of(info: ClusterInfo) -> list[NodeRow]:
 @watched
 def status(client: Client, output: str) -> None:
     """How many nodes live, how many partitions and slots of keys lack a replica or a leader."""
-    found = status_of(client.admin.describe_cluster())
+    info = client.admin.describe_cluster()
+    found = status_of(info)
     if output == "json":
         print_json(found)
         return
@@ -94,11 +95,16 @@ def status(client: Client, output: str) -> None:
     click.echo(f"controller: node {found.controller}")
     click.echo(f"{plural(found.partitions, 'partition')}: {_fitness(found.under_replicated, found.leaderless)}")
     if found.below_factor:
-        click.echo(f"{plural(found.below_factor, 'partition')} below the topic's replication factor")
+        click.echo(f"{plural(found.below_factor, 'partition')} below the replication factor: {lacking_topics(info)}")
     if found.slots:
         click.echo(f"{found.slots} slots of keys: {_fitness(found.slots_below_strength, found.slots_leaderless)}")
     if found.under_replicated or found.below_factor or found.slots_below_strength:
         hint("braid cluster partitions --under-replicated", "braid cluster doctor")
+
+
+def lacking_topics(info: ClusterInfo) -> str:
+    """Name the topics that have fewer replicas than their replication factor."""
+    return named([f"{each.topic} (wants {each.replication_factor})" for each in info.lacking])
 
 
 def _fitness(under_replicated: int, leaderless: int) -> str:

@@ -13,13 +13,12 @@ import msgspec
 from braidlog.cli import NO, LazyGroup, end
 from braidlog.cli.cluster.planning import Plan, make_plan
 from braidlog.cli.terminal.connection import with_client
-from braidlog.cli.terminal.output import LINES, OUTPUT, PLAN, hint, line_of, plural, print_json, print_table
+from braidlog.cli.terminal.output import LINES, OUTPUT, PLAN, hint, line_of, named, plural, print_json, print_table
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterInfo, PartitionMove, PartitionOutcome, Place
 
 FINE: Final = frozenset({"", "ELECTION_NOT_NEEDED"})
 PAUSE_SECONDS: Final = 1.0
-NAMED_MAX: Final = 5
 PLACES = click.argument("names", metavar="[TOPIC/N]...", nargs=-1)
 
 
@@ -189,12 +188,11 @@ def watch(client: Client, *, once: bool, output: str) -> None:
 def _moving(moves: Sequence[PartitionMove]) -> str:
     if not moves:
         return "No partition is on the move."
-    named = [
+    places = [
         f"{each.topic}/{each.partition} (from {_listed(each.removing) or 'none'} to {_listed(each.adding) or 'none'})"
-        for each in moves[:NAMED_MAX]
+        for each in moves
     ]
-    more = f" and {len(moves) - NAMED_MAX} more" if len(moves) > NAMED_MAX else ""
-    return f"{plural(len(moves), 'partition')} on the move: {', '.join(named)}{more}"
+    return f"{plural(len(moves), 'partition')} on the move: {named(places)}"
 
 
 @click.command(epilog="Example: braid cluster reassign cancel orders/0")

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import click
 import msgspec
 from msgspec.structs import astuple
 
+NAMED_MAX: Final = 5
 Command = TypeVar("Command", bound=Callable[..., object])
 
 DATA = click.argument("data", type=click.Path(readable=False))
@@ -188,6 +189,12 @@ def print_rows(rows: Sequence[msgspec.Struct], output: str, head: Sequence[str],
 
 def plural(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def named(names: Sequence[str]) -> str:
+    """Return the first `NAMED_MAX` names in one line, and how many are left out."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
 
 
 def lost(offsets: int) -> str:

@@ -15,6 +15,7 @@ from braidlog.coordinator.consumer_groups.assignors import ASSIGNORS, Target
 from braidlog.coordinator.consumer_groups.group import NO_CHANGE, ConsumerGroup, unknown_member
 from braidlog.coordinator.consumer_groups.messages import JOIN, LEAVE, PAUSE, Change, Heartbeat, HeartbeatAnswer
 from braidlog.coordinator.consumer_groups.subscriptions import Pattern, compile_pattern
+from braidlog.coordinator.groups.group import SESSION_TIMEOUT_MS_MAX, SESSION_TIMEOUT_MS_MIN
 from braidlog.coordinator.groups.registry import GroupRegistry
 from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.offsets import Commit, Offsets, check_group_name
@@ -27,6 +28,7 @@ MEMBERS_AT_ONCE = 200
 """How many targets are kept in one batch of the journal."""
 ASSIGNING_SECONDS_MAX = 60.0
 TURN_SECONDS = 0.01
+HEARTBEAT_INTERVAL_MS_MIN = 10
 
 MaySee = Callable[[str, str], bool]
 """may_see(principal, topic)"""
@@ -51,6 +53,18 @@ class ConsumerGroupSettings(msgspec.Struct, frozen=True):
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
 
+    @property
+    def bounds(self) -> dict[str, tuple[int, int]]:
+        """The least and the largest value of each."""
+        return {
+            "session_timeout_ms": (SESSION_TIMEOUT_MS_MIN, SESSION_TIMEOUT_MS_MAX),
+            "heartbeat_interval_ms": (HEARTBEAT_INTERVAL_MS_MIN, self.session_timeout_ms - 1),
+        }
+
+
+SettingsOf = Callable[[str], ConsumerGroupSettings]
+"""settings_of(group)"""
+
 
 class Migrating(Protocol):
     """What changes a group with members from one kind to the other."""
@@ -73,10 +87,10 @@ class ConsumerGroups:
         offsets: Offsets,
         hosting: Hosting,
         world: World,
-        settings: ConsumerGroupSettings,
+        settings_of: SettingsOf,
         may_see: MaySee,
     ) -> None:
-        self.settings = settings
+        self.settings_of = settings_of
         self._registry = registry
         self._offsets = offsets
         self._hosting = hosting
@@ -138,7 +152,7 @@ class ConsumerGroups:
     def tick(self, group: ConsumerGroup) -> list[str]:
         """Take out who is overdue, and let a group elect a leader in which nobody reports any more; returns who went. That is
         journalled when this returns."""
-        change = group.expire(self._registry.session_ms(), self.settings.session_timeout_ms)
+        change = group.expire(self._registry.session_ms(), self.settings_of(group.name).session_timeout_ms)
         if change.members:
             self._registry.put_change(group, change)
         if self.migration is not None and group.is_classic:

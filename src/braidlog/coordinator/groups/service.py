@@ -15,7 +15,7 @@ import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.coordinator.consumer_groups.group import ConsumerGroup
-from braidlog.coordinator.consumer_groups.service import ConsumerGroups, ConsumerGroupSettings, MaySee
+from braidlog.coordinator.consumer_groups.service import ConsumerGroups, ConsumerGroupSettings, MaySee, SettingsOf
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.classic_group import ClassicGroup
 from braidlog.coordinator.groups.classic_members import ClassicMembers
@@ -109,7 +109,7 @@ class Groups:
         hosting: Hosting,
         world: World,
         metadata: MemberMetadata | None = None,
-        consumer: ConsumerGroupSettings | None = None,
+        consumer: SettingsOf = lambda _: ConsumerGroupSettings(),
         may_see: MaySee = lambda _, __: True,
     ) -> None:
         self._metadata = metadata
@@ -118,7 +118,7 @@ class Groups:
         self._hosting = hosting
         self._world = world
         self.classic = ClassicGroups(registry, offsets, world)
-        self.consumer = ConsumerGroups(registry, offsets, hosting, world, consumer or ConsumerGroupSettings(), may_see)
+        self.consumer = ConsumerGroups(registry, offsets, hosting, world, consumer, may_see)
         self._classic_members: ClassicMembers | None = None
         if metadata is not None:
             migration = self.consumer.migration = Migration(registry, self.classic, metadata, hosting)
