@@ -12,6 +12,7 @@ import pytest
 from tests.adapters.cursus.drive import Client as CursusClient
 from tests.adapters.cursus.drive import batch, wait_for
 from tests.adapters.mlog.client import MlogClient
+from tests.adapters.rustlog.client import Client as RustlogClient
 from tests.cli.braid import Braid, until, url_of
 from tests.server.etcd.members import Member, members
 
@@ -20,10 +21,12 @@ from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import LackingTopic
 from braidlog.client.errors import ClientError
 from braidlog.client.kv import commands as c
+from braidlog.server.peers.node_calls import CALLS_MAX
 from braidlog.testing.cluster_process import NODES, ClusterProcess
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.cursus.batch import read_batch
 from braidlog.wire.mlog import messages as mlog
+from braidlog.wire.rustlog import messages as rustlog
 
 SECONDS_MAX = 60.0
 VALUES = [b"%d" % number for number in range(30)]
@@ -75,6 +78,41 @@ def test_any_node_serves_all_partitions(cluster: ClusterProcess, dialect: str) -
     for number in NODES:
         with connect(url_of(cluster[number], dialect)) as client:
             assert sorted(each or b"" for each in read(client, topic, VALUES)) == sorted(VALUES)
+
+
+def test_long_polls_that_are_forwarded_and_left_keep_no_other_client_out(cluster: ClusterProcess) -> None:
+    """More than one node may ask of another; their clients are gone. What does not wait is served all along."""
+    with connect(cluster.url("kafka")) as client:
+        client.admin.create_topic("polled", partitions=3)
+        partition, _ = next(each for each in enumerate(leaders(client, "polled")) if each[1] not in (None, 1))
+
+    def fetch(wait_ms: int) -> rustlog.Fetch:
+        return rustlog.Fetch(
+            group_id="", topic="polled", partition=partition, offset=0, max_bytes=9, max_wait_ms=wait_ms
+        )
+
+    with ExitStack() as crowd:
+        for _ in range(CALLS_MAX // 50 + 1):
+            peer = crowd.enter_context(RustlogClient(cluster[1]))
+            peer.send(*[fetch(30_000)] * 50)
+        with RustlogClient(cluster[1]) as other:
+            for _ in range(10):
+                assert other.fetch("polled", 0, partition=partition).records == []
+            crowd.close()
+            assert other.fetch("polled", 0, partition=partition).records == []
+
+
+def test_a_forwarded_long_poll_is_answered_before_its_time_so_that_its_node_need_not_keep_it(
+    cluster: ClusterProcess,
+) -> None:
+    with connect(cluster.url("kafka")) as client:
+        partition, _ = next(each for each in enumerate(leaders(client)) if each[1] not in (None, 1))
+    with RustlogClient(cluster[1]) as client_of_one:
+        offset = client_of_one.produce("orders", b"x", partition=partition).base_offset + 1
+        began = time.monotonic()
+        found = client_of_one.fetch("orders", offset, partition=partition, wait_ms=30_000)
+        assert found.records == []
+        assert time.monotonic() - began < 29
 
 
 def test_a_group_of_flux_is_one_whichever_nodes_its_members_reached(cluster: ClusterProcess) -> None:

@@ -23,6 +23,7 @@ from braidlog.broker.forwarding import Call, Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.model.actor import Actor, acting, audit
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
+from braidlog.model.limits import FORWARDED_POLL_MS_MAX
 from braidlog.model.world import World
 
 Handler = Callable[..., Any]
@@ -310,6 +311,11 @@ class ForwardingAdapter(RoutedAdapter):
         finally:
             conversation.hold(-len(frame))
         return Relayed(answer) if isinstance(answer, bytes) else answer
+
+
+def wait_ms_of(conversation: Conversation, asked_ms: int) -> int:
+    """How long a long poll may wait here for its client, which may be another node's."""
+    return min(asked_ms, FORWARDED_POLL_MS_MAX) if conversation.is_forwarded else asked_ms
 
 
 S = TypeVar("S")

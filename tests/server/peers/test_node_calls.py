@@ -183,6 +183,27 @@ async def test_what_is_under_way_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @play
+async def test_long_polls_leave_room_for_calls_that_are_answered_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those whose callers are gone, until the other node has answered them."""
+    monkeypatch.setattr(node_calls, "POLLS_MAX", 2)
+
+    def poll() -> "asyncio.Future[bytes]":
+        call = Call("echo", "alice", b"slow", wait_seconds=SECONDS, changes=False)
+        return asyncio.ensure_future(caller.calls.call(1, call, SECONDS))
+
+    async with two_nodes() as (caller, _, served):
+        waiting = [poll() for _ in range(2)]
+        await until(lambda: len(served.bodies) == 2)
+        waiting[0].cancel()
+        with pytest.raises(NothingDoneError, match="too many long polls"):
+            await poll()
+        assert await caller.call(b"a") == b"aalice"
+        served.go_on.set()
+        await waiting[1]
+        assert await poll() == b"slowalice"
+
+
+@play
 async def test_a_connection_is_for_calls_or_for_a_follower() -> None:
     addresses: Addresses = {}
     async with Station(1, addresses) as leader, Station(2, addresses) as follower:

@@ -16,6 +16,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.forwarding import ask, ask_leaders, is_led_here
 from braidlog.adapters.cursus.records import can_show, show
 from braidlog.adapters.cursus.services import Services
+from braidlog.adapters.routing import wait_ms_of
 from braidlog.broker.access.authorize import Operation
 from braidlog.codec.layout import Packed, RowForm
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
@@ -53,7 +54,7 @@ def consume(request: Request, services: Services, conversation: Conversation) ->
     check_owner(services, message)
     offset = _reset(services, message.topic, message.partition, message.offset, message.auto_offset_reset)
     frame = _Frame(request, services, conversation, offset, READ_BYTES)
-    found = frame.find(min(message.wait_ms, WAIT_MS_MAX))
+    found = frame.find(wait_ms_of(conversation, min(message.wait_ms, WAIT_MS_MAX)))
     if isinstance(found, Rows) and not found.has_headers:
         return frame.packed(found)[0]
     return _consume_later(frame, found)

@@ -13,7 +13,7 @@ import msgspec
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.flux.services import Services
-from braidlog.adapters.routing import ForwardingAdapter, Route, named
+from braidlog.adapters.routing import ForwardingAdapter, Route, named, wait_ms_of
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.topics import ANYWHERE, Placed
 from braidlog.cluster.events import FIRST_LEADER_EPOCH
@@ -83,7 +83,7 @@ async def consume(request: m.Consume, services: Services, conversation: Conversa
         request.offset,
         bytes_max=LINE_BYTES_MAX,
         records_max=min(request.records_max or RECORDS_PER_ANSWER_MAX, RECORDS_PER_ANSWER_MAX),
-        wait_ms=request.wait_ms,
+        wait_ms=wait_ms_of(conversation, request.wait_ms),
         leader_only=not services.routing.is_alone,
         beyond_end=True,
     )

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, cast
 import msgspec
 
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
-from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named
+from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named, wait_ms_of
 from braidlog.adapters.rustlog.errors import TopicMissing, failure
 from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
@@ -59,7 +59,7 @@ async def _produced(appended: Awaitable[Appended], count: int) -> m.ProduceRespo
     return m.ProduceResponse(base_offset=(await appended).base_offset, record_count=count)
 
 
-def fetch(request: Request, services: Services, _: Conversation) -> Any:  # noqa: ANN401 - an answer, or a coroutine
+def fetch(request: Request, services: Services, conversation: Conversation) -> Any:  # noqa: ANN401 - an answer, or a coroutine
     message: m.Fetch = request.message  # type: ignore[assignment]
     # The published clients' server thinks nothing of a group that reads a topic that is not there.
     if request.form is Form.JSON or not message.group_id or services.hosting.exists(message.topic):
@@ -74,7 +74,7 @@ def fetch(request: Request, services: Services, _: Conversation) -> Any:  # noqa
         _BINARY_ROWS if request.form is Form.BINARY else _JSON_ROWS,
         bytes_max=_bytes_max(message),
         records_max=RECORDS_PER_FETCH_MAX,
-        wait_ms=_wait_ms(message),
+        wait_ms=wait_ms_of(conversation, _wait_ms(message)),
         leader_only=not services.routing.is_alone,
         beyond_end=True,
     )

@@ -6,7 +6,8 @@ sent; whoever waits hears of the end of its connection at once. What is under wa
 """
 
 import ssl
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
+from itertools import chain
 from typing import Any, Final
 
 from braidlog.broker.forwarding import Call
@@ -21,6 +22,8 @@ from braidlog.wire.kafka.replica_fetch import caller_connection
 
 CALLS_MAX: Final = 1_000
 """Under way to one node: fewer than its port takes from one connection."""
+POLLS_MAX: Final = CALLS_MAX // 2
+"""Of these, calls that wait for records: the others are answered soon, and must not be refused because of them."""
 CALLS_BYTES_MAX: Final = 64 * 1024 * 1024
 BODY_BYTES_MAX: Final = CALL_BYTES_MAX - 64 * 1024
 """What stands around it has a name and a principal, and is less."""
@@ -29,12 +32,13 @@ BODY_BYTES_MAX: Final = CALL_BYTES_MAX - 64 * 1024
 class _Waiting:
     """A question, until it has ended."""
 
-    __slots__ = ("answer", "is_sent", "request", "size", "wakeup")
+    __slots__ = ("answer", "is_poll", "is_sent", "request", "size", "wakeup")
 
-    def __init__(self, request: Any, size: int, wakeup: Wakeup) -> None:  # noqa: ANN401 - of what the connection speaks
+    def __init__(self, request: Any, size: int, wakeup: Wakeup, *, is_poll: bool) -> None:  # noqa: ANN401 - of what the connection speaks
         self.request = request
         self.size = size
         self.wakeup = wakeup
+        self.is_poll = is_poll
         self.is_sent = False
         self.answer: Any = None
 
@@ -53,7 +57,10 @@ class _Target:
         self._bytes = 0
 
     def begin(self, waiting: _Waiting) -> None:
-        if len(self._unsent) + len(self._asked) >= CALLS_MAX or self._bytes + waiting.size > CALLS_BYTES_MAX:
+        calls = len(self._unsent) + len(self._asked)
+        if waiting.is_poll and calls >= POLLS_MAX and sum(each.is_poll for each in self._under_way) >= POLLS_MAX:
+            raise NothingDoneError(Reason.UNAVAILABLE, f"too many long polls are under way to node {self._dial.peer}")
+        if calls >= CALLS_MAX or self._bytes + waiting.size > CALLS_BYTES_MAX:
             raise NothingDoneError(Reason.UNAVAILABLE, f"too much is under way to node {self._dial.peer}")
         self._bytes += waiting.size
         if self._link is not None and self._link.is_open:
@@ -63,6 +70,11 @@ class _Target:
             self._connect_soon()
         else:
             waiting.wakeup.wake()
+
+    @property
+    def _under_way(self) -> Iterator[_Waiting]:
+        """Also those that were sent and whose callers are gone: the other node is still busy with them."""
+        return chain(self._unsent, self._asked.values())
 
     def _connect_soon(self) -> None:
         if not self._is_connecting:
@@ -130,7 +142,16 @@ class NodeQuestions:
         self._tasks = Tasks()
         self._targets: dict[int, _Target] = {}
 
-    async def ask(self, node: int, message: Any, size: int, seconds: float, *, changes: bool) -> Any:  # noqa: ANN401
+    async def ask(
+        self,
+        node: int,
+        message: Any,  # noqa: ANN401
+        size: int,
+        seconds: float,
+        *,
+        changes: bool,
+        is_poll: bool = False,
+    ) -> Any:  # noqa: ANN401
         """What that node answers. `NothingDoneError`: it was not sent; `BrokerError` TIMED_OUT: nobody knows.
 
         `size`: of what is in it. `changes`: a node that stops waits for its end."""
@@ -138,7 +159,7 @@ class NodeQuestions:
         if target is None:
             dial = Dial(self._node, node, self._address_of, self._tls)
             target = self._targets[node] = _Target(dial, self._tasks, self._open_connection)
-        waiting = _Waiting(message, size, self._world.wakeup(owed=changes))
+        waiting = _Waiting(message, size, self._world.wakeup(owed=changes), is_poll=is_poll)
         target.begin(waiting)
         try:
             if waiting.answer is None:
@@ -178,7 +199,8 @@ class NodeCalls(NodeQuestions):
                 Reason.RECORD_TOO_LARGE, f"{size} bytes cannot be handed to another node, {BODY_BYTES_MAX} can"
             )
         request = CallRequest(call.name, call.principal, call.body)
-        answer: CallResponse = await self.ask(node, request, size, seconds, changes=call.changes)
+        is_poll = call.wait_seconds > 0
+        answer: CallResponse = await self.ask(node, request, size, seconds, changes=call.changes, is_poll=is_poll)
         if answer.reason:
             raise NothingDoneError(_reason(answer.reason), answer.text)
         return bytes(answer.body)  # of a large frame it is a bytearray
