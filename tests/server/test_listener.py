@@ -189,7 +189,7 @@ def test_requests_that_take_long_to_read_wait_for_their_turns_and_other_clients_
                 pass
             return f"ok {request}"
 
-        port.adapter._answer = answer  # type: ignore[method-assign, assignment]
+        port.adapter._answer = answer  # type: ignore[method-assign]
         slow = [await port.connect(b"hi\n") for _ in range(30)]
         quick = await port.connect(b"hello\n")
         assert await asyncio.to_thread(quick.recv, 100) == b"ok hello\n"
