@@ -115,6 +115,7 @@ class FairTurns:
                 work = works.popleft()
                 if works:
                     line[who] = works  # behind the others
+                self._processor_seconds = thread_time()
                 work()
                 if self.clock() >= until:
                     break
