@@ -75,6 +75,13 @@ BULK = "bulk"
 """A topic, and a list of the key-value store, that `fill_bulk` has filled with a megabyte."""
 ASKED_MAX = 4
 
+KEPT = "kept"
+"""The topic of the client that is measured."""
+_SMALL_BOMB = _length(gzip.compress(bytes(4_000_000), 9))
+KEPT_POLL = _length(
+    struct.pack(">hhih iiiib i", 1, 4, 1, -1, -1, 60_000, 2**31 - 1, 10_000_000, 0, 1)
+    + struct.pack(">h4s iiqi", 4, KEPT.encode(), 1, 0, 0, 1_000)
+)
 _KAFKA_FETCH = struct.pack(">hhih iiiib i", 1, 4, 1, -1, -1, 0, 1, 10_000_000, 0, 1) + struct.pack(
     ">h4s iiqi", 4, BULK.encode(), 1, 0, 0, 1_000_000
 )
@@ -120,7 +127,22 @@ def never_reading(dialect: str) -> tuple[bytes, Iterator[bytes]]:
     return READS[dialect] * ASKED_MAX, itertools.repeat(CHEAP[dialect])
 
 
+def pounding(_: str) -> tuple[bytes, Iterator[bytes]]:
+    """A few kilobytes that become four megabytes, one request after the other."""
+    return _SMALL_BOMB, itertools.repeat(_SMALL_BOMB)
+
+
+def polling(_: str) -> tuple[bytes, Iterator[bytes]]:
+    """Long polls for more than there is: each append wakes all of them."""
+    return KEPT_POLL, itertools.repeat(KEPT_POLL)
+
+
 WAYS: tuple[Callable[[str], tuple[bytes, Iterator[bytes]]], ...] = (slowloris, oversize, lying, bombing, never_reading)
+KINDS: dict[str, tuple[tuple[Callable[[str], tuple[bytes, Iterator[bytes]]], str], ...]] = {
+    "bombs": ((pounding, "cursus"),),
+    "polls": ((polling, "kafka"),),
+}
+"""What a thousand may also do, all of them alike: in `make bench-hostile BENCH='--kind bombs'`."""
 
 
 class Attacker:
@@ -154,9 +176,9 @@ class Attacker:
             self.socket = self._connect()
 
 
-def attack(ports: dict[str, int]) -> Iterator[None]:
+def attack(ports: dict[str, int], kind: str) -> Iterator[None]:
     """Everything before the first `yield` is the volley; each further step is a part of the trickle."""
-    kinds = itertools.cycle(itertools.product(WAYS, sorted(ports)))
+    kinds = itertools.cycle(KINDS.get(kind) or itertools.product(WAYS, sorted(ports)))
     attackers = [Attacker(ports[dialect], dialect, way) for way, dialect in itertools.islice(kinds, CONNECTIONS)]
     try:
         for attacker in attackers:
@@ -230,7 +252,8 @@ def main() -> None:
             order = orders.readline().decode().strip()
             if fight is not None:
                 fight.close()  # type: ignore[attr-defined]
-            fight = attack(ports) if order == "attack" else None
+            verb, _, kind = order.partition(" ")
+            fight = attack(ports, kind) if verb == "attack" else None
             if not order:
                 return
             if fight is not None:

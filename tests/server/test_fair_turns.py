@@ -4,9 +4,19 @@ import asyncio
 from collections.abc import Coroutine
 from functools import partial
 from itertools import count
+from time import thread_time
 from typing import Any
 
-from braidlog.server.fair_turns import AT_ONCE, SLICE_REQUESTS, SLICE_REQUESTS_MIN, FairTurns
+from braidlog.server.fair_turns import (
+    AT_ONCE,
+    QUICK,
+    SLICE_REQUESTS,
+    SLICE_REQUESTS_MIN,
+    SLICE_SECONDS,
+    SLOW,
+    UNKNOWN,
+    FairTurns,
+)
 
 
 def play(scene: Coroutine[Any, Any, None]) -> None:
@@ -94,5 +104,43 @@ def test_the_more_wait_the_fewer_requests_are_served_at_once() -> None:
         for number in range(100):
             turns.wait(number, lambda: None)
         assert turns.slice_requests == SLICE_REQUESTS_MIN
+
+    play(scene())
+
+
+def test_reads_wait_behind_no_slower_ones_and_answers_behind_no_reads() -> None:
+    async def scene() -> None:
+        seconds = count()
+        turns, done = FairTurns(lambda: next(seconds)), list[str]()
+        for number in range(10):
+            for name, speed in (("slow", SLOW), ("unknown", UNKNOWN), ("quick", QUICK)):
+                turns.wait((name, number), partial(done.append, name), speed)
+        turns.go_on("appended", lambda: done.append("answer"))
+        assert done == ["answer"], "however many reads wait"
+        await asyncio.sleep(0)
+        assert done == ["answer", "quick", "unknown", "slow"]
+        await none_left(turns)
+
+    play(scene())
+
+
+def test_a_connection_is_slow_by_the_processor_time_of_several_reads() -> None:
+    async def scene() -> None:
+        turns = FairTurns()
+
+        def read(processor_seconds: float) -> float:
+            until = thread_time() + processor_seconds
+            while thread_time() < until:
+                pass
+            return 10 * SLICE_SECONDS  # by the clock, as on a busy machine
+
+        turns.served(read(0), QUICK)
+        assert not turns.is_used_up
+        assert turns.served(read(SLICE_SECONDS), QUICK) == UNKNOWN
+        assert turns.is_used_up
+        assert turns.served(read(SLICE_SECONDS), UNKNOWN) == SLOW
+        assert turns.served(read(0), SLOW) == QUICK
+        await asyncio.sleep(0)
+        assert not turns.is_used_up, "another turn of the loop"
 
     play(scene())

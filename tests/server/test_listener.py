@@ -5,6 +5,8 @@ import contextlib
 import socket
 import ssl
 import struct
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,7 @@ from tests.server.toy import ToyAdapter
 
 from braidlog.server.budget import Budget
 from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.fair_turns import SLICE_SECONDS
 from braidlog.server.listener import Listener
 from braidlog.server.session_limits import SessionLimits
 
@@ -168,3 +171,58 @@ def test_at_the_connection_limit_who_waits_gives_way_to_who_comes(runner: Runner
             each.close()
 
     play(runner, scene, connection_limits=ConnectionLimits(3, idle_seconds_min=0.0001))
+
+
+@RUNNERS
+def test_requests_that_take_long_to_read_wait_for_their_turns_and_other_clients_do_not(runner: Runner) -> None:
+    """Bytes of all connections are there when the loop looks at its sockets; the client that asks little has sent them last."""
+
+    async def scene(port: Port) -> None:
+        turns, served, is_sent = port.listener.fair_turns, list[str](), threading.Event()
+
+        def answer(request: str) -> str:
+            served.append(request)
+            if request == "begin":
+                assert is_sent.wait(SECONDS_MAX)
+            until = time.thread_time() + (SLICE_SECONDS if request == "slow" else 0)
+            while time.thread_time() < until:
+                pass
+            return f"ok {request}"
+
+        port.adapter._answer = answer  # type: ignore[method-assign]
+        slow = [await port.connect(b"hi\n") for _ in range(30)]
+        quick = await port.connect(b"hello\n")
+        assert await asyncio.to_thread(quick.recv, 100) == b"ok hello\n"
+        await port.swept_until(lambda: served.count("hi") == len(slow) and not turns.crowd)
+        served.clear()
+
+        def send() -> None:
+            for each in slow[1:]:
+                each.sendall(b"slow\nslow\n")
+            quick.sendall(b"hello\n")
+            is_sent.set()
+
+        slow[0].sendall(b"begin\n")
+        await asyncio.to_thread(send)
+        await port.swept_until(lambda: served.count("slow") == 2 * len(slow[1:]))
+        assert served.index("hello") <= 2, f"{served.index('hello')} requests were served before it"
+        for each in (*slow, quick):
+            each.close()
+
+    play(runner, scene)
+
+
+def test_the_bytes_of_a_client_that_has_closed_one_half_are_read_in_their_turn() -> None:
+    async def scene(port: Port) -> None:
+        peer = await port.connect(b"long 1\n")
+        await port.swept_until(lambda: "1" in port.adapter.waiting)
+        (session,) = port.listener.sessions
+        session._wait_for_turn()  # as if the loop had been busy
+        session._regulate()
+        session.client_gone(is_reset=False)
+        assert not session.is_closing, "there may be requests in the bytes that are not read yet"
+        peer.sendall(b"two\n")
+        peer.shutdown(socket.SHUT_WR)
+        assert await asyncio.to_thread(read_all, peer) == b"nothing\nok two\n"
+
+    play(uvloop.run, scene)

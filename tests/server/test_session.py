@@ -565,6 +565,7 @@ async def test_what_took_long_to_read_is_served_in_a_turn_of_its_own_and_nothing
 
     scene.session.connection.next_event = read_slowly
     scene.session.data_received(b"on")
+    await turns(1)  # what the loop brings behind it in the same turn waits
     scene.session.data_received(b"e\ntwo\n")
     assert scene.adapter.begun == []
     assert not scene.transport.reading, "an end of the connection is not heard before it is served"

@@ -11,6 +11,9 @@ BATCH_BYTES_MAX = 64 * 1024 * 1024
 DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """What one compressed batch may grow to."""
 
+LONG_POLL_MS_MAX = 60_000
+"""A request that waits for records or replicas is answered by then, on every port, and its client asks again."""
+
 KV_KEY_BYTES_MAX = 256
 """Mayfly's own: a GET cannot be larger than 258 bytes. A field of a hash has the same bound."""
 

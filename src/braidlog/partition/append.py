@@ -15,6 +15,7 @@ from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.codec.batch import NO_PRODUCER, TRANSACTIONAL, BatchHeader, read_header, read_headers
 from braidlog.codec.records import Heads, Sealed, sealed_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.limits import LONG_POLL_MS_MAX
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -33,7 +34,6 @@ from braidlog.storage.partition import PartitionLog
 from braidlog.storage.producers import last_sequence
 
 ACKS_TIMEOUT_MS = 2_000
-ACKS_TIMEOUT_MS_MAX = 60_000
 SEQUENCES = 2**31
 
 Buffer = bytes | bytearray | memoryview
@@ -410,7 +410,7 @@ class Append:
         """Wait for what the leader's steps say of it, in the epoch in which it was written."""
         next_offset = written.appended.next_offset
         acknowledgement = written.acknowledgement or hosted.committed_later(next_offset)
-        outcome = await acknowledgement.wait(self._world, min(timeout_ms, ACKS_TIMEOUT_MS_MAX) / 1000)
+        outcome = await acknowledgement.wait(self._world, min(timeout_ms, LONG_POLL_MS_MAX) / 1000)
         if isinstance(outcome, Failed):
             raise hosted.failed(outcome.reason)
         if outcome is None or len(hosted.replicas.in_sync) < in_sync_min:
@@ -418,7 +418,7 @@ class Append:
 
     async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int, in_sync_min: int) -> None:
         """Wait until the in-sync replicas have it. If they do not in time the producer does not know: it is not taken back."""
-        deadline = self._world.monotonic() + min(timeout_ms, ACKS_TIMEOUT_MS_MAX) / 1000
+        deadline = self._world.monotonic() + min(timeout_ms, LONG_POLL_MS_MAX) / 1000
         while True:
             hosted.require_leader()
             if _is_replicated(hosted, next_offset, in_sync_min):

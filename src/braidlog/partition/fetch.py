@@ -17,7 +17,7 @@ from braidlog.codec.records import decode_batch, decode_section
 from braidlog.codec.rows import Ended
 from braidlog.codec.section import Row
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
-from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX, LONG_POLL_MS_MAX
 from braidlog.model.slices import SLICE, Pace, breathe
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosted import HostedPartition
@@ -46,9 +46,6 @@ from braidlog.storage.partition import FileSlice
 from braidlog.worker.jobs import Answer, ClipRecords, Worker
 
 T = TypeVar("T")
-
-WAIT_MS_MAX = 60_000
-"""Who wants to wait longer is answered with nothing by then, and asks again."""
 
 CLIP_BYTES_MAX = 8 * 1024 * 1024
 """What is taken of a large batch at once."""
@@ -170,7 +167,7 @@ class Fetch:
         leader_only: bool = False,
     ) -> list[Outcome]:
         """As `fetch`, but a partition that cannot be served is an outcome of its own, which nothing more is waited for."""
-        deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
+        deadline = self._world.monotonic() + min(wait_ms, LONG_POLL_MS_MAX) / 1000
         enough = min(bytes_min, max(bytes_max, 1))
         view = _View(committed_only=committed_only, replica=replica, leader_only=leader_only)
         rest = Rest(self._world, deadline)
@@ -402,7 +399,7 @@ class Fetch:
             hosted.require_leader()
         if beyond_end and offset > hosted.end_offset:
             return None, offset, hosted.high_watermark
-        deadline = self._world.monotonic() + min(wait_ms, WAIT_MS_MAX) / 1000
+        deadline = self._world.monotonic() + min(wait_ms, LONG_POLL_MS_MAX) / 1000
         while True:
             left_ms = max(round((deadline - self._world.monotonic()) * 1000), 0)
             (fetched,) = await self.fetch(

@@ -43,7 +43,7 @@ _NOT_SIMPLE = (CoroutineType, NoneType, Relayed, Stream)
 class Session(SessionTurns):
     """The server's side of one connection, driven by the loop."""
 
-    __slots__ = ("_admission", "_gatekeeper", "_has_more", "_is_settled", "_is_tls", "_lone_request", "_met",
+    __slots__ = ("_admission", "_gatekeeper", "_is_settled", "_is_tls", "_lone_request", "_met",
         "_owner", "_partial_since", "_read_before", "_served_until", "_together_bytes",
         "bytes_in", "number")  # fmt: skip
 
@@ -63,7 +63,7 @@ class Session(SessionTurns):
         """The same while the first bytes are still to come."""
         self._owner = owner
         self._lone_request = getattr(self.connection, "lone_request", lambda _: None)
-        self._has_more = self._is_tls = False
+        self._is_tls = False
         self._is_settled = False
         """Whether the last read brought only requests that left room and limits as they were."""
         self._read_before: Any = None
@@ -152,7 +152,7 @@ class Session(SessionTurns):
         except Exception as error:  # noqa: BLE001 - we are wrong, and it is logged as such
             self._fail("receive", error)
             return
-        self._serve()
+        self._serve_in_turn()
 
     def _go_on(self) -> None:
         """We did not read for a while: a frame that was cut by that gets its time anew."""
@@ -210,9 +210,20 @@ class Session(SessionTurns):
         else:
             self._serve_now()
 
+    def _serve_in_turn(self) -> None:
+        """Serve what was received, or wait for a turn of the loop that is not used up."""
+        if not self._fair_turns.is_used_up:
+            self._serve()
+            return
+        self._is_calm = False
+        self._wait_for_turn()
+        self._regulate()
+        self._note_held()
+
     def _serve_now(self) -> None:
         self._busy = True
         self._is_calm = False
+        began = (clock := self._fair_turns.clock)()
         try:
             # Sending makes room: requests that were left for want of it must not wait for the client to send more.
             while not self._take_requests() and self._flush() and self._has_room():
@@ -222,6 +233,7 @@ class Session(SessionTurns):
             return
         finally:
             self._busy = False
+            self._speed = self._fair_turns.served(clock() - began, self._speed)
         self._flush()
         if self._some_held_back:
             self._let_held_back_go()
@@ -335,13 +347,6 @@ class Session(SessionTurns):
         self._read_before = event
         self._wait_for_turn()
 
-    def _wait_for_turn(self) -> None:
-        """There may be more to serve: after the others."""
-        self._has_more = True
-        if not self._pump_due:
-            self._pump_due = True
-            self._fair_turns.wait(self, self._pump)
-
     def _note_partial(self) -> None:
         """The time counts from the frame's first byte: trickling more of it does not buy more time."""
         if self.connection.buffered_bytes == 0:
@@ -403,7 +408,7 @@ class Session(SessionTurns):
             return
         if isinstance(event, Introduction):
             self._introduce(event)
-        self._serve()
+        self._serve_in_turn()
 
     def _introduce(self, introduction: Introduction) -> None:
         """Nothing is answered to who is right; who is wrong is told so by the dialect's own error."""

@@ -20,7 +20,7 @@ from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
 from braidlog.server.coroutines import Running, start, step
-from braidlog.server.fair_turns import FairTurns
+from braidlog.server.fair_turns import UNKNOWN, FairTurns
 from braidlog.server.output import size_of
 from braidlog.server.request_counters import RequestCounters
 from braidlog.server.session_limits import SessionLimits
@@ -62,8 +62,8 @@ class SessionTurns(SessionOutput):
 
     __slots__ = (
         "_active_at", "_alone", "_beside", "_busy", "_bytes_seen", "_closing_since", "_counts", "_fair_turns", "_farewell",
-        "_handle", "_is_drained", "_is_ordered", "_last_heard", "_operation", "_others_wait", "_pump_due", "_reading",
-        "_some_held_back", "_turns", "_under_way", "opened_at", "requests",
+        "_handle", "_has_more", "_is_drained", "_is_ordered", "_last_heard", "_operation", "_others_wait", "_pump_due",
+        "_reading", "_some_held_back", "_speed", "_turns", "_under_way", "opened_at", "requests",
     )  # fmt: skip
 
     def __init__(
@@ -87,7 +87,8 @@ class SessionTurns(SessionOutput):
         self._others_wait = 0
         self._is_ordered = adapter.ordered
         self._busy = False
-        self._pump_due = False
+        self._pump_due = self._has_more = False
+        self._speed = UNKNOWN
         self._alone: asyncio.Future[None] | None = None
         self._is_drained = False
         self._farewell: asyncio.TimerHandle | None = None
@@ -299,6 +300,13 @@ class SessionTurns(SessionOutput):
             self._pump_due = True
             self._loop.call_soon(self._pump)
 
+    def _wait_for_turn(self) -> None:
+        """There may be more to serve: after the others."""
+        self._has_more = True
+        if not self._pump_due:
+            self._pump_due = True
+            self._fair_turns.wait(self, self._pump, self._speed)
+
     def _pump(self) -> None:
         self._pump_due = False
         self._serve()
@@ -421,7 +429,7 @@ class SessionTurns(SessionOutput):
         """The kernel reports the client's end on a socket that is not read."""
         if is_reset:
             self.abort()
-        elif self.silent_since is not None and (self._under_way or self._beside):
+        elif self.silent_since is not None and (self._under_way or self._beside) and not self._has_more:
             self.close()
 
     @property

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.adapters.flux.talk import Talk
 from tests.adapters.kafka.asker import Asker, create, wait_until
+from tests.adapters.kafka.client import Client
 from tests.adapters.kafka.clients import (
     AdminClient,
     AIOKafkaConsumer,
@@ -512,6 +513,24 @@ def test_who_gives_up_a_join_that_waits_may_leave_on_the_same_connection(asker: 
             return [each.member_id for each in group.members] if beat.error_code else []
 
         wait_until(lambda: members() == [told.member_id])
+
+
+def test_a_client_that_closes_while_it_joins_does_not_hold_up_its_group(server: ServerProcess, asker: Asker) -> None:
+    """Before version 4 a client has no id until its join is answered: it cannot come back as that member."""
+
+    def long_join(member: str = "") -> g.JoinGroupRequest:
+        protocols = [g.JoinGroupRequestProtocol("range", b"metadata")]
+        return g.JoinGroupRequest("held", 1_800_000, 1_800_000, member, protocol_type="consumer", protocols=protocols)
+
+    first = asker.ask(long_join(), 3)
+    assert first.error_code == 0
+    with Client(server) as gone:
+        gone.send(long_join(), version=3)
+        wait_until(
+            lambda: asker.ask(g.HeartbeatRequest("held", 1, first.member_id), 3).error_code == E.REBALANCE_IN_PROGRESS
+        )
+    again = asker.ask(long_join(first.member_id), 3)
+    assert [each.member_id for each in again.members] == [first.member_id]
 
 
 def join_of(group: str, member: str = "") -> g.JoinGroupRequest:

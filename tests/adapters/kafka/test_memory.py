@@ -174,6 +174,15 @@ def test_a_fetch_that_is_too_large_to_be_understood_is_answered_where_its_versio
 
 
 NAMING: dict[str, Callable[[list[str]], Message]] = {
+    "Fetch": lambda topics: d.FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=MEGABYTE,
+        topics=[
+            d.FetchRequestTopic(name, partitions=[d.FetchRequestPartition(0, partition_max_bytes=1000)])
+            for name in topics
+        ],
+    ),
     "Metadata": lambda topics: c.MetadataRequest(
         [c.MetadataRequestTopic(name=name) for name in topics], allow_auto_topic_creation=False
     ),
@@ -198,7 +207,7 @@ NAMING: dict[str, Callable[[list[str]], Message]] = {
 
 @pytest.mark.parametrize(
     ("api", "version"),
-    [("Metadata", 9), ("ListOffsets", 6), ("Produce", 9), ("OffsetFetch", 7), ("AddPartitionsToTxn", 3)],
+    [("Fetch", 11), ("Metadata", 9), ("ListOffsets", 6), ("Produce", 9), ("OffsetFetch", 7), ("AddPartitionsToTxn", 3)],
 )
 def test_a_request_of_twenty_thousand_topics_is_answered(
     braid_server_shared: ServerProcess, api: str, version: int

@@ -303,6 +303,18 @@ def test_who_waits_owes_no_sign_of_life_and_who_stopped_waiting_does() -> None:
     assert drive.group.state is State.EMPTY
 
 
+def test_a_member_whose_id_no_client_knows_goes_with_the_connection_that_asked_for_it() -> None:
+    """Its client joins again as another; the others must not wait for the first one's session."""
+    drive = Drive()
+    drive.stable(2)
+    unknown = drive.join()
+    drive.group.abandon(unknown, drive.now)
+    one, two = drive.join("id1"), drive.join("id2")
+    assert one.answer is None
+    assert drive.tick(0) == [unknown.member]
+    assert joined(one).generation == joined(two).generation == 3
+
+
 # -- static members ------------------------------------------------------------------------------------------
 
 

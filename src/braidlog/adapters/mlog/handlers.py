@@ -21,6 +21,7 @@ from braidlog.codec.records import sealed_batch
 from braidlog.codec.rows import Ended
 from braidlog.coordinator.offsets import Commit, check_group_name
 from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import LONG_POLL_MS_MAX
 from braidlog.model.record import Record
 from braidlog.partition.append import Acks, Appended
 from braidlog.partition.fetch import OffsetOutOfRange
@@ -46,7 +47,6 @@ DEFAULT_BATCH_SIZE = 1000
 READ_BYTES = 256 * 1024
 """Of the log at a time; a piece of a stream has about as many."""
 ANSWER_VALUE_BYTES = PAYLOAD_BYTES_MAX // 4 * 3
-STREAM_WAIT_MS = 60_000
 RECORDS_PER_BATCH = 500
 """Fetch reads one record, and a batch is decoded whole for it: a large ProduceBatch becomes several, in one append."""
 
@@ -167,7 +167,7 @@ def fetch_stream_as_replica(_: m.FetchStreamRequest, __: Services, ___: Conversa
 
 async def _push_records(services: Services, conversation: Conversation, topic: str, offset: int) -> None:
     while not conversation.is_closing:
-        found = await services.fetch.records(topic, 0, offset, bytes_max=READ_BYTES, wait_ms=STREAM_WAIT_MS)
+        found = await services.fetch.records(topic, 0, offset, bytes_max=READ_BYTES, wait_ms=LONG_POLL_MS_MAX)
         led(services, topic)
         for piece in _pieces(found.records, len(found.records), READ_BYTES):
             await conversation.push(conversation.connection.push_entries(_entries(piece)))

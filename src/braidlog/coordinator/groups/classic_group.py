@@ -147,7 +147,9 @@ class ClassicGroup(Roster[ClassicMember]):
         self._pending.pop(member, None)
         known = self._members.get(member)
         if known is None:
-            return self._enter(member, asked, now_ms)
+            ticket = self._enter(member, asked, now_ms)
+            ticket.is_first = not asked.member and asked.instance is None
+            return ticket
         self._seen[member] = now_ms
         same = known.protocols == asked.protocols
         if (self.state is State.SYNCING and same) or (self.state is State.STABLE and same and member != self.leader):
@@ -256,12 +258,13 @@ class ClassicGroup(Roster[ClassicMember]):
         return Joined(self.generation, self.protocol_type, self.protocol, led_by, member, shown, skip)
 
     def abandon(self, ticket: Ticket, now_ms: int) -> None:
-        """Who waited has gone away. It is still a member; from now on its session runs."""
+        """End a wait whose client is gone. The member stays until its session ends, or no longer if no client knows its id."""
         for waiting in (self._joins, self._syncs):
             tickets = waiting.get(ticket.member, [])
             if ticket in tickets:
                 tickets.remove(ticket)
-                self._seen[ticket.member] = now_ms
+                session_ms = self._members[ticket.member].session_timeout_ms
+                self._seen[ticket.member] = now_ms - session_ms - 1 if ticket.is_first else now_ms
                 if not tickets:
                     del waiting[ticket.member]
 

@@ -120,10 +120,12 @@ class MemberIdRequired(BrokerError):  # noqa: N818 - it is one of the reasons, w
 class Ticket:
     """A wait for a generation or an assignment. It ends with an answer, or with the reason why there will be none."""
 
-    __slots__ = ("answer", "error", "mark", "member")
+    __slots__ = ("answer", "error", "is_first", "mark", "member")
 
     def __init__(self, member: str) -> None:
         self.member = member
+        self.is_first = False
+        """Whether its answer is the first that names the member to its client."""
         self.answer: Joined | Synced | None = None
         self.error: Exception | None = None
         self.mark = NOTHING

@@ -36,6 +36,7 @@ KEY_BYTES_MAX = 128
 
 _BLANKS = b" \t\r\n\v\f"
 _WORD = re.compile(rb"[^ \t\r\n\v\f]+")
+_NAME = re.compile(rb"[^ \t\r\n\v\f]{1,64}")
 _BLANK = re.compile(rb"[ \t\r\n\v\f]")
 _DIGITS_MAX = 19
 _INTEGER = re.compile(rb"-?[0-9]{1,%d}" % _DIGITS_MAX)
@@ -143,8 +144,8 @@ _TAKES_REST = {name for name, arguments in _ARGUMENTS.items() if any(each.wire =
 
 def command_name(text: bytes) -> bytes:
     """The first word in capitals, as far as it could be a command's name."""
-    match = _WORD.search(text)
-    return match[0][:64].upper() if match else b""
+    match = _NAME.search(text)
+    return match[0].upper() if match else b""
 
 
 class CommandReader:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from braidlog.model.limits import LONG_POLL_MS_MAX
 from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.messages import ErrorCode
 from braidlog.wire.flux.tokens import (
@@ -33,7 +34,7 @@ from braidlog.wire.flux.tokens import (
     read_pair,
 )
 
-WAIT_MS_MAX: Final = 60_000
+WAIT_MS_MAX: Final = LONG_POLL_MS_MAX
 """How long a CONSUME may ask to be held: every wait has an end."""
 
 REPLICAS_MAX: Final = 1_000
