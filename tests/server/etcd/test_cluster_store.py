@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
+import msgspec
 import pytest
 import trustme
 from click.testing import CliRunner
@@ -26,8 +27,9 @@ from braidlog.broker.access.authorize import Operation, Rule
 from braidlog.broker.access.users import Hash
 from braidlog.broker.quotas import Direction
 from braidlog.cli import main
+from braidlog.cluster.etcd.entries import Head, Keys, one
 from braidlog.cluster.etcd.moving import MOVING
-from braidlog.cluster.etcd.port import EtcdRefusedError
+from braidlog.cluster.etcd.port import EtcdRefusedError, Put
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.events import AddRule, QuotaEntity, SetQuota
@@ -290,17 +292,36 @@ def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path, etcd: Member) -> N
 def test_a_node_serves_with_what_it_has_while_the_head_in_etcd_is_not_ours(
     tmp_path: Path, etcd: Member, caplog: pytest.LogCaptureFixture
 ) -> None:
-    have("etcdctl", "etcd-client")
+    """Whatever another process writes into the metadata: the node names the key, and follows once that is restored."""
+    keys = Keys("strangers")
+    backwards = msgspec.json.encode(Head("c", 1, "d"))
 
     async def scene(server: Server) -> None:
         assert server.services is not None
         await make_topic(server)
-        command = ["etcdctl", f"--endpoints={etcd.url}", "put", "/strangers/head", "mine"]
-        await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
-        with pytest.raises(BrokerError, match="not this cluster's: the head does not decode"):
-            await server.services.topics.create("more", 1)
-        await append(server, "t", b"served")
-        assert "metadata refused: metadata in etcd is not this cluster's" in caplog.text
+        stranger = Gateway(GatewaySettings(endpoints=[etcd.url], read_seconds_max=60, write_seconds_max=60))
+        own = (await stranger.read(one(keys.head))).items[0].value
+        head = msgspec.json.decode(own, type=Head)
+        attacks = {
+            "the head does not decode": b"mine",
+            "the head names cluster 'c'": backwards,
+            "etcd was set back": msgspec.json.encode(Head(head.cluster, 1, "d")),
+            "the head names entry 900": msgspec.json.encode(Head(head.cluster, 900, "d")),
+        }
+        strays = [keys.life("0"), keys.tick("0"), keys.alive.first + b"\xff", keys.events.first + b"x"]
+        await stranger.write([Put(key, b"\xff") for key in (*strays, keys.images.first + b"x/end")])
+        for words, value in attacks.items():
+            await stranger.write([Put(keys.head, value)])
+            with pytest.raises(BrokerError, match=f"not this cluster's: .*{words}"):
+                await server.services.topics.create("more", 1)
+            await append(server, "t", b"served")
+            assert "metadata refused: metadata in etcd is not this cluster's" in caplog.text
+            await stranger.write([Put(keys.head, own)])
+        await server.services.topics.create("later", 1)
+        while (await stranger.read(one(keys.life("0")))).items[0].value == b"\xff":  # noqa: ASYNC110 - the node writes it
+            await asyncio.sleep(0.05)
+        await stranger.write([Put(keys.head, b"mine")])
+        stranger.close()
 
     config = config_for(tmp_path / "data", [etcd.url], "strangers")
     serve(config, scene)
