@@ -39,7 +39,7 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.server import compose
 from braidlog.server.compose import Server
-from braidlog.server.config import ServerConfig, load_config
+from braidlog.server.config import AuthConfig, ServerConfig, load_config
 from braidlog.server.etcd import cluster_store, member
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.moving import move_folder
@@ -564,6 +564,18 @@ def test_an_embedded_member_on_loopback_asks_for_the_nodes_certificate(
         warned = [each for each in caplog.messages if each.startswith("open to this machine: ")]
         assert len(warned) == 2
         assert all("run `braid cluster certificates" in each for each in warned)
+        caplog.clear()
+        config = config_for(tmp_path / "free", "embedded", "free", **there)
+        free = msgspec.structs.replace(config, auth=AuthConfig(allow_open=True))
+
+        async def add_user(server: Server) -> None:
+            assert "open to this machine" not in caplog.text, "everybody may do everything"
+            assert server.services is not None
+            await server.services.users.put("ann", Hash.SHA_256, bytes(16), 4096, bytes(32))
+
+        serve(free, add_user)
+        serve(free, nothing)
+        assert caplog.text.count("open to this machine: ") == 2
 
 
 def answers(url: str, context: ssl.SSLContext | None) -> bool:
