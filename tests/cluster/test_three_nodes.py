@@ -6,17 +6,20 @@ Over 500 lines because all of these share a cluster of processes, whose start ta
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.broker.node import batch_of
 from tests.cli.braid import Braid, check
 from tests.cli.braid import until as braid_until
@@ -706,3 +709,47 @@ def test_an_administrator_removes_a_node_that_is_gone(own_cluster: ClusterProces
     braid_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
     assert braid.json(*remove, schema="cluster-remove") == {"removed": 3}
     assert [each["node"] for each in braid.json("cluster", "nodes", schema="cluster-nodes")] == [1, 2]
+
+
+def test_administration_is_answered_in_its_time_while_etcd_and_a_replica_answer_nobody(tmp_path: Path) -> None:
+    """The code is the broker's, not the client's: each request names a time that is shorter than any wait of the nodes."""
+    timeout = {"operation_timeout": 1.5, "request_timeout": SECONDS_MAX}
+    with (
+        members(tmp_path, 1) as (etcd,),
+        ClusterProcess(tmp_path, etcd.url) as nodes,
+        connect(nodes.url("kafka")) as client,
+    ):
+        client.admin.create_topic("a", 1)
+        with client.producer() as producer:
+            producer.send("a", b"kept")
+        leader = leader_of(client)
+        hosts = ",".join(f"127.0.0.1:{node.ports['kafka']}" for node in nodes.nodes.values())
+        admin = AdminClient({"bootstrap.servers": hosts})
+        admin.list_topics(timeout=SECONDS_MAX)
+        away = nodes[next(number for number in NODES if number != leader)].pid
+        stopped: tuple[Callable[[signal.Signals], None], ...] = (etcd.signal, partial(os.kill, away))
+        asked = {
+            "CreateTopics": lambda: admin.create_topics([NewTopic("b", 1), NewTopic("c", 1)], **timeout),
+            "CreatePartitions": lambda: admin.create_partitions([NewPartitions("a", 2)], **timeout),
+            "DeleteTopics": lambda: admin.delete_topics(["a"], **timeout),
+            "DeleteRecords": lambda: admin.delete_records([TopicPartition("a", 0, -1)], **timeout),
+        }
+        for tell in stopped:
+            tell(signal.SIGSTOP)
+        try:
+            answers = {name: list(ask().values()) for name, ask in asked.items()}
+            found = {name: {_code(each) for each in every} for name, every in answers.items()}
+        finally:
+            for tell in stopped:
+                tell(signal.SIGCONT)
+        assert found == {key: {KafkaError.REQUEST_TIMED_OUT} for key in asked}
+        leader_of(client)
+
+
+def _code(answer: Future[Any]) -> int:
+    """0: it was done."""
+    try:
+        answer.result(SECONDS_MAX)
+    except KafkaException as error:
+        return int(error.args[0].code())
+    return 0
