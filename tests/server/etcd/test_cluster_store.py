@@ -7,6 +7,7 @@ import shutil
 import signal
 import ssl
 import subprocess
+import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -27,24 +28,33 @@ from braidlog.broker.access.authorize import Operation, Rule
 from braidlog.broker.access.users import Hash
 from braidlog.broker.quotas import Direction
 from braidlog.cli import main
+from braidlog.cluster.etcd import images
 from braidlog.cluster.etcd.entries import Head, Keys, one
 from braidlog.cluster.etcd.moving import MOVING
 from braidlog.cluster.etcd.port import EtcdRefusedError, Put
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.events import AddRule, QuotaEntity, SetQuota
+from braidlog.cluster.history import History
+from braidlog.cluster.image import Image
 from braidlog.cluster.local import METADATA_TOPIC
-from braidlog.cluster.store import Conflict
+from braidlog.cluster.registering import Description, Registrar
+from braidlog.cluster.starts import StartFile
+from braidlog.cluster.store import Conflict, Metadata
+from braidlog.coordinator.producer_ids import BLOCK, ProducerIds
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.server import compose
 from braidlog.server.compose import Server
 from braidlog.server.config import AuthConfig, ServerConfig, load_config
 from braidlog.server.etcd import cluster_store, member
+from braidlog.server.etcd.cluster_store import ClusterStore, until_answered
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.moving import move_folder
 from braidlog.server.peers.authority import Pair, make_authority, make_node_certificate
 from braidlog.server.peers.certificates import PeerTls, peer_tls
+from braidlog.server.world import LoopWorld
+from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.tasks import Tasks
@@ -646,3 +656,60 @@ def test_a_change_that_nobody_waits_for_any_more_goes_on_and_ends(error: BrokerE
         return crashed, has_ended.is_set()
 
     assert asyncio.run(scene()) == ([], True)
+
+
+STARTS = 50
+
+
+def test_fifty_nodes_that_start_at_the_same_time_all_register(tmp_path: Path) -> None:
+    """Over one etcd that stops in the middle, with an image every few entries: proposals lose, and their outcomes are unknown."""
+    stores: list[ClusterStore] = []
+
+    async def begin(number: int, etcd: Member, world: LoopWorld, tasks: Tasks) -> tuple[int, int]:
+        """The node's incarnation, and the end of its block of producer ids."""
+        config = config_for(tmp_path / str(number), [etcd.url], "many", node=str(number))
+        folder = DataFolder(OsDisk(), config.data_dir, SystemClock())
+        cluster = ClusterStore(config.cluster, folder, world, config.node, tasks)
+        await cluster.open()
+        stores.append(cluster)
+        cluster.store._snapshot_every = 5
+        metadata = Metadata(cluster.store, world)
+        cluster.store.arrived = metadata.catch_up
+        tasks.spawn(cluster.store.follow_changes(), "metadata")
+        said = Description(number=number, name=config.node, folder_id=folder.identity.folder_id, boot_id="b")
+        registrar = Registrar(metadata, world, StartFile(folder.disk, folder.path), said, lambda: uuid.uuid4().hex)
+        incarnation = await registrar.register()
+        ids = ProducerIds(metadata, world)
+        await until_answered(ids.fill_reserve)
+        assert ids._reserve is not None
+        folder.release()
+        return incarnation, ids._reserve[1]
+
+    async def scene(etcd: Member) -> None:
+        crashed: list[BaseException] = []
+        clock, tasks = SystemClock(), Tasks(crashed.append)
+        flusher = Flusher(clock)
+        world = LoopWorld(clock, flusher)
+        starting = [asyncio.ensure_future(begin(number, etcd, world, tasks)) for number in range(STARTS)]
+        await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
+        etcd.signal(signal.SIGSTOP)
+        while not any(each.store.outage for each in stores):  # noqa: ASYNC110 - a time-out makes it true
+            await asyncio.sleep(0.01)
+        etcd.signal(signal.SIGCONT)
+        started = await asyncio.gather(*starting)
+        assert crashed == []
+        gateway = stores[0]._gateway
+        assert gateway is not None
+        loaded = await images.load(gateway, Keys("many"), History())
+        assert loaded is not None
+        nodes = loaded.image.cluster.nodes()
+        assert [nodes[number].incarnation for number in range(STARTS)] == [incarnation for incarnation, _ in started]
+        assert sorted(end for _, end in started) == [Image().ids_taken + (at + 1) * BLOCK for at in range(STARTS)]
+        for each in stores:
+            each.store.close()
+            await each.stop()
+        await tasks.stop()
+        flusher.stop()
+
+    with members(tmp_path, 1) as (etcd,):
+        asyncio.run(scene(etcd))

@@ -10,7 +10,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd, Keys, decode_entry, digest, one
-from braidlog.cluster.etcd.port import Etcd, EtcdCompactedError, EtcdForeignError, Holds, Item, Put, Range
+from braidlog.cluster.etcd.port import (
+    Etcd,
+    EtcdAwayError,
+    EtcdCompactedError,
+    EtcdForeignError,
+    Holds,
+    Item,
+    Put,
+    Range,
+)
 from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.old_images import decode_image
@@ -67,7 +76,7 @@ async def load(etcd: Etcd, keys: Keys, history: History) -> Loaded | None:
                 f"the log ends with entry {seq}, the head names entry {head.seq}; restore key {keys.head.decode()}"
             )
         return Loaded(head, image, events_count, revision)
-    raise StorageFault(f"etcd was compacted {LOADS_MAX} times while the metadata log was read")
+    raise EtcdAwayError(f"etcd was compacted {LOADS_MAX} times while the metadata log was read")
 
 
 async def read_all(etcd: Etcd, keys: Range, revision: int = 0) -> AsyncIterator[Item]:
