@@ -24,14 +24,16 @@ from tests.broker.node import batch_of
 from tests.cli.braid import Braid, check
 from tests.cli.braid import until as braid_until
 from tests.cluster.transactional import PARTITIONS, made, seen, transactional
+from tests.debian import have
 from tests.server.etcd.members import Member, members
-from tests.server.etcd.test_cluster_store import config_for
+from tests.server.etcd.test_cluster_store import config_for, ports
 
 from braidlog import connect
 from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.services import Services
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterPartition as ClusterInfoPartition
+from braidlog.cluster.etcd.port import EtcdError
 from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.events import FenceNode
 from braidlog.coordinator.markers import Failures
@@ -46,8 +48,11 @@ from braidlog.partition.hosted import Role
 from braidlog.replication.assignment import Assignment
 from braidlog.server import cluster_node
 from braidlog.server.compose import Server
+from braidlog.server.etcd.health import ask_members
+from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.testing.cluster_process import ClusterProcess
+from braidlog.testing.server import ServerProcess
 
 SECONDS_MAX = 60.0
 NODES = (1, 2, 3)
@@ -753,3 +758,39 @@ def _code(answer: Future[Any]) -> int:
     except KafkaException as error:
         return int(error.args[0].code())
     return 0
+
+
+def test_the_member_of_a_removed_node_leaves_etcd(tmp_path: Path) -> None:
+    """Nodes with embedded members, one of which is killed: its member ends with it, and counts no more when it is removed."""
+    have("etcd", "etcd-server")
+    with ports(2 * len(NODES)) as found, contextlib.ExitStack() as stack:
+        there = {number: found[2 * at : 2 * at + 2] for at, number in enumerate(NODES)}
+        peers = ",".join(f"{number}=http://127.0.0.1:{peer}" for number, (_, peer) in there.items())
+        nodes = {}
+        for number, (client, peer) in there.items():
+            settings = {
+                "node": number, "cluster.etcd": "embedded", "cluster.initial_cluster": peers,
+                "cluster.client_port": client, "cluster.peer_port": peer,
+            }  # fmt: skip
+            words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+            nodes[number] = ServerProcess(tmp_path / str(number), *words)
+            stack.push(nodes[number])
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            list(pool.map(ServerProcess.start, nodes.values()))
+        braid = Braid(url=f"kafka://127.0.0.1:{nodes[1].ports['kafka']}")
+        config = ClusterConfig(etcd=[f"http://127.0.0.1:{client}" for client, _ in there.values()])
+        nodes[3].kill()
+
+        def etcd() -> dict[str, bool]:
+            with contextlib.suppress(EtcdError):  # the others elect a leader
+                return {each.name: not each.trouble for each in asyncio.run(ask_members(config))}
+            return {}
+
+        braid_until(lambda: etcd() == {"1": True, "2": True, "3": False}, "the member has ended")
+        braid_until(lambda: not braid.json("cluster", "nodes", schema="cluster-nodes")[2]["alive"], "fenced")
+        file = tmp_path / "plan.json"
+        file.write_text(braid.ok("cluster", "reassign", "plan", "--nodes", "1,2", "--replicas", "2"), encoding="utf-8")
+        braid.ok("cluster", "reassign", "apply", str(file))
+        braid_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
+        braid.ok("cluster", "remove", "3", "--yes")
+        braid_until(lambda: etcd() == {"1": True, "2": True}, "the member is removed")

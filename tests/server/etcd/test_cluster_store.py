@@ -635,8 +635,7 @@ def test_a_change_that_nobody_waits_for_any_more_goes_on_and_ends(error: BrokerE
 
     async def scene() -> tuple[list[BaseException], bool]:
         crashed: list[BaseException] = []
-        store = cluster_store.TaskedStore.__new__(cluster_store.TaskedStore)
-        store.tasks = Tasks(crashed.append)
+        tasks = Tasks(crashed.append)
         may_go_on, has_ended = asyncio.Event(), asyncio.Event()
 
         async def change() -> None:
@@ -645,14 +644,14 @@ def test_a_change_that_nobody_waits_for_any_more_goes_on_and_ends(error: BrokerE
             if error is not None:
                 raise error
 
-        waiting = asyncio.get_running_loop().create_task(store._in_task(change()))
+        waiting = asyncio.get_running_loop().create_task(cluster_store.in_task(tasks, change()))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         may_go_on.set()
-        await asyncio.gather(*store.tasks._tasks)
+        await asyncio.gather(*tasks._tasks)
         return crashed, has_ended.is_set()
 
     assert asyncio.run(scene()) == ([], True)
