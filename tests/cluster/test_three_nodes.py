@@ -733,7 +733,7 @@ def test_administration_is_answered_in_its_time_while_etcd_and_a_replica_answer_
         admin.list_topics(timeout=SECONDS_MAX)
         away = nodes[next(number for number in NODES if number != leader)].pid
         stopped: tuple[Callable[[signal.Signals], None], ...] = (etcd.signal, partial(os.kill, away))
-        asked = {
+        asked: dict[str, Callable[[], dict[Any, Any]]] = {
             "CreateTopics": lambda: admin.create_topics([NewTopic("b", 1), NewTopic("c", 1)], **timeout),
             "CreatePartitions": lambda: admin.create_partitions([NewPartitions("a", 2)], **timeout),
             "DeleteTopics": lambda: admin.delete_topics(["a"], **timeout),

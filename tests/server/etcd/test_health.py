@@ -58,7 +58,7 @@ def test_members_are_asked_one_by_one_and_the_one_of_a_removed_node_is_removed(
 
     async def remove(*names: str) -> None:
         config = ClusterConfig(etcd="embedded")
-        store = ClusterStore(config, cast("Any", None), cast("Any", None), "m0", Tasks(pytest.fail))
+        store = ClusterStore(config, cast("Any", None), cast("Any", None), "m0", Tasks())
         urls = [each.url for each in three]
         store._gateway = Gateway(
             GatewaySettings(endpoints=urls, read_seconds_max=SECONDS_MAX, write_seconds_max=SECONDS_MAX)
@@ -79,7 +79,7 @@ def test_no_member_answers_or_one_cannot_be_removed() -> None:
     async def refuse() -> Any:
         raise EtcdAwayError("nothing answers")
 
-    store = ClusterStore(ClusterConfig(etcd="embedded"), *cast("Any", (None, None, "1", Tasks(pytest.fail))))
+    store = ClusterStore(ClusterConfig(etcd="embedded"), *cast("Any", (None, None, "1", Tasks())))
     store._gateway = cast("Any", SimpleNamespace(members=refuse))
     with pytest.raises(
         BrokerError, match=r"node 3 is removed, its etcd member may not be: .* run: etcdctl member remove ID"

@@ -84,13 +84,14 @@ class Presence:
 
     async def keep(self) -> None:
         """Until `leave`. Raises when another process has the number: two that serve one node's partitions would part."""
+        renewed, pause = self._world.monotonic(), self._seconds / RENEWALS
         while not self._is_over:
+            await self._world.wakeup().wait(pause)
             began = self._world.monotonic()
-            await self._world.wakeup().wait(self._seconds / RENEWALS)
+            self._late = self._late.noted(int((began - renewed - pause) * 1000), self._now_ms())
             with contextlib.suppress(EtcdError):  # the store tells of the outage
                 await self._renew()
-            late = self._world.monotonic() - began - self._seconds / RENEWALS
-            self._late = self._late.noted(int(late * 1000), self._now_ms())
+                renewed = began
 
     def _now_ms(self) -> int:
         return int(self._world.monotonic() * 1000)

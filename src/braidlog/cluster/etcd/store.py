@@ -356,9 +356,9 @@ class EtcdStore:
         tick = revision = 0
         while not self._is_closed:
             tick += 1
-            watch = self._watch
+            watch, value = self._watch, b"%d" % tick
             try:
-                outcome = await self._etcd.write([Put(self._keys.tick(self._node), value := b"%d" % tick)])
+                outcome = await self._etcd.write([Put(self._keys.tick(self._node), value)])
                 self._answered()
                 if tick % COMPACT_TICKS == 0:
                     if revision:  # of the last time: who reads at a revision is done with it by now
