@@ -6,29 +6,34 @@ Over 500 lines because all of these share a cluster of processes, whose start ta
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.broker.node import batch_of
 from tests.cli.braid import Braid, check
 from tests.cli.braid import until as braid_until
 from tests.cluster.transactional import PARTITIONS, made, seen, transactional
+from tests.debian import have
 from tests.server.etcd.members import Member, members
-from tests.server.etcd.test_cluster_store import config_for
+from tests.server.etcd.test_cluster_store import config_for, ports
 
 from braidlog import connect
 from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.services import Services
 from braidlog.client.blocking import Client
 from braidlog.client.drivers.cluster import ClusterPartition as ClusterInfoPartition
+from braidlog.cluster.etcd.port import EtcdError
 from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.events import FenceNode
 from braidlog.coordinator.markers import Failures
@@ -43,8 +48,11 @@ from braidlog.partition.hosted import Role
 from braidlog.replication.assignment import Assignment
 from braidlog.server import cluster_node
 from braidlog.server.compose import Server
+from braidlog.server.etcd.health import ask_members
+from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.testing.cluster_process import ClusterProcess
+from braidlog.testing.server import ServerProcess
 
 SECONDS_MAX = 60.0
 NODES = (1, 2, 3)
@@ -706,3 +714,83 @@ def test_an_administrator_removes_a_node_that_is_gone(own_cluster: ClusterProces
     braid_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
     assert braid.json(*remove, schema="cluster-remove") == {"removed": 3}
     assert [each["node"] for each in braid.json("cluster", "nodes", schema="cluster-nodes")] == [1, 2]
+
+
+def test_administration_is_answered_in_its_time_while_etcd_and_a_replica_answer_nobody(tmp_path: Path) -> None:
+    """The code is the broker's, not the client's: each request names a time that is shorter than any wait of the nodes."""
+    timeout = {"operation_timeout": 1.5, "request_timeout": SECONDS_MAX}
+    with (
+        members(tmp_path, 1) as (etcd,),
+        ClusterProcess(tmp_path, etcd.url) as nodes,
+        connect(nodes.url("kafka")) as client,
+    ):
+        client.admin.create_topic("a", 1)
+        with client.producer() as producer:
+            producer.send("a", b"kept")
+        leader = leader_of(client)
+        hosts = ",".join(f"127.0.0.1:{node.ports['kafka']}" for node in nodes.nodes.values())
+        admin = AdminClient({"bootstrap.servers": hosts})
+        admin.list_topics(timeout=SECONDS_MAX)
+        away = nodes[next(number for number in NODES if number != leader)].pid
+        stopped: tuple[Callable[[signal.Signals], None], ...] = (etcd.signal, partial(os.kill, away))
+        asked: dict[str, Callable[[], dict[Any, Any]]] = {
+            "CreateTopics": lambda: admin.create_topics([NewTopic("b", 1), NewTopic("c", 1)], **timeout),
+            "CreatePartitions": lambda: admin.create_partitions([NewPartitions("a", 2)], **timeout),
+            "DeleteTopics": lambda: admin.delete_topics(["a"], **timeout),
+            "DeleteRecords": lambda: admin.delete_records([TopicPartition("a", 0, -1)], **timeout),
+        }
+        for tell in stopped:
+            tell(signal.SIGSTOP)
+        try:
+            answers = {name: list(ask().values()) for name, ask in asked.items()}
+            found = {name: {_code(each) for each in every} for name, every in answers.items()}
+        finally:
+            for tell in stopped:
+                tell(signal.SIGCONT)
+        assert found == {key: {KafkaError.REQUEST_TIMED_OUT} for key in asked}
+        leader_of(client)
+
+
+def _code(answer: Future[Any]) -> int:
+    """0: it was done."""
+    try:
+        answer.result(SECONDS_MAX)
+    except KafkaException as error:
+        return int(error.args[0].code())
+    return 0
+
+
+def test_the_member_of_a_removed_node_leaves_etcd(tmp_path: Path) -> None:
+    """Nodes with embedded members, one of which is killed: its member ends with it, and counts no more when it is removed."""
+    have("etcd", "etcd-server")
+    with ports(2 * len(NODES)) as found, contextlib.ExitStack() as stack:
+        there = {number: found[2 * at : 2 * at + 2] for at, number in enumerate(NODES)}
+        peers = ",".join(f"{number}=http://127.0.0.1:{peer}" for number, (_, peer) in there.items())
+        nodes = {}
+        for number, (client, peer) in there.items():
+            settings = {
+                "node": number, "cluster.etcd": "embedded", "cluster.initial_cluster": peers,
+                "cluster.client_port": client, "cluster.peer_port": peer,
+            }  # fmt: skip
+            words = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+            nodes[number] = ServerProcess(tmp_path / str(number), *words)
+            stack.push(nodes[number])
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            list(pool.map(ServerProcess.start, nodes.values()))
+        braid = Braid(url=f"kafka://127.0.0.1:{nodes[1].ports['kafka']}")
+        config = ClusterConfig(etcd=[f"http://127.0.0.1:{client}" for client, _ in there.values()])
+        nodes[3].kill()
+
+        def etcd() -> dict[str, bool]:
+            with contextlib.suppress(EtcdError):  # the others elect a leader
+                return {each.name: not each.trouble for each in asyncio.run(ask_members(config))}
+            return {}
+
+        braid_until(lambda: etcd() == {"1": True, "2": True, "3": False}, "the member has ended")
+        braid_until(lambda: not braid.json("cluster", "nodes", schema="cluster-nodes")[2]["alive"], "fenced")
+        file = tmp_path / "plan.json"
+        file.write_text(braid.ok("cluster", "reassign", "plan", "--nodes", "1,2", "--replicas", "2"), encoding="utf-8")
+        braid.ok("cluster", "reassign", "apply", str(file))
+        braid_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
+        braid.ok("cluster", "remove", "3", "--yes")
+        braid_until(lambda: etcd() == {"1": True, "2": True}, "the member is removed")

@@ -3,17 +3,19 @@
 Knows: processes, disks, clocks, links, members of etcd. Refuses to know: what clients make of it.
 """
 
+import contextlib
 import os
 import random
 import resource
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.nemesis.nodes import NUMBERS, NemesisCluster, NemesisNode
+from tests.nemesis.quota import processor_quota
 from tests.nemesis.replicas import missing_replicas, topic_name, wait_until
 
 from braidlog.storage.head import DATA_START
@@ -29,6 +31,10 @@ STARVED_SECONDS = 20.0
 SLICE_SECONDS = (0.05, 0.4)
 STOPPED_SHARE = 0.8
 """Of the time in which a node is starved."""
+QUOTA_SHARE = 0.5
+"""Of the starvations, in which nodes and members share a quota."""
+QUOTA_MS = (15, 40)
+"""Of each 100 ms of one processor."""
 UNTOUCHED_BYTES = 4096
 """At the end of a file: what is turned there may be taken for a write that was not finished."""
 
@@ -37,7 +43,7 @@ def _wait(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
-def _starve(node: NemesisNode, rng: random.Random, ended: threading.Event) -> None:
+def _stop_often(node: NemesisNode, rng: random.Random, ended: threading.Event) -> None:
     while not ended.is_set():
         stopped = rng.uniform(*SLICE_SECONDS)
         node.pause(stopped)
@@ -109,24 +115,44 @@ class Faults:
         return f"node {node.number} for {seconds:.1f} s"
 
     def starve(self) -> str:
-        """All nodes get a fifth of the time. None of them may be fenced, and every client has to be served meanwhile."""
+        """All nodes get a fifth of the time; or, with their members of etcd, a small share of one processor.
+
+        None of them may be fenced, and every client has to be served meanwhile.
+        """
         self._whole()
-        nodes, ended = self._cluster.nodes.values(), threading.Event()
+        nodes = self._cluster.nodes.values()
         before = {node.number: node.registrations() for node in nodes}
         began = time.monotonic()
-        with ThreadPoolExecutor(len(nodes)) as pool:
-            for node in nodes:
-                pool.submit(_starve, node, random.Random(self._rng.random()), ended)
-            try:
-                late = self.served()
-                _wait(max(0.0, STARVED_SECONDS - (time.monotonic() - began)))
-            finally:
-                ended.set()
+        with contextlib.ExitStack() as stack:
+            how = self._begin_starving(stack)
+            late = self.served()
+            _wait(max(0.0, STARVED_SECONDS - (time.monotonic() - began)))
         flaps = {node.number: node.registrations() - before[node.number] for node in nodes}
         self.counts["registrations while starved"] += sum(flaps.values())
         if late or any(flaps.values()):
             raise CannotGoOnError(f"starved nodes registered again {flaps} times; not served: {late}")
-        return f"all nodes for {time.monotonic() - began:.1f} s"
+        return f"all nodes, {how}, for {time.monotonic() - began:.1f} s"
+
+    def _begin_starving(self, stack: contextlib.ExitStack) -> str:
+        """By a quota, where this process may set one; else by signals."""
+        if self._rng.random() < QUOTA_SHARE:
+            milliseconds = self._rng.randint(*QUOTA_MS)
+            with contextlib.suppress(OSError):
+                stack.enter_context(processor_quota([node.pid for node in self._cluster.nodes.values()], milliseconds))
+                return f"{milliseconds} ms of each 100 ms"
+        stack.enter_context(self._stopped_often())
+        return "stopped again and again"
+
+    @contextlib.contextmanager
+    def _stopped_often(self) -> Iterator[None]:
+        nodes, ended = self._cluster.nodes.values(), threading.Event()
+        with ThreadPoolExecutor(len(nodes)) as pool:
+            for node in nodes:
+                pool.submit(_stop_often, node, random.Random(self._rng.random()), ended)
+            try:
+                yield
+            finally:
+                ended.set()
 
     def roll(self) -> str:
         """All of them, one after the other, in good order, each when the one before is back in all sets."""

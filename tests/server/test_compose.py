@@ -185,14 +185,14 @@ def test_in_which_order_a_node_joins_its_cluster_and_leaves_it(tmp_path: Path, m
     records that came while a node stopped made a task that wrote to a log that was closed."""
     done: list[str] = []
 
-    async def noted(*_: object, what: str = "") -> None:
+    async def noted(*_: object, what: str = "", **__: object) -> None:
         done.append(what)
 
     names = ("run", "join", "leave", "disconnect", "stopped_cleanly", "stop")
     calls = {name: partial(noted, what=name) for name in names}
     cluster: Any = SimpleNamespace(store=None, has_joined=True, serve_calls=lambda *_: None, **calls)
 
-    async def opened(*_: object, **__: object) -> Any:
+    async def opened(*_: object) -> Any:
         return cluster
 
     def made(*arguments: Any) -> Any:

@@ -78,6 +78,8 @@ class Route(msgspec.Struct, frozen=True):
     """state_of(request) → the name of the group, transactional id or sink whose coordinator serves it; None: any node does."""
     of_message: bool = False
     """Whether the handler takes the `message` of a request, and not the request around it."""
+    is_bounded: bool = True
+    """Whether it is answered within the usual time of administration if it is audited and names no time."""
     is_audited: bool = False
     """Whether the log says who has changed something by it."""
     is_told: bool = False
@@ -169,7 +171,7 @@ class RoutedAdapter:
         serving: Coroutine[Any, Any, Any],
     ) -> Any:  # noqa: ANN401
         with acting(actor, self.operation(request), is_told=route.is_told):
-            bounds = route.is_told and not self.has_deadlines(request)
+            bounds = route.is_bounded and not self.has_deadlines(request)
             answer = await (Deadline(self._services.world).of(serving) if bounds else serving)
         self._tell_of(actor, route, request)
         return answer

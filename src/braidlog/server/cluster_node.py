@@ -104,16 +104,9 @@ class Around(NamedTuple):
     wire_log: Recorder | None = None
 
 
-async def open_cluster_node(
-    config: ClusterConfig, node: str, around: Around, *, is_guarded: bool = False
-) -> "ClusterNode | None":
-    """Take the nodes' ports, then find the metadata. None: a node that is alone, and keeps its own.
-
-    `is_guarded`: clients have to say who they are, so ports that ask nobody are warned of.
-    """
+async def open_cluster_node(config: ClusterConfig, node: str, around: Around) -> "ClusterNode | None":
+    """Take the nodes' ports, then find the metadata. None: a node that is alone, and keeps its own."""
     peers, tls = config.peers, config.peers.tls()
-    for words in config.open_ports() if config.etcd and is_guarded else ():
-        log.warning("open to this machine: %s", words)
     bound: dict[str, list[socket.socket]] = {}
     try:
         if config.etcd:
@@ -193,8 +186,14 @@ class ClusterNode:
         else:
             self.gossip.read_certificates_again()
 
-    async def run(self, services: Services) -> None:
-        """Follow the metadata. Partitions are opened as replicas from now on."""
+    async def run(self, services: Services, *, is_guarded: bool = False) -> None:
+        """Follow the metadata. Partitions are opened as replicas from now on.
+
+        `is_guarded`: the settings restrict clients. Ports that ask nobody are warned of then, and where users or rules exist.
+        """
+        is_guarded = is_guarded or bool(services.users.names() or services.rules.added())
+        for words in self._config.open_ports() if is_guarded else ():
+            log.warning("open to this machine: %s", words)
         self._services, self._metadata = services, services.metadata
         number = self.number = services.hosting.number
         self.replicas = NodeReplicas(

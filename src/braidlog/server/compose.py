@@ -141,7 +141,7 @@ class Server:
         around = Around(
             self._folder, world, self._clock, self._tasks, self._budget, self._fair_turns, self._task_failed, wire_log
         )
-        self._cluster = await open_cluster_node(config.cluster, config.node, around, is_guarded=config.is_guarded)
+        self._cluster = await open_cluster_node(config.cluster, config.node, around)
         self.services = open_services(
             self._folder,
             world,
@@ -164,7 +164,7 @@ class Server:
         )
         if self._cluster is not None:
             self.services.placement.stop_node = self.request_stop
-            await self._cluster.run(self.services)
+            await self._cluster.run(self.services, is_guarded=config.is_guarded)
         if config.auth.owner_by_first_use:
             authorize.own_by_first_use(AllOwners(self.services.coordinators.owners_of))
         for note in self._folder.notes:

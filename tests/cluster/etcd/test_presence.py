@@ -85,6 +85,24 @@ def test_an_outage_proves_nothing_and_afterwards_the_number_is_there_again(fate:
     job.cancel()
 
 
+def test_a_lease_is_longer_after_renewals_that_failed() -> None:
+    """A starved etcd answers some calls: the next ones may fail for as long."""
+    etcd = Etcd()
+    presence, client = etcd.node("f", "1")
+    etcd.run(presence.take())
+    etcd.world.spawn(presence.keep())
+    client.fate = lambda call: Fate.NOT_ARRIVED
+    etcd.world.advance(6_000)
+    client.fate = lambda call: Fate.DONE
+    etcd.world.advance(2_000)
+    client.fate = lambda call: Fate.NOT_ARRIVED
+    etcd.world.advance(6_000)
+    assert etcd.value() is not None
+    client.fate = lambda call: Fate.DONE
+    etcd.world.advance(int(LEASE_FACTOR_MAX * LEASE_SECONDS * 2_000))
+    assert {each.seconds for each in etcd.model._leases.values()} == {LEASE_SECONDS}
+
+
 def test_a_node_that_renews_late_has_a_longer_lease_until_it_is_on_time_again() -> None:
     etcd = Etcd()
     presence, client = etcd.node("f", "1")

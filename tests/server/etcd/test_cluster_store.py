@@ -7,12 +7,14 @@ import shutil
 import signal
 import ssl
 import subprocess
+import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from urllib.request import urlopen
 
+import msgspec
 import pytest
 import trustme
 from click.testing import CliRunner
@@ -26,23 +28,33 @@ from braidlog.broker.access.authorize import Operation, Rule
 from braidlog.broker.access.users import Hash
 from braidlog.broker.quotas import Direction
 from braidlog.cli import main
+from braidlog.cluster.etcd import images
+from braidlog.cluster.etcd.entries import Head, Keys, one
 from braidlog.cluster.etcd.moving import MOVING
-from braidlog.cluster.etcd.port import EtcdRefusedError
+from braidlog.cluster.etcd.port import EtcdRefusedError, Put
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.events import AddRule, QuotaEntity, SetQuota
+from braidlog.cluster.history import History
+from braidlog.cluster.image import Image
 from braidlog.cluster.local import METADATA_TOPIC
-from braidlog.cluster.store import Conflict
+from braidlog.cluster.registering import Description, Registrar
+from braidlog.cluster.starts import StartFile
+from braidlog.cluster.store import Conflict, Metadata
+from braidlog.coordinator.producer_ids import BLOCK, ProducerIds
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.server import compose
 from braidlog.server.compose import Server
-from braidlog.server.config import ServerConfig, load_config
+from braidlog.server.config import AuthConfig, ServerConfig, load_config
 from braidlog.server.etcd import cluster_store, member
+from braidlog.server.etcd.cluster_store import ClusterStore, until_answered
 from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.moving import move_folder
 from braidlog.server.peers.authority import Pair, make_authority, make_node_certificate
 from braidlog.server.peers.certificates import PeerTls, peer_tls
+from braidlog.server.world import LoopWorld
+from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.tasks import Tasks
@@ -290,17 +302,36 @@ def test_an_etcd_that_was_set_back_is_refused(tmp_path: Path, etcd: Member) -> N
 def test_a_node_serves_with_what_it_has_while_the_head_in_etcd_is_not_ours(
     tmp_path: Path, etcd: Member, caplog: pytest.LogCaptureFixture
 ) -> None:
-    have("etcdctl", "etcd-client")
+    """Whatever another process writes into the metadata: the node names the key, and follows once that is restored."""
+    keys = Keys("strangers")
+    backwards = msgspec.json.encode(Head("c", 1, "d"))
 
     async def scene(server: Server) -> None:
         assert server.services is not None
         await make_topic(server)
-        command = ["etcdctl", f"--endpoints={etcd.url}", "put", "/strangers/head", "mine"]
-        await asyncio.to_thread(subprocess.run, command, check=True, timeout=60)
-        with pytest.raises(BrokerError, match="not this cluster's: the head does not decode"):
-            await server.services.topics.create("more", 1)
-        await append(server, "t", b"served")
-        assert "metadata refused: metadata in etcd is not this cluster's" in caplog.text
+        stranger = Gateway(GatewaySettings(endpoints=[etcd.url], read_seconds_max=60, write_seconds_max=60))
+        own = (await stranger.read(one(keys.head))).items[0].value
+        head = msgspec.json.decode(own, type=Head)
+        attacks = {
+            "the head does not decode": b"mine",
+            "the head names cluster 'c'": backwards,
+            "etcd was set back": msgspec.json.encode(Head(head.cluster, 1, "d")),
+            "the head names entry 900": msgspec.json.encode(Head(head.cluster, 900, "d")),
+        }
+        strays = [keys.life("0"), keys.tick("0"), keys.alive.first + b"\xff", keys.events.first + b"x"]
+        await stranger.write([Put(key, b"\xff") for key in (*strays, keys.images.first + b"x/end")])
+        for words, value in attacks.items():
+            await stranger.write([Put(keys.head, value)])
+            with pytest.raises(BrokerError, match=f"not this cluster's: .*{words}"):
+                await server.services.topics.create("more", 1)
+            await append(server, "t", b"served")
+            assert "metadata refused: metadata in etcd is not this cluster's" in caplog.text
+            await stranger.write([Put(keys.head, own)])
+        await server.services.topics.create("later", 1)
+        while (await stranger.read(one(keys.life("0")))).items[0].value == b"\xff":  # noqa: ASYNC110 - the node writes it
+            await asyncio.sleep(0.05)
+        await stranger.write([Put(keys.head, b"mine")])
+        stranger.close()
 
     config = config_for(tmp_path / "data", [etcd.url], "strangers")
     serve(config, scene)
@@ -543,6 +574,18 @@ def test_an_embedded_member_on_loopback_asks_for_the_nodes_certificate(
         warned = [each for each in caplog.messages if each.startswith("open to this machine: ")]
         assert len(warned) == 2
         assert all("run `braid cluster certificates" in each for each in warned)
+        caplog.clear()
+        config = config_for(tmp_path / "free", "embedded", "free", **there)
+        free = msgspec.structs.replace(config, auth=AuthConfig(allow_open=True))
+
+        async def add_user(server: Server) -> None:
+            assert "open to this machine" not in caplog.text, "everybody may do everything"
+            assert server.services is not None
+            await server.services.users.put("ann", Hash.SHA_256, bytes(16), 4096, bytes(32))
+
+        serve(free, add_user)
+        serve(free, nothing)
+        assert caplog.text.count("open to this machine: ") == 2
 
 
 def answers(url: str, context: ssl.SSLContext | None) -> bool:
@@ -592,8 +635,7 @@ def test_a_change_that_nobody_waits_for_any_more_goes_on_and_ends(error: BrokerE
 
     async def scene() -> tuple[list[BaseException], bool]:
         crashed: list[BaseException] = []
-        store = cluster_store.TaskedStore.__new__(cluster_store.TaskedStore)
-        store.tasks = Tasks(crashed.append)
+        tasks = Tasks(crashed.append)
         may_go_on, has_ended = asyncio.Event(), asyncio.Event()
 
         async def change() -> None:
@@ -602,14 +644,71 @@ def test_a_change_that_nobody_waits_for_any_more_goes_on_and_ends(error: BrokerE
             if error is not None:
                 raise error
 
-        waiting = asyncio.get_running_loop().create_task(store._in_task(change()))
+        waiting = asyncio.get_running_loop().create_task(cluster_store.in_task(tasks, change()))
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
         may_go_on.set()
-        await asyncio.gather(*store.tasks._tasks)
+        await asyncio.gather(*tasks._tasks)
         return crashed, has_ended.is_set()
 
     assert asyncio.run(scene()) == ([], True)
+
+
+STARTS = 50
+
+
+def test_fifty_nodes_that_start_at_the_same_time_all_register(tmp_path: Path) -> None:
+    """Over one etcd that stops in the middle, with an image every few entries: proposals lose, and their outcomes are unknown."""
+    stores: list[ClusterStore] = []
+
+    async def begin(number: int, etcd: Member, world: LoopWorld, tasks: Tasks) -> tuple[int, int]:
+        """The node's incarnation, and the end of its block of producer ids."""
+        config = config_for(tmp_path / str(number), [etcd.url], "many", node=str(number))
+        folder = DataFolder(OsDisk(), config.data_dir, SystemClock())
+        cluster = ClusterStore(config.cluster, folder, world, config.node, tasks)
+        await cluster.open()
+        stores.append(cluster)
+        cluster.store._snapshot_every = 5
+        metadata = Metadata(cluster.store, world)
+        cluster.store.arrived = metadata.catch_up
+        tasks.spawn(cluster.store.follow_changes(), "metadata")
+        said = Description(number=number, name=config.node, folder_id=folder.identity.folder_id, boot_id="b")
+        registrar = Registrar(metadata, world, StartFile(folder.disk, folder.path), said, lambda: uuid.uuid4().hex)
+        incarnation = await registrar.register()
+        ids = ProducerIds(metadata, world)
+        await until_answered(ids.fill_reserve)
+        assert ids._reserve is not None
+        folder.release()
+        return incarnation, ids._reserve[1]
+
+    async def scene(etcd: Member) -> None:
+        crashed: list[BaseException] = []
+        clock, tasks = SystemClock(), Tasks(crashed.append)
+        flusher = Flusher(clock)
+        world = LoopWorld(clock, flusher)
+        starting = [asyncio.ensure_future(begin(number, etcd, world, tasks)) for number in range(STARTS)]
+        await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
+        etcd.signal(signal.SIGSTOP)
+        while not any(each.store.outage for each in stores):  # noqa: ASYNC110 - a time-out makes it true
+            await asyncio.sleep(0.01)
+        etcd.signal(signal.SIGCONT)
+        started = await asyncio.gather(*starting)
+        assert crashed == []
+        gateway = stores[0]._gateway
+        assert gateway is not None
+        loaded = await images.load(gateway, Keys("many"), History())
+        assert loaded is not None
+        nodes = loaded.image.cluster.nodes()
+        assert [nodes[number].incarnation for number in range(STARTS)] == [incarnation for incarnation, _ in started]
+        assert sorted(end for _, end in started) == [Image().ids_taken + (at + 1) * BLOCK for at in range(STARTS)]
+        for each in stores:
+            each.store.close()
+            await each.stop()
+        await tasks.stop()
+        flusher.stop()
+
+    with members(tmp_path, 1) as (etcd,):
+        asyncio.run(scene(etcd))

@@ -10,7 +10,6 @@ from typing import Final
 import msgspec
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.kafka.errors import said_of_cluster
 from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
@@ -63,8 +62,7 @@ def _weak_slot(number: int, each: Assignment) -> n.WeakSlot:
 
 async def drain_node(request: Request, services: Services, _: Conversation) -> n.DrainNodeResponse:
     message: n.DrainNodeRequest = request.message
-    draining = services.replica_moves.drain(message.node, is_draining=message.is_draining)
-    await Deadline(services.world).of(draining)
+    await services.replica_moves.drain(message.node, is_draining=message.is_draining)
     return n.DrainNodeResponse()
 
 
@@ -83,7 +81,9 @@ async def describe_node(request: Request, services: Services, _: Conversation) -
 
 
 ROUTES: dict[Key, Route] = {
-    Key.BACKUP_CUT: Route(backup_cut, Operation.CLUSTER, refusal=whole(n.BackupCutResponse), said=said_of_cluster),
+    Key.BACKUP_CUT: Route(
+        backup_cut, Operation.CLUSTER, refusal=whole(n.BackupCutResponse), said=said_of_cluster, is_bounded=False
+    ),
     Key.CLUSTER_EVENTS: Route(
         cluster_events, Operation.CLUSTER, refusal=whole(n.ClusterEventsResponse), said=said_of_cluster
     ),

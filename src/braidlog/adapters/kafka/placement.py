@@ -174,7 +174,7 @@ async def unregister_broker(request: Request, services: Services, _: Conversatio
     """Refused while it runs or has replicas."""
     message: r.UnregisterBrokerRequest = request.message
     try:
-        await Deadline(services.world).of(services.replica_moves.remove_node(message.broker_id))
+        await services.replica_moves.remove_node(message.broker_id)
     except BrokerError as error:
         is_unknown = error.reason is Reason.REPLICA_NOT_FOUND
         code = E.BROKER_ID_NOT_REGISTERED if is_unknown else code_of(error)

@@ -268,7 +268,7 @@ class MayflyAdapter(ForwardingAdapter):
         m.Ping: Route(ping, None),
         m.Quit: Route(leave_connection, None),
         Unserved: Route(refuse, None),
-        m.Snapshot: Route(snapshot, Operation.CLUSTER),
+        m.Snapshot: Route(snapshot, Operation.CLUSTER, is_bounded=False),
         m.Memory: Route(memory, None, needs=_SOME_KEY),
         m.Stats: Route(statistics, None, needs=_SOME_KEY),
         m.ClusterInfo: Route(cluster_info, None, needs=_SOME_KEY),

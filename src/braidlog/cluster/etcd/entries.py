@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from braidlog.cluster.etcd.port import Range
+from braidlog.cluster.etcd.port import EtcdForeignError, Range
 from braidlog.cluster.events import Envelope, Event, pack, unpack
 from braidlog.cluster.store import Entry
 from braidlog.model.errors import StorageFault
@@ -64,15 +64,20 @@ def encode_entry(entry: Entry, by: str, nonce: str, before: str) -> bytes:
 
 
 def decode_entry(value: bytes, seq: int, before: str) -> tuple[Written, list[Event]]:
-    """The entry, if it is that one and follows the entry with the digest `before`."""
+    """Return the entry, if it is that one and follows the entry with the digest `before`; else it is `EtcdForeignError`.
+
+    `StorageFault`: its events cannot be applied by this version.
+    """
     try:
         written = msgspec.json.decode(value, type=Written)
-        events = unpack(written.events)
+    except msgspec.MsgspecError as error:
+        raise EtcdForeignError(f"entry {seq} does not decode ({error}); restore it") from error
+    if written.seq != seq or written.before != before:
+        raise EtcdForeignError(f"entry {seq} does not follow the entry before it; restore it")
+    try:
+        return written, unpack(written.events)
     except msgspec.MsgspecError as error:
         raise StorageFault(f"entry {seq} of the metadata log does not decode: {error}") from error
-    if written.seq != seq or written.before != before:
-        raise StorageFault(f"entry {seq} of the metadata log in etcd does not follow the one before it")
-    return written, events
 
 
 class Keys:
@@ -95,17 +100,20 @@ class Keys:
     def events_after(self, seq: int) -> Range:
         return Range(self.event(seq + 1), self.events.end)
 
+    def events_between(self, after: int, last: int) -> Range:
+        return Range(self.event(after + 1), self.event(last + 1))
+
     def events_before(self, seq: int) -> Range:
         return Range(self.events.first, self.event(seq))
 
     def seq_of(self, key: bytes) -> int:
-        return int(key[len(self.events.first) :])
+        return _number(key[len(self.events.first) :])
 
     def image(self, seq: int) -> Range:
         return _below(self.images.first + b"%020d/" % seq)
 
     def image_seq(self, key: bytes) -> int:
-        return int(key[len(self.images.first) :][:20])
+        return _number(key[len(self.images.first) :][:20])
 
     def images_before(self, seq: int) -> Range:
         return Range(self.images.first, self.image(seq).first)
@@ -124,6 +132,11 @@ class Keys:
 
     def life(self, node: str) -> bytes:
         return self.alive.first + node.encode()
+
+
+def _number(digits: bytes) -> int:
+    """-1, below every entry: the key is not in the form of ours."""
+    return int(digits) if len(digits) == 20 and digits.isdigit() else -1
 
 
 def one(key: bytes) -> Range:

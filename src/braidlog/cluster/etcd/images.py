@@ -5,18 +5,25 @@ complete; entries are let go only below the older of two images, so that whoever
 """
 
 from collections.abc import AsyncIterator
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 
 from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd, Keys, decode_entry, digest, one
-from braidlog.cluster.etcd.port import Etcd, EtcdCompactedError, EtcdForeignError, Holds, Item, Put, Range
+from braidlog.cluster.etcd.port import (
+    Etcd,
+    EtcdAwayError,
+    EtcdCompactedError,
+    EtcdForeignError,
+    Holds,
+    Item,
+    Put,
+    Range,
+)
 from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.old_images import decode_image
 from braidlog.model.errors import StorageFault
-
-T = TypeVar("T")
 
 IMAGES_KEPT: Final = 2
 ITEMS_PER_READ: Final = 64
@@ -54,7 +61,7 @@ async def load(etcd: Etcd, keys: Keys, history: History) -> Loaded | None:
         try:
             image, seq, last = await _newest_image(etcd, keys, revision)
             events_count = 0
-            async for item in read_all(etcd, keys.events_after(seq), revision):
+            async for item in read_all(etcd, keys.events_between(seq, head.seq), revision):
                 seq += 1
                 written, events = decode_entry(item.value, seq, last)
                 for event in events:
@@ -65,9 +72,11 @@ async def load(etcd: Etcd, keys: Keys, history: History) -> Loaded | None:
         except EtcdCompactedError:  # while this was read, others made a snapshot and let the revision go
             continue
         if (seq, last) != (head.seq, head.digest):
-            raise StorageFault(f"the metadata log in etcd ends with entry {seq}, its head says {head.seq}")
+            raise EtcdForeignError(
+                f"the log ends with entry {seq}, the head names entry {head.seq}; restore key {keys.head.decode()}"
+            )
         return Loaded(head, image, events_count, revision)
-    raise StorageFault(f"etcd was compacted {LOADS_MAX} times while the metadata log was read")
+    raise EtcdAwayError(f"etcd was compacted {LOADS_MAX} times while the metadata log was read")
 
 
 async def read_all(etcd: Etcd, keys: Range, revision: int = 0) -> AsyncIterator[Item]:
@@ -94,14 +103,19 @@ async def _newest_image(etcd: Etcd, keys: Keys, revision: int) -> tuple[Image, i
         return Image(), 0, NO_ENTRY
     seq = ends[-1]
     pieces = [item async for item in read_all(etcd, keys.image(seq), revision)]
-    end = _decode(pieces.pop().value, ImageEnd, "an image's end")  # sorts behind the numbers of the pieces
+    value = pieces.pop().value  # sorts behind the numbers of the pieces
     data = b"".join(piece.value for piece in pieces)
+    foreign = f"the image of entry {seq} is damaged; restore keys {keys.image(seq).first.decode()}…"
+    try:
+        end = msgspec.json.decode(value, type=ImageEnd)
+    except msgspec.MsgspecError as error:
+        raise EtcdForeignError(foreign) from error
     if len(pieces) != end.pieces or digest(data) != end.digest:
-        raise StorageFault(f"the image of metadata entry {seq} in etcd is damaged")
+        raise EtcdForeignError(foreign)
     try:
         return decode_image(data), seq, end.entry
     except msgspec.MsgspecError as error:
-        raise _undecoded(f"the image of entry {seq}", error) from error
+        raise StorageFault(f"the image of entry {seq} of the metadata log in etcd does not decode: {error}") from error
 
 
 async def write_image(etcd: Etcd, keys: Keys, seq: int, entry: str, data: bytes) -> None:
@@ -121,14 +135,3 @@ async def let_go(etcd: Etcd, keys: Keys) -> None:
     oldest = ends[-IMAGES_KEPT]
     outcome = await etcd.write([], deletes=[keys.images_before(oldest), keys.events_before(oldest + 1)])
     await etcd.compact(outcome.revision)
-
-
-def _decode(data: bytes, kind: type[T], what: str) -> T:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
-        raise _undecoded(what, error) from error
-
-
-def _undecoded(what: str, error: msgspec.MsgspecError) -> StorageFault:
-    return StorageFault(f"{what} of the metadata log in etcd does not decode: {error}")

@@ -54,7 +54,7 @@ class Leases:
                 self._missed.clear()
                 self._told(MetadataSilent())
                 continue
-            self._look({item.key[len(self._alive.first) :].decode() for item in found.items})
+            self._look({item.key[len(self._alive.first) :].decode(errors="replace") for item in found.items})
 
     def _look(self, names: set[str]) -> None:
         members = {int(number): member for number, member in self._members().members.items() if not member.is_fenced}

@@ -52,22 +52,28 @@ class Presence:
     async def take(self) -> None:
         """Refused while another folder's node has the number."""
         for _ in range(TRIES_MAX):
-            held = await self._held()
-            if held is not None and held[0].folder != self._life.folder:
+            life, value = await self._held()
+            if life is not None and life.folder != self._life.folder:
                 raise BrokerError(
                     Reason.VERSION_CONFLICT,
-                    f"node {self._node!r} runs already, over another data folder ({held[0].folder}): give this one another "
+                    f"node {self._node!r} runs already, over another data folder ({life.folder}): give this one another "
                     "`node`, or stop that one",
                 )
-            if await self._write(None if held is None else held[1]):
+            if await self._write(value):
                 return
         raise BrokerError(
             Reason.UNAVAILABLE, f"others take the number {self._node!r} all the time: are two nodes called so?"
         )
 
-    async def _held(self) -> tuple[Life, bytes] | None:
+    async def _held(self) -> tuple[Life | None, bytes | None]:
+        """Whose number it is, and the key's value: one that no node wrote is overwritten."""
         found = (await self._etcd.read(one(self._key))).items
-        return (msgspec.json.decode(found[0].value, type=Life), found[0].value) if found else None
+        if not found:
+            return None, None
+        try:
+            return msgspec.json.decode(found[0].value, type=Life), found[0].value
+        except msgspec.MsgspecError:
+            return None, found[0].value
 
     async def _write(self, before: bytes | None) -> bool:
         self._granted = self._wanted()
@@ -78,13 +84,14 @@ class Presence:
 
     async def keep(self) -> None:
         """Until `leave`. Raises when another process has the number: two that serve one node's partitions would part."""
+        renewed, pause = self._world.monotonic(), self._seconds / RENEWALS
         while not self._is_over:
+            await self._world.wakeup().wait(pause)
             began = self._world.monotonic()
-            await self._world.wakeup().wait(self._seconds / RENEWALS)
+            self._late = self._late.noted(int((began - renewed - pause) * 1000), self._now_ms())
             with contextlib.suppress(EtcdError):  # the store tells of the outage
                 await self._renew()
-            late = self._world.monotonic() - began - self._seconds / RENEWALS
-            self._late = self._late.noted(int(late * 1000), self._now_ms())
+                renewed = began
 
     def _now_ms(self) -> int:
         return int(self._world.monotonic() * 1000)
@@ -98,14 +105,14 @@ class Presence:
         is_there = False
         with contextlib.suppress(EtcdLeaseError):
             is_there = await self._etcd.keep_alive(self._lease)
-        held = await self._held()
-        if held is not None and held[0] != self._life:
+        life, value = await self._held()
+        if life is not None and life != self._life:
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"node {self._node!r} was started by another process ({held[0].folder}); this one stops, so that there is one",
+                f"node {self._node!r} was started by another process ({life.folder}); this one stops, so that there is one",
             )
-        if not self._is_over and (not is_there or held is None or self._granted != self._wanted()):
-            await self._write(None if held is None else held[1])
+        if not self._is_over and (not is_there or life is None or self._granted != self._wanted()):
+            await self._write(value)
 
     async def leave(self) -> None:
         self._is_over = True

@@ -96,7 +96,7 @@ class EtcdStore:
         self._own_nonce = ""
         self._own_seq = 0
         self._watch: Watch | None = None
-        self._tick_seen = 0
+        self._tick_seen = b""
         self._is_closed = False
         self._is_outage_said = False
         self._is_foreign = False
@@ -270,20 +270,22 @@ class EtcdStore:
         known = self._head  # it may go on while this waits
         found = await images.read_head(self._etcd, self._keys)
         if found is None:
-            raise StorageFault(_set_back(known.seq, 0))
+            raise EtcdForeignError(f"the head is missing; restore key {self._keys.head.decode()}")
         head, revision = found
         if head.cluster != known.cluster:
             raise EtcdForeignError(
                 f"the head names cluster {head.cluster!r}, this node belongs to {known.cluster!r}; "
                 f"restore key {self._keys.head.decode()}"
             )
-        self._is_foreign = False
         if head.seq < known.seq or (head.seq == known.seq and head != known):
-            raise StorageFault(_set_back(known.seq, head.seq))
+            raise EtcdForeignError(_set_back(known.seq, head.seq))
         if head.seq <= self._head.seq:
+            self._is_foreign = False
             return revision
         try:
-            async for item in images.read_all(self._etcd, self._keys.events_after(self._head.seq), revision):
+            async for item in images.read_all(
+                self._etcd, self._keys.events_between(self._head.seq, head.seq), revision
+            ):
                 if not self._take_written(item.key, item.value):
                     return await self._load_again()
         except EtcdCompactedError:
@@ -327,15 +329,15 @@ class EtcdStore:
             except EtcdError as error:
                 self._note(error)
                 if not self._is_closed:
-                    await self._world.wakeup().wait(WATCH_AGAIN_SECONDS)
+                    await self._world.wakeup().wait(TICK_SECONDS if self._is_foreign else WATCH_AGAIN_SECONDS)
 
     async def _take_changes(self, changes: Sequence[Change]) -> bool:
         """False: something is missing in between, read it."""
         before = self._head.seq
         try:
             whole = all(self._take_change(change) for change in changes)
-        except StorageFault as fault:  # damage if the head names that entry, else not ours: reading again tells
-            log.warning("metadata change ignored unless the head names it: %s", fault)
+        except (StorageFault, EtcdForeignError) as error:  # reading again tells whether the head names it
+            log.warning("metadata change ignored unless the head names it: %s", error)
             whole = False
         if self._head.seq > before:
             await self._show()
@@ -346,7 +348,7 @@ class EtcdStore:
             return True  # an entry was let go
         if self._keys.events.has(change.key):
             return self._take_written(change.key, change.value)
-        self._tick_seen = int(change.value)
+        self._tick_seen = change.value
         return True
 
     async def check_watch(self) -> None:
@@ -354,9 +356,9 @@ class EtcdStore:
         tick = revision = 0
         while not self._is_closed:
             tick += 1
-            watch = self._watch
+            watch, value = self._watch, b"%d" % tick
             try:
-                outcome = await self._etcd.write([Put(self._keys.tick(self._node), b"%d" % tick)])
+                outcome = await self._etcd.write([Put(self._keys.tick(self._node), value)])
                 self._answered()
                 if tick % COMPACT_TICKS == 0:
                     if revision:  # of the last time: who reads at a revision is done with it by now
@@ -366,7 +368,7 @@ class EtcdStore:
                 self._note(error)
                 watch = None
             await self._world.wakeup().wait(TICK_SECONDS)
-            if watch is not None and watch is self._watch and self._tick_seen != tick:
+            if watch is not None and watch is self._watch and self._tick_seen != value:
                 log.warning("the watch of the metadata shows nothing; opening it anew")
                 watch.stop()
 
@@ -425,6 +427,5 @@ def is_taken(seq: int, head: Head) -> bool:
 def _set_back(known: int, there: int) -> str:
     return (
         f"etcd was set back: this node has applied metadata entry {known}, and etcd ends with {there} or has another there; "
-        "restore a newer copy of etcd, or stop all nodes and run `braid cluster recover`: this node goes on with none that lacks "
-        "what it has applied"
+        "restore a newer copy of etcd, or stop all nodes and run `braid cluster recover`"
     )

@@ -61,27 +61,29 @@ class TaskedStore(EtcdStore):
     tasks: Tasks
 
     async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
-        return await self._in_task(super().propose(events, after))
+        return await in_task(self.tasks, super().propose(events, after))
 
     async def save(self, image: Image, seq: int) -> None:
-        await self._in_task(super().save(image, seq))
+        await in_task(self.tasks, super().save(image, seq))
 
-    async def _in_task(self, work: Coroutine[Any, Any, T]) -> T:
-        ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        async def run() -> None:
-            try:
-                result = await work
-                if not ended.cancelled():  # else who waited for it has gone
-                    ended.set_result(result)
-            except (BrokerError, StorageFault) as error:
-                if not ended.cancelled():
-                    ended.set_exception(error)
-            finally:
-                ended.cancel()  # if neither: the node stops
+async def in_task(tasks: Tasks, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`, for a caller that may have no task and may end before it."""
+    ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
-        self.tasks.spawn(run(), "metadata-change")
-        return await ended
+    async def run() -> None:
+        try:
+            result = await work
+            if not ended.cancelled():  # else who waited for it has gone
+                ended.set_result(result)
+        except (BrokerError, StorageFault) as error:
+            if not ended.cancelled():
+                ended.set_exception(error)
+        finally:
+            ended.cancel()  # if neither: the node stops
+
+    tasks.spawn(run(), "metadata-change")
+    return await ended
 
 
 async def open_cluster(
@@ -288,23 +290,24 @@ class ClusterStore:
             log.info("the certificate for etcd was read again")
 
     async def remove_member(self, node: str) -> None:
-        """The embedded member of a node that was removed: while it counts, the others need it for their majority."""
-        if self._gateway is None or not self._config.is_embedded:
-            return
-        number = 0
+        """Remove the embedded member of a node that was removed: while it counts, the others need it for their majority."""
+        if self._gateway is not None and self._config.is_embedded:
+            await in_task(self._tasks, self._remove_member(self._gateway, node))
+
+    async def _remove_member(self, gateway: Gateway, node: str) -> None:
+        member = "ID"
         try:
-            number = next((each.ID for each in await self._gateway.members() if each.name == node), 0)
-            if number:
-                await self._gateway.remove_member(number)
-                log.warning("etcd member %s removed: its node was removed", node)
+            for each in await gateway.members():
+                if each.name == node:
+                    member = f"{each.ID:x}"
+                    await gateway.remove_member(each.ID)
+                    log.warning("etcd member %s removed: its node was removed", node)
         except EtcdError as error:
-            member = f"{number:x}" if number else "ID"
-            log.warning(
-                "etcd member %s may not be removed: %s; see `braid doctor`, then run: etcdctl member remove %s",
-                node,
-                error,
-                member,
-            )
+            raise BrokerError(
+                Reason.UNAVAILABLE,
+                f"node {node} is removed, its etcd member may not be: {error}; see `braid doctor`, then run: "
+                f"etcdctl member remove {member}",
+            ) from error
 
     def leave_member(self) -> None:
         """From now on it is not started again: the node stops."""
