@@ -46,3 +46,15 @@ def test_partitions_below_the_replication_factor_are_counted_where_they_are_led(
         cluster_report(services.metadata, services.routing, services.hosting, services.forwarding, r.EtcdReport())
     )
     assert told.below_factor == sum(each.leader == 2 for each in made.assignments) == 2
+
+
+def test_partitions_without_a_leader_are_named_first() -> None:
+    """No node reports them, so a console knows them from here only."""
+    node = three_nodes(2, partitions=r.WEAK_MAX + 2)
+    services = node.services
+    assign(node, None, r.WEAK_MAX + 1)
+    told = node.run(
+        cluster_report(services.metadata, services.routing, services.hosting, services.forwarding, r.EtcdReport())
+    )
+    assert (told.weak[0].partition, told.weak[0].leader) == (r.WEAK_MAX + 1, None)
+    assert (len(told.weak), told.weak_left_out) == (r.WEAK_MAX, 2)

@@ -141,6 +141,17 @@ def test_while_the_coordinator_is_away_nobody_waits_for_it() -> None:
     assert (others.asked, node.clock.monotonic()) == ([1], before)
 
 
+def test_a_fenced_node_is_not_asked() -> None:
+    """It may hang: then it accepts connections, and each question waits for as long as it may."""
+    node = three_nodes()
+    others = Others(node, b"answer")
+    assert node.run(node.services.forwarding.ask(3, WRITE)) == b"answer"
+    node.services.metadata.change_alone([e.FenceNode(node=3, incarnation=1)])
+    with pytest.raises(NothingDoneError, match="node 3 is not alive"):
+        node.run(node.services.forwarding.ask(3, WRITE))
+    assert others.asked == [3]
+
+
 def gone(node: Node) -> None:
     if node.services.hosting.exists(TOPIC):
         topic_id = node.services.hosting.meta(TOPIC).topic_id

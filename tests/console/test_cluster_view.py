@@ -2,9 +2,11 @@
 
 import itertools
 import json
+import os
 import re
+import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +24,7 @@ import braidlog
 from braidlog import kv
 from braidlog.console.cluster_view import merged, others_of
 from braidlog.console.node import NodeError
+from braidlog.console.rendering import UNKNOWN
 from braidlog.coordinator.shards import place_of
 from braidlog.model.findings import findings
 from braidlog.model.report import FENCED, GroupReport, LagReport, NodeReport, PartitionReport, Snapshot, WeakPartition
@@ -167,6 +170,13 @@ def test_what_nobody_reports_is_named() -> None:
         ("t", 0, ""),
     ]
     assert others_of(own) == [2]
+
+
+def test_shards_that_no_coordinator_serves_are_counted() -> None:
+    own = msgspec.structs.replace(report(groups=["a"]), shards=(5, 16), warnings={"clock": "late"})
+    other = msgspec.structs.replace(own, shards=(11, 16))
+    assert merged(own, {2: other}).warnings == {"clock": "late"}
+    assert merged(own, {2: NodeError("gone")}).warnings["coordinators"].startswith("11 of 16 shards are not served now")
 
 
 def test_dead_nodes_and_weak_partitions_are_told_and_the_node_is_ready() -> None:
@@ -391,8 +401,47 @@ def test_the_leader_judges_who_has_signed_in(cluster: ClusterProcess, number: in
         assert "GROUP_AUTHORIZATION_FAILED" in vera.act("group-delete", group=name).text
 
 
+def test_the_rest_works_while_a_node_hangs(browser: Browser, cluster: ClusterProcess) -> None:
+    """It accepts connections and answers nothing: what it led and coordinated is asked of others once it is fenced."""
+    told = set()
+
+    def is_fenced() -> bool:
+        told.add(ada.get(f"/topics/{LONELY}").status)
+        return "1 of 3 nodes fenced: 3" in ada.get("/").text
+
+    def knows_all_times(group: str) -> bool:
+        """Of the first record that a group lacks in each partition."""
+        page = ada.get(f"/groups/{group}").text
+        return page.count('data-key="orders/') == PARTITIONS and f'<td class="n">{UNKNOWN}</td>' not in page
+
+    ada = visitor(cluster[1], ADA)
+    with connected(cluster[1]) as client:
+        for at, name in enumerate(("timed", "timed-later"), 2):
+            client.admin.reset_group(name, "orders", dict.fromkeys(range(PARTITIONS), at))
+    until(lambda: knows_all_times("timed"))
+    with stopped(cluster[3]):
+        until(is_fenced)
+        assert told <= {200, 503}, "it exists"
+        shards = until(lambda: found if len(found := coordinators(cluster[1], (1, 2))) == len(SHARDS) else None)
+        until(lambda: knows_all_times("timed-later"))
+        for number in (1, 2):
+            with looking(browser, cluster[number], "/", forgiven="404|503") as page:
+                visit = Visit(page, cluster[number], f"hung-{number}", shards)
+                use(visit, (*LOOKS, act_without_a_browser))
+    until(lambda: leaders(cluster[1], LONELY) == {0: 3})
+
+
+@contextmanager
+def stopped(node: ServerProcess) -> Iterator[None]:
+    os.kill(node.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(node.pid, signal.SIGCONT)
+
+
 def test_the_rest_works_and_says_so_while_a_node_is_dead(browser: Browser, cluster: ClusterProcess) -> None:
-    """The last of this file: it kills a node."""
+    """It kills a node, and the next test another."""
     with ExitStack() as stack:
         pages = [stack.enter_context(looking(browser, cluster[number], "/")) for number in (1, 2)]
         cluster[3].kill()
@@ -422,3 +471,14 @@ def sees_no_leader(browser: Browser, node: ServerProcess) -> None:
     assert (answer.status, answer.text) == (503, f"{sentence}\n")
     assert sentence in ada.post(f"/topics/{LONELY}/records", {"value": "x"}).text
     assert f"Topic {LONELY} is deleted." in ada.act("topic-delete", topic=LONELY).text
+
+
+def test_a_group_whose_coordinator_cannot_serve_is_not_called_missing(cluster: ClusterProcess) -> None:
+    """The last of this file: of the replicas of a shard one is left, and two have to be in sync."""
+    cluster[2].kill()
+    ada = visitor(cluster[1], ADA)
+    until(lambda: "shards are not served now" in ada.get("/groups").text)
+    answers = [ada.get(f"/groups/{name}") for name in PROBES]
+    assert {each.status for each in answers} <= {200, 503}
+    assert any(each.status == 503 and "may be unavailable" in each.text for each in answers)
+    assert "shards are not served now" in ada.get("/").text

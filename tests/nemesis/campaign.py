@@ -315,6 +315,9 @@ class Campaign:
                 self.totals[f"records {each.outcome.value}"] += 1
         for client in current.clients:
             self.totals["connections lost or refused"] += client.troubled
+            if isinstance(client, ConsoleReader):
+                self.totals["pages of a console"] += client.acknowledged
+                self.totals["pages refused in a sentence"] += client.excused
         for page in current.history.operations:
             if isinstance(page, Read) and page.client.startswith("librdkafka"):
                 self.totals["twice, by clients that may"] += len(page.records) - len(set(page.records.values()))

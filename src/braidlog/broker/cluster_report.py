@@ -36,6 +36,7 @@ class _Counts:
         self.of_own: Counter[str] = Counter()
         self.partitions = self.leaderless = self.weak_count = 0
         self.weak: list[r.WeakPartition] = []
+        self.without_leader: list[r.WeakPartition] = []
 
     def add(self, found: Topic, number: int, each: Assignment) -> None:
         topic, min_in_sync = found.name, found.min_in_sync
@@ -55,9 +56,9 @@ class _Counts:
         if not each.is_whole:
             self.weak_count += 1
             # Slots are too many to be told one by one, and whoever dies holds a third of them, or all.
-            if topic not in (LOG_TOPIC, FEED_TOPIC) and len(self.weak) < r.WEAK_MAX:
-                row = r.WeakPartition(topic, number, each.leader, each.replicas, each.in_sync, min_in_sync)
-                self.weak.append(row)
+            rows = self.without_leader if each.leader is None else self.weak
+            if topic not in (LOG_TOPIC, FEED_TOPIC) and len(rows) < r.WEAK_MAX:
+                rows.append(r.WeakPartition(topic, number, each.leader, each.replicas, each.in_sync, min_in_sync))
 
 
 async def cluster_report(
@@ -69,6 +70,7 @@ async def cluster_report(
             counts.add(topic, number, each)
             await pace.step()
     behind = await _behind(hosting)
+    weak = [*counts.without_leader, *counts.weak][: r.WEAK_MAX]
     members = metadata.image.cluster.members
     rows = [_node(int(number), member, counts, behind) for number, member in members.items()]
     if routing.is_alone:
@@ -86,8 +88,8 @@ async def cluster_report(
         below_min=counts.of_own["below_min"],
         leaderless=counts.leaderless,
         weak_slots=counts.of_own["slots"],
-        weak=counts.weak,
-        weak_left_out=counts.weak_count - len(counts.weak),
+        weak=weak,
+        weak_left_out=counts.weak_count - len(weak),
         leader_changes=dict(metadata.history.leader_changes),
         forwarded=[
             (name, node, forwarding.counts[name, node]) for name in sorted(forwarding.names) for node in routing.numbers

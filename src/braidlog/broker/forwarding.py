@@ -120,9 +120,11 @@ class Forwarding:
         return is_late or (call.topic is not None and not self._routing.has_partition(call.topic, 0))
 
     async def ask(self, node: int, call: Call) -> bytes:
-        """Once."""
+        """Ask a node once. A fenced node is not asked: one that hangs accepts connections and does not answer."""
         if self.calls is None:
             raise NothingDoneError(Reason.UNAVAILABLE, f"this node is alone: it cannot ask node {node}")
+        if not self._routing.is_live(node):
+            raise NothingDoneError(Reason.UNAVAILABLE, f"node {node} is not alive")
         self.counts[call.name, node] += 1
         way = self.ways.get(call.name, self.calls)
         return await way.call(node, call, call.wait_seconds + ANSWER_SECONDS_MAX)

@@ -11,6 +11,8 @@ from braidlog.model.lag import lag_of
 from braidlog.model.report import FENCED, LagReport, NodeLog, PartitionReport, Snapshot
 
 Place = tuple[str, int]
+COORDINATORS = "coordinators"
+"""The warning that some coordinators do not serve."""
 
 
 def others_of(own: Snapshot) -> list[int]:
@@ -30,12 +32,15 @@ def merged(own: Snapshot, others: Mapping[int, NodeLog | Exception]) -> Snapshot
         if known is None or known.is_offline or (each.is_led and not known.is_led):
             partitions[place] = each
     lags = {(each.group, each.topic, each.partition): each for report in reports for each in report.lags}
+    served, shards = sum(each.shards[0] for each in reports), min(each.shards[1] for each in reports)
+    missing = f"{shards - served} of {shards} shards are not served now; their groups and transactions are missing here"
     return replace(
         own,
         partitions=[partitions[place] for place in sorted(partitions)],
         groups=list({each.group: each for report in reports for each in report.groups}.values()),
         lags=[_with_end(lags[place], partitions.get(place[1:])) for place in sorted(lags)],
         silent={node: str(why) for node, why in others.items() if isinstance(why, Exception)},
+        warnings=own.warnings | ({COORDINATORS: missing} if served < shards else {}),
     )
 
 

@@ -12,16 +12,17 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from braidlog.client.drivers.contract import Setting
-from braidlog.client.errors import ClientError, RefusedError
+from braidlog.client.errors import ClientError, Refusal, RefusedError
 from braidlog.console.actions.access import OPERATIONS, RESOURCES
 from braidlog.console.clients import ClientsOf
+from braidlog.console.cluster_view import COORDINATORS
 from braidlog.console.health import Doctor
 from braidlog.console.listing import Listing
 from braidlog.console.node import Node, NodeError, rate
 from braidlog.console.registry import Registry
 from braidlog.console.rendering import PAGES, Renderer
 from braidlog.console.spark_pipelines import graph
-from braidlog.console.spark_queries import SparkQueries
+from braidlog.console.spark_queries import SparkQueries, figures_of
 from braidlog.model.door_tokens import CONSOLE
 from braidlog.model.report import NOBODY, EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
 from braidlog.registry.state import State, Version
@@ -125,7 +126,7 @@ class Pages:
         name = request.path_params["topic"]
         snapshot, partitions = await self._found("partitions", "topic", name)
         if not partitions:
-            return self._missing(request, f"There is no topic {name!r}.")
+            return await self._unreported(request, name)
         lags = [each for each in snapshot.lags if each.topic == name]
         host = self._node.welcome.listeners.get("kafka", "")
         table = next((each for each in snapshot.tables if each.topic == name), None)
@@ -140,6 +141,15 @@ class Pages:
             settings=settings,
             table=table,
         )
+
+    async def _unreported(self, request: Request, topic: str) -> Response:
+        try:
+            await self._own.admin.partition_count(topic)
+        except RefusedError as error:
+            if error.reason is Refusal.TOPIC_NOT_FOUND:
+                return self._missing(request, f"There is no topic {topic!r}.")
+            raise
+        raise NodeError(f"no node reports the partitions of topic {topic!r} now")
 
     async def _settings_of(self, request: Request, topic: str) -> list[Setting]:
         """None of a topic that is gone by now, or that only a node has; none where only figures are asked for."""
@@ -176,6 +186,8 @@ class Pages:
     async def group(self, request: Request) -> Response:
         name = request.path_params["group"]
         snapshot, found = await self._found("groups", "group", name)
+        if not found and COORDINATORS in snapshot.warnings:
+            raise NodeError(f"the coordinator of group {name!r} may be unavailable: {snapshot.warnings[COORDINATORS]}")
         if not found:
             return self._missing(request, f"There is no group {name!r}.")
         rows = await self.lag_rows(snapshot, name)
@@ -259,7 +271,7 @@ class Pages:
 
     async def transactions(self, request: Request) -> Response:
         admin = self._clients(request.scope["principal"]).admin
-        rows = await admin.list_transactions()
+        snapshot, rows = await self._node.cluster.now(), await admin.list_transactions()
         shown = request.query_params.get("id", "")
         found = await admin.describe_transaction(shown) if shown else None
         topic, fault = request.query_params.get("topic", ""), ""
@@ -268,7 +280,14 @@ class Pages:
         except RefusedError as error:
             producers, fault = [], str(error)
         return self._renderer.page(
-            request, "transactions.html", rows=rows, found=found, topic=topic, producers=producers, fault=fault
+            request,
+            "transactions.html",
+            s=snapshot,
+            rows=rows,
+            found=found,
+            topic=topic,
+            producers=producers,
+            fault=fault,
         )
 
     async def access(self, request: Request) -> Response:
@@ -324,7 +343,7 @@ class Pages:
 
     async def spark(self, request: Request) -> Response:
         return self._renderer.page(
-            request, "spark.html", queries=[_query(each) for each in self._spark_queries.queries()]
+            request, "spark.html", queries=[figures_of(each) for each in self._spark_queries.queries()]
         )
 
     async def pipeline(self, request: Request) -> Response:
@@ -469,23 +488,3 @@ def group_rows(snapshot: Snapshot) -> list[GroupRow]:
         GroupRow(each.group, each.kind, each.state, each.members, sorted(topics[each.group]), lags[each.group])
         for each in snapshot.groups
     ]
-
-
-def _query(report: Any) -> dict[str, Any]:  # noqa: ANN401 - a report of Spark's, whatever is in it
-    """What is worth showing of Spark's progress; anything may be missing."""
-    progress = report.progress or {}
-    durations = progress.get("durationMs")
-    return {
-        "report": report,
-        "batch": progress.get("batchId"),
-        "rows": progress.get("numInputRows"),
-        "in_rate": progress.get("inputRowsPerSecond"),
-        "done_rate": progress.get("processedRowsPerSecond"),
-        "duration_ms": durations.get("triggerExecution") if isinstance(durations, dict) else None,
-        "sources": [
-            str(each.get("description", "")) for each in progress.get("sources") or [] if isinstance(each, dict)
-        ],
-        "sink": str((progress.get("sink") or {}).get("description", ""))
-        if isinstance(progress.get("sink"), dict)
-        else "",
-    }

@@ -6,7 +6,7 @@ console begins anew.
 """
 
 from collections import OrderedDict
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -48,3 +48,23 @@ class SparkQueries:
     def queries(self) -> list[LastReport]:
         """The one that reported last first."""
         return list(reversed(self._queries.values()))
+
+
+def figures_of(report: Any) -> dict[str, Any]:  # noqa: ANN401 - a report of Spark's, whatever is in it
+    """What is worth showing of Spark's progress; anything may be missing."""
+    progress = report.progress or {}
+    durations = progress.get("durationMs")
+    return {
+        "report": report,
+        "batch": progress.get("batchId"),
+        "rows": progress.get("numInputRows"),
+        "in_rate": progress.get("inputRowsPerSecond"),
+        "done_rate": progress.get("processedRowsPerSecond"),
+        "duration_ms": durations.get("triggerExecution") if isinstance(durations, dict) else None,
+        "sources": [
+            str(each.get("description", "")) for each in progress.get("sources") or [] if isinstance(each, dict)
+        ],
+        "sink": str((progress.get("sink") or {}).get("description", ""))
+        if isinstance(progress.get("sink"), dict)
+        else "",
+    }

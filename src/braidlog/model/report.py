@@ -29,8 +29,7 @@ KEYS_LOOKED_AT_MAX: Final = 20_000
 WATCHED_BYTES_MAX: Final = 256 * 1024
 """Of one watched piece; of longer ones the console sees that they were too long."""
 
-NOBODY = -1
-"""No node."""
+NOBODY = -1  # no node
 FENCED: Final = "fenced"  # a node's state
 WEAK_MAX: Final = 200
 
@@ -50,7 +49,6 @@ Ask = Literal[
     "sign_in",
     "audit",
 ]
-
 
 DOOR: Final = "console"
 """What a node's console is called where doors are told apart."""
@@ -376,6 +374,8 @@ class NodeLog(LogReport, frozen=True, kw_only=True):
     """What one node of several adds to what a cluster holds: the partitions here, the groups that it coordinates."""
 
     groups: list[GroupReport]
+    shards: tuple[int, int] = (0, 0)
+    """How many shards of coordinators this node serves, of how many; of 0 where the node is alone."""
 
 
 class Snapshot(NodeLog, frozen=True, kw_only=True):

@@ -27,6 +27,7 @@ from braidlog.broker.metrics import lag_reports, partition_report
 from braidlog.broker.services import Services
 from braidlog.codec import is_compiled
 from braidlog.coordinator.holdings import NODE, StateKind
+from braidlog.coordinator.shards import SHARDS
 from braidlog.kv.values import kind_of
 from braidlog.model import report as r
 from braidlog.model.clock import Clock
@@ -136,6 +137,7 @@ class Reporter:
             partitions_open=is_open[True],
             partitions_closed=is_open[False],
             groups=groups,
+            shards=self._shards(),
             lags=lags[: r.LAGS_MAX],
             lags_left_out=max(len(lags) - r.LAGS_MAX, 0),
             keyvalue=self._keyvalue(),
@@ -220,6 +222,10 @@ class Reporter:
                 lags += (await lag_reports(service, name))[: max(r.LAGS_MAX + 1 - before, 0)]
             await pace.step(1 + len(lags) - before)
         return groups, lags
+
+    def _shards(self) -> tuple[int, int]:
+        coordinators = self._services.coordinators
+        return len(coordinators.here()), SHARDS if coordinators.is_sharded and coordinators.has_shards else 0
 
     def _keyvalue(self) -> r.KeyValueReport:
         keyvalue = self._services.keyvalue

@@ -3,8 +3,10 @@
 Knows: what each takes, and what it does to a topic. Refuses to know: who may.
 """
 
+import asyncio
 import contextlib
 from functools import partial
+from typing import Final
 from urllib.parse import quote
 
 from braidlog.client.errors import ClientError
@@ -14,6 +16,9 @@ from braidlog.console.fields import Fields, FormError, integer, settings_in, tex
 from braidlog.console.rendering import UNKNOWN
 from braidlog.model.errors import BrokerError
 from braidlog.model.names import check_topic_name
+
+SPANS_SECONDS_MAX: Final = 2.0
+"""How long a plan waits for figures that it can do without."""
 
 
 async def create(fields: Fields, clients: Clients) -> Plan:
@@ -96,9 +101,10 @@ async def trim(fields: Fields, clients: Clients) -> Plan:
 async def delete(fields: Fields, clients: Clients) -> Plan:
     topic = text_of(fields, "topic")
     count, records = await clients.admin.partition_count(topic), UNKNOWN
-    with contextlib.suppress(ClientError):  # a leader that is away keeps nobody from deleting
-        spans = (await clients.admin.describe_topic(topic)).partitions
-        records = str(sum(span.latest - span.earliest for span in spans))
+    with contextlib.suppress(ClientError, TimeoutError):  # the topic can be deleted while a leader is away
+        async with asyncio.timeout(SPANS_SECONDS_MAX):
+            spans = (await clients.admin.describe_topic(topic)).partitions
+            records = str(sum(span.latest - span.earliest for span in spans))
     return Plan(
         f"Delete topic {topic} with its {plural(count, 'partition')} and all records, for good.",
         partial(clients.admin.delete_topic, topic),
