@@ -51,7 +51,9 @@ class Questions(KeyQuestions):
         assert leader is not None
         return leader
 
-    async def ask(self, node: int, message: Any, size: int, seconds: float, *, changes: bool) -> Any:
+    async def ask(
+        self, node: int, message: Any, size: int, seconds: float, *, changes: bool, polls: bool = False
+    ) -> Any:
         if node in self.peers.away:
             raise BrokerError(Reason.UNAVAILABLE, f"node {node} cannot be reached")
         self.asked.append(message)
