@@ -39,7 +39,7 @@ ELSEWHERE = "another node serves it"
 
 
 def list_cluster(_: Request, services: Services, conversation: Conversation) -> a.BrokerList | Failure:
-    if services.routing.is_alone:
+    if not services.routing.has_other_nodes:
         return Failure.of(E.DISTRIBUTION_NOT_ENABLED)
     return a.BrokerList(_brokers(services, conversation))
 
@@ -54,7 +54,7 @@ def _broker(found: Broker) -> a.BrokerStatus:
 
 
 async def cluster_status(request: Request, services: Services, conversation: Conversation) -> a.ClusterReport | Failure:
-    if services.routing.is_alone:
+    if not services.routing.has_other_nodes:
         return _alone(request)
     brokers = _brokers(services, conversation)
     partitions: list[a.PartitionStatus] = []
@@ -200,7 +200,7 @@ async def describe_at_leaders(
 async def elect_leader(request: Request, services: Services, _: Conversation) -> a.LeaderChosen | Failure:
     message: r.ElectLeader = request.message
     number, before = node_number(message.broker), services.metadata.image.assignment(message.topic, message.partition)
-    if services.routing.is_alone:
+    if not services.routing.has_other_nodes:
         return _alone(request)
     if number is None:
         return _rejected(message, "a node is named by its number; LIST_CLUSTER lists them")

@@ -122,8 +122,7 @@ async def _read_matching(message: r.Consume, topics: list[str], services: Servic
 
 def _has(services: Services, topic: str, partition: int, offset: int) -> bool:
     hosted = services.hosting.partition(topic, partition)
-    if not services.routing.is_alone:
-        hosted.require_leader()  # the copy of a follower may end before
+    hosted.require_leader()  # the copy of a follower may end before
     return offset < hosted.high_watermark
 
 
