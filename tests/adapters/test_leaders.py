@@ -84,8 +84,8 @@ class ReplicaSetOfLeader(ReplicaSet):
 
 
 def test_mlog_creates_a_topic_and_answers_its_followers() -> None:
-    """N replicas are N + 1 nodes; who is designated leads at first, if it is there: it is a wish."""
-    for wished, leader in (("1", 1), ("2", 2), ("3", 3), ("9", None), ("", None), ("no number", None)):
+    """N replicas are N + 1 nodes; a designated node leads at first; one that is unknown is refused."""
+    for wished, leader in (("1", 1), ("2", 2), ("3", 3), ("", None)):
         node = three_nodes()
         told = mlog(node, m.CreateTopicRequest("new", 1, wished))
         known = node.services.hosting.meta("new").assignments[0]
@@ -97,6 +97,9 @@ def test_mlog_creates_a_topic_and_answers_its_followers() -> None:
     assert mlog(node, m.CreateTopicRequest("alone")) == m.CreateTopicResponse("alone", None), "0 is no follower"
     assert [len(each.replicas) for each in node.services.hosting.meta("alone").assignments] == [1]
     assert mlog(three_nodes(), m.CreateTopicRequest("many", 3)).code == ErrorCode.NOT_ENOUGH_NODES
+    for unknown in ("9", "no number"):
+        told = mlog(three_nodes(), m.CreateTopicRequest("new", 1, unknown))
+        assert told.code == ErrorCode.RAFT_LEADER_UNAVAILABLE
 
 
 class Leaders:

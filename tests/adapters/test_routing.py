@@ -228,7 +228,7 @@ class Doors:
 
     def ask(self, dialect: str, principal: str, message: Any, **more: Any) -> Any:
         adapter: Any = make_adapter(dialect, self.services)
-        talk: Any = SimpleNamespace(principal=principal, address=("here", 1), peer="there:1")
+        talk: Any = SimpleNamespace(principal=principal, address=("here", 1), peer="there:1", is_forwarded=False)
         table = adapter.table if hasattr(adapter, "table") else adapter.routes
         if dialect == "kafka":
             api = next(api for api in BY_KEY.values() if api.request is type(message))

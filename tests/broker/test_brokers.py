@@ -2,7 +2,9 @@
 
 import pytest
 from tests.broker.node import Node
+from tests.broker.three_nodes import three_nodes
 
+from braidlog.cluster import events as e
 from braidlog.model.errors import BrokerError
 
 
@@ -37,3 +39,14 @@ def test_who_was_fenced_by_name_is_fenced_until_that_is_undone() -> None:
     for number, text in ((brokers.own_number, "it is alone"), (7, "not registered")):
         with pytest.raises(BrokerError, match=text):
             brokers.fence(number)
+
+
+def test_a_node_of_the_cluster_is_fenced_by_the_metadata_and_not_by_silence() -> None:
+    node = three_nodes()
+    brokers = node.services.brokers
+    node.run(brokers.register(7, "h", 1))
+    assert (brokers.numbers(), brokers.is_node(3), brokers.is_node(7)) == ([1, 2, 3, 7], True, False)
+    node.world.advance(5_000)
+    assert (brokers.fence_silent(1_000), brokers.fenced) == (1, [7])
+    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
+    assert brokers.fenced == [1, 7]

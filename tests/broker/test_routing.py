@@ -6,11 +6,13 @@ from tests.broker.three_nodes import DOORS, OWN, TOPIC, addresses, assign, regis
 
 from braidlog.broker.routing import Broker
 from braidlog.cluster import events as e
+from braidlog.coordinator.shards import SHARDS
 
 
 def test_a_node_that_is_alone_answers_for_everything_where_the_client_dialled() -> None:
     routing = Node(name="5").services.routing
-    assert routing.is_alone
+    assert not routing.has_other_nodes
+    assert {routing.leader_of_shard(shard) for shard in range(SHARDS)} == {5}
     assert (routing.controller, routing.coordinator, routing.numbers) == (5, 5, [5])
     assert routing.brokers("kafka", OWN) == [Broker(5, *OWN)]
     assert routing.address(5, "kafka", OWN) == OWN

@@ -412,3 +412,12 @@ def test_in_a_cluster_a_topic_is_placed_on_nodes(caplog: pytest.LogCaptureFixtur
     assert reason_of(node, topics.create("d", 1, placed=Placed(4))) is Reason.INVALID_SETTING
     assert reason_of(node, topics.create("d", 10**9)) is Reason.INVALID_PARTITION_COUNT
     assert node.services.placement.choose_followers(2) == ["1", "3"]
+
+
+@pytest.mark.parametrize("replicas", [0, 2])
+def test_a_lone_node_makes_as_many_replicas_as_are_asked_for_or_none(node: Node, replicas: int) -> None:
+    topics = node.services.topics
+    assert reason_of(node, topics.create("a", 1, placed=Placed(replicas))) is Reason.INVALID_SETTING
+    assert not node.services.hosting.exists("a")
+    named = node.run(topics.create("a", 1, followers=["n2"], placed=Placed(2)))
+    assert (named.observers, node.run(topics.create("b", 1, placed=Placed(1))).observers) == (("n2",), ())

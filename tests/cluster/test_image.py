@@ -4,7 +4,10 @@ import msgspec
 import pytest
 
 from braidlog.cluster import events as e
-from braidlog.cluster.image import DELETED_KEPT_MS, Image
+from braidlog.cluster.image import Image
+from braidlog.cluster.image_changes import CHANGES
+from braidlog.cluster.image_checks import CHECKS
+from braidlog.cluster.image_state import DELETED_KEPT_MS
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
 from braidlog.replication.registration import Life
@@ -58,6 +61,10 @@ def test_refused(event: e.Event, reason: Reason) -> None:
         image.check(event)
     assert caught.value.reason is reason
     assert msgspec.json.encode(image) == before
+
+
+def test_every_event_has_a_check_and_a_change() -> None:
+    assert CHECKS.keys() == CHANGES.keys() == set(e.EVENTS.values())
 
 
 def test_a_list_is_checked_as_it_would_be_applied() -> None:

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from braidlog.cluster import events as e
-from braidlog.cluster.image import IMAGE_VERSION, Image
+from braidlog.cluster.image import Image
+from braidlog.cluster.image_state import IMAGE_VERSION
 from braidlog.cluster.old_images import decode_image
 
 FIRST = Path(__file__).with_name("vectors") / "image_version_1.json"

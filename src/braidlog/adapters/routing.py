@@ -188,7 +188,11 @@ class RoutedAdapter:
         routing = services.routing
         if route.coordinated is not None and not routing.is_coordinator and route.coordinated(request):
             raise routing.not_coordinator()
-        if route.state_of is not None and not routing.is_alone and (name := route.state_of(request)) is not None:
+        if (
+            route.state_of is not None
+            and services.coordinators.is_sharded
+            and (name := route.state_of(request)) is not None
+        ):
             return self._settled(route, conversation, request, name)
         return self._served(route, conversation, request, services)
 
@@ -313,6 +317,15 @@ class ForwardingAdapter(RoutedAdapter):
         finally:
             conversation.hold(-len(frame))
         return Relayed(answer) if isinstance(answer, bytes) else answer
+
+
+def then(served: Any, follow: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+    """What `follow` makes of a handler's answer: at once, or a coroutine where the answer is one."""
+    return _follow_later(served, follow) if type(served) is CoroutineType else follow(served)
+
+
+async def _follow_later(serving: Coroutine[Any, Any, Any], follow: Callable[[Any], Any]) -> Any:  # noqa: ANN401
+    return await answer_of(follow, await serving)
 
 
 S = TypeVar("S")

@@ -1,12 +1,13 @@
-"""The brokers that an administrator made known: who else there is, and where.
+"""The brokers that clients are shown: nodes of this cluster, and those that an administrator made known.
 
-Knows: numbers, addresses, epochs. Refuses to know: how a broker is reached, which partitions it has.
+Knows: numbers, addresses, epochs. Refuses to know: how a broker is reached, which partitions it has, how a node is drained.
 Invariants: a broker that was acknowledged as registered is known after a crash; an epoch never goes back; this node is always one
 of them. Who is fenced, like who was heard of, is known since this node started.
 """
 
 from braidlog.cluster.events import AddNode, Event
 from braidlog.cluster.image import Image
+from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import own_number
@@ -62,16 +63,24 @@ class Brokers:
         self._silent.discard(number)
 
     def fence_silent(self, timeout_ms: int) -> int:
-        """Fence whoever has not been heard of for so long; how many that are besides those that were fenced before."""
+        """Fence brokers without a heartbeat for so long; return how many. Nodes of a cluster watch each other."""
         since = self._world.now_ms() - timeout_ms
-        late = {number for number in self.numbers() if self._seen_ms.get(number, self._started_ms) < since}
-        found = late - {self.own_number, *self.fenced}
+        others = {*self.numbers()} - {self.own_number, *self._nodes}
+        late = {number for number in others if self._seen_ms.get(number, self._started_ms) < since}
+        found = late - {*self.fenced}
         self._silent |= found
         return len(found)
 
     @property
     def fenced(self) -> list[int]:
-        return sorted(self._fenced | self._silent)
+        """Brokers that are to lead nothing: fenced here, or nodes that are fenced or draining."""
+        nodes = self._nodes
+        leaving = {number for number, each in nodes.items() if each.is_fenced or each.is_draining}
+        return sorted(((self._fenced | self._silent) - nodes.keys()) | leaving)
+
+    def is_node(self, number: int) -> bool:
+        """Whether a broker is a node of this cluster: then the metadata says whether it may lead."""
+        return number in self._nodes
 
     @property
     def is_only_one(self) -> bool:
@@ -83,7 +92,11 @@ class Brokers:
             raise BrokerError(Reason.REPLICA_NOT_FOUND, f"broker {number} is not registered")
 
     def numbers(self) -> list[int]:
-        return sorted({self.own_number, *map(int, self._metadata.image.nodes)})
+        return sorted({self.own_number, *self._nodes, *map(int, self._metadata.image.nodes)})
+
+    @property
+    def _nodes(self) -> dict[int, Member]:
+        return {int(number): member for number, member in self._metadata.image.cluster.members.items()}
 
     def seen_ms(self, number: int) -> int | None:
         """When a broker was last heard of since this node started; None if it was not."""

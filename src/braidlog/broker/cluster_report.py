@@ -73,11 +73,11 @@ async def cluster_report(
     weak = [*counts.without_leader, *counts.weak][: r.WEAK_MAX]
     members = metadata.image.cluster.members
     rows = [_node(int(number), member, counts, behind) for number, member in members.items()]
-    if routing.is_alone:
+    if not rows:
         own = counts.own
         rows = [r.NodeReport(own, "alive", "", {}, counts.leads[own], counts.holds[own], counts.in_sync[own])]
     return r.ClusterReport(
-        is_alone=routing.is_alone,
+        is_alone=not routing.has_other_nodes,
         own=counts.own,
         controller=routing.controller,
         keeps_keys=r.NOBODY if routing.has_slots else routing.coordinator,

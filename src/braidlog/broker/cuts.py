@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from braidlog.broker.keyvalue import KeyValue
-from braidlog.broker.routing import Routing
+from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -26,17 +26,17 @@ _CUT = "the cut"
 class Cuts:
     """The use case."""
 
-    def __init__(self, folder: DataFolder, keyvalue: KeyValue, routing: Routing, world: World) -> None:
+    def __init__(self, folder: DataFolder, keyvalue: KeyValue, metadata: Metadata, world: World) -> None:
         self._folder = folder
         self._keyvalue = keyvalue
-        self._routing = routing
+        self._metadata = metadata
         self._world = world
         self._turns = Turns(world)
         drop_cut(folder.disk, folder.path)
 
     async def take(self) -> str:
         """The folder of a new cut, in the data folder. Whoever copies it says `drop` then."""
-        if not self._routing.is_alone:
+        if not self._metadata.is_alone:
             raise BrokerError(
                 Reason.INVALID_SETTING,
                 "a node of a cluster is not backed up by itself: its topics have replicas on other nodes, and a cut of one is no "

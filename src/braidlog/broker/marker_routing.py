@@ -57,11 +57,11 @@ class RoutedMarkers:
         forwarding.names.add(CALL)
 
     async def write(self, ends: Sequence[End], *, patient: bool = True) -> Failures:
-        until = self._world.monotonic() + (HOLD_SECONDS if patient and not self._routing.is_alone else 0)
+        until = self._world.monotonic() + (HOLD_SECONDS if patient else 0)
         pause = LOOK_SECONDS
         while True:
             failures = await self._write_once(ends)
-            again = {target for target, error in failures.items() if _may_pass(target, error)}
+            again = {target for target, error in failures.items() if self._may_pass(target, error)}
             if not again or again != failures.keys() or self._world.monotonic() >= until:
                 return failures
             ends = _only(ends, again)
@@ -103,6 +103,17 @@ class RoutedMarkers:
         if assignment is None:
             return self._routing.own_number
         return NOBODY if assignment.leader is None else assignment.leader
+
+    def _may_pass(self, target: Target, error: Exception) -> bool:
+        """Whether a marker may be written in a moment. A partition that one node holds by itself gets no other leader.
+
+        A partition says NOT_COORDINATOR of who sends the end; a group that another node keeps it by now.
+        """
+        if not isinstance(error, BrokerError):
+            return False
+        if isinstance(target, str):
+            return is_elsewhere(error) or error.reason in _AGAIN
+        return error.reason in _AGAIN and not self._routing.is_held_alone(target[0])
 
     async def _here(self, ends: Sequence[End], failures: Failures) -> None:
         if ends:
@@ -167,12 +178,6 @@ def _nobody(target: Target) -> BrokerError:
     topic, number = target
     text = f"{topic}/{number} has no leader now: what was decided is ended there once it has one"
     return NotLeaderError(topic, number, text)
-
-
-def _may_pass(target: Target, error: Exception) -> bool:
-    """A partition says NOT_COORDINATOR of who sends the end; a group that another node keeps it by now."""
-    has_moved = isinstance(target, str) and isinstance(error, BrokerError) and is_elsewhere(error)
-    return has_moved or (isinstance(error, BrokerError) and error.reason in _AGAIN)
 
 
 def _in_words(error: Exception) -> tuple[str, str]:

@@ -7,7 +7,8 @@ Invariant: each leadership is a new epoch, durable before it begins.
 from collections.abc import Callable, Sequence
 
 from braidlog.cluster.events import ChangeLeader, Event, PlaceTopic
-from braidlog.cluster.image import FOLLOWERS_PER_TOPIC_MAX, Image
+from braidlog.cluster.image import Image
+from braidlog.cluster.image_checks import FOLLOWERS_PER_TOPIC_MAX
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX

@@ -90,7 +90,7 @@ class ReplicaMoves:
 
     async def drain(self, node: int, *, is_draining: bool) -> None:
         """A node is to lead nothing any more, or may lead again; the controller then moves what it leads to others in sync."""
-        if self._routing.is_alone:
+        if is_draining and not self._routing.has_other_nodes:
             raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "this node is alone: nobody else could lead what it leads")
         await drain(self._metadata, node, is_draining=is_draining)
 

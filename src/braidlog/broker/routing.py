@@ -43,9 +43,9 @@ class Routing:
         self.own_number = own_number(node)
 
     @property
-    def is_alone(self) -> bool:
-        """Whether this node is registered with nobody: then it does everything itself."""
-        return not self._metadata.image.cluster.members
+    def has_other_nodes(self) -> bool:
+        """Whether the cluster has a second node; a request never needs to know: it is served here, or handed on."""
+        return len(self._members) > 1
 
     @property
     def numbers(self) -> list[int]:
@@ -72,20 +72,23 @@ class Routing:
 
     def coordinator_of(self, name: str) -> int | None:
         """The node that keeps a group, a transactional id or whatever else has that name; None if nobody does now."""
-        return self.own_number if self.is_alone else self.leader_of_shard(place_of(name))
+        return self.leader_of_shard(place_of(name))
 
     def shard(self, number: int) -> Assignment | None:
         """Who holds a shard of the coordinators; None if there are none."""
         return self.assignment(STATE_TOPIC, number)
 
     def leader_of_shard(self, shard: int) -> int | None:
+        """The node that coordinates a shard; None if it has no leader now. A node that is not registered leads all shards."""
+        if not self._metadata.image.cluster.members:
+            return self.own_number
         known = self.shard(shard)
         return None if known is None else known.leader
 
     @property
     def is_coordinator(self) -> bool:
         """Whether keys are asked of this node; of slots each node has some, and knows who has the others."""
-        return self.is_alone or self.has_slots or self.coordinator == self.own_number
+        return self.has_slots or self.coordinator == self.own_number
 
     @property
     def has_slots(self) -> bool:
@@ -111,12 +114,18 @@ class Routing:
         found = self._metadata.image.topics.get(topic)
         return None if found is None or found.holder else found.assignments[number]
 
+    def is_held_alone(self, topic: str) -> bool:
+        """Whether one node holds a topic by itself: other brokers follow it by name, and no node takes its leadership."""
+        found = self._metadata.image.topics.get(topic)
+        return found is not None and bool(found.holder)
+
     def brokers(self, door: str, own: Address) -> list[Broker]:
         """Every node that has this door, in order; `own` is where this client reaches this one."""
-        if self.is_alone:
+        members = self._members
+        if not members:
             return [Broker(self.own_number, *own)]
         found = []
-        for number, member in sorted(self._members.items()):
+        for number, member in sorted(members.items()):
             at = own if number == self.own_number else member.addresses.get(door)
             if at is not None:
                 found.append(Broker(number, *at, member.rack, member.is_fenced, member.is_draining))

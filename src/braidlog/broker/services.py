@@ -242,7 +242,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         holdings=holdings,
         group_settings=group_settings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),
-        cuts=Cuts(folder, keyvalue, routing, world),
+        cuts=Cuts(folder, keyvalue, metadata, world),
         schema_log=schema_log,
         self_description=SelfDescription(),
     )

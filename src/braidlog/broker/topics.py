@@ -120,6 +120,9 @@ class Topics:
                 replication_factor=factor,
             )
             image.check(created)  # first: what makes no sense is refused as that
+            if not places and placed.replicas not in (None, len(replicas)):
+                text = f"{placed.replicas} replicas need as many nodes; {len(replicas)} are registered"
+                raise BrokerError(Reason.INVALID_SETTING, text)
             if not name.startswith(INTERNAL_PREFIX):
                 self._check_room(image, partitions, by)
             return [created]

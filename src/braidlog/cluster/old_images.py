@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from braidlog.cluster.events import CLUSTER_VERSION
-from braidlog.cluster.image import IMAGE_VERSION, Image
+from braidlog.cluster.image import Image
+from braidlog.cluster.image_state import IMAGE_VERSION
 from braidlog.cluster.topic import held_alone
 
 

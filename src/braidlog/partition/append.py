@@ -149,7 +149,7 @@ class Append:
         self.records_written += len(values)
         self.batches_written += 1
         self.bytes_written += size
-        if settings.flush is _ACK or acks is _ALL:
+        if settings.flush is _ACK or (acks is _ALL and hosted.replicas.min_in_sync > 1):
             kept = Written(hosted, appended, None)
             return appended if self.is_acknowledged(kept, acks=acks) else self._acknowledged(kept, acks)
         self._world.appended(log)

@@ -84,15 +84,16 @@ class ConsoleRouting(Routing):
         return self.own_number
 
     def brokers(self, door: str, own: Address) -> list[Broker]:
-        if self.is_alone or door != "kafka":
+        members = self._members
+        if not members or door != "kafka":
             return [Broker(self.own_number, *own)]
         return [
             Broker(number, LOOPBACK, self._port_of(number), each.rack, each.is_fenced, each.is_draining)
-            for number, each in sorted(self._members.items())
+            for number, each in sorted(members.items())
         ]
 
     def address(self, number: int, door: str, own: Address | None = None) -> Address | None:  # noqa: ARG002 - a relay's too
-        if door != "kafka" or not (self.is_alone or self.is_live(number)):
+        if door != "kafka" or not (number == self.own_number or self.is_live(number)):
             return None
         return (LOOPBACK, self._port_of(number))
 

@@ -289,11 +289,31 @@ def test_kafka_elects_moves_and_tells_the_quorum() -> None:
     assert [(each.node_id, each.listeners[0].host) for each in told.nodes][2] == (3, "fd00::3")
 
 
-def test_kafka_speaks_of_moves_among_several_nodes_only() -> None:
-    for node, is_told in ((Node(), False), (three_nodes(), True)):
-        told = {each.api_key for each in kafka(node, c.ApiVersionsRequest()).api_keys}
-        assert ({43, 45, 46, 55} <= told) is is_told
-        assert not {43, 45, 46, 55} & told or is_told
+def test_kafka_speaks_of_moves_on_one_node_and_on_three() -> None:
+    for node in (Node(), three_nodes()):
+        assert {43, 45, 46, 55, 64} <= {each.api_key for each in kafka(node, c.ApiVersionsRequest()).api_keys}
+
+
+def test_kafka_answers_for_a_lone_node_as_for_a_cluster_of_one() -> None:
+    """The preferred replica leads, nothing is on the move, a move to the same node is done, another node is unknown."""
+    node = Node(name="5")
+    node.create(TOPIC)
+    asked = p.ElectLeadersRequest(0, [TopicPartitions(TOPIC, [0])], 1000)
+    (found,) = kafka(node, asked, 2).replica_election_results
+    assert found.partition_result[0].error_code == E.ELECTION_NOT_NEEDED
+    assert kafka(node, p.ListPartitionReassignmentsRequest()).topics == []
+    for target, code in (([5], E.NONE), ([6], E.INVALID_REPLICA_ASSIGNMENT)):
+        moved = p.AlterPartitionReassignmentsRequestTopic(
+            TOPIC, [p.AlterPartitionReassignmentsRequestPartition(0, target)]
+        )
+        told = kafka(node, p.AlterPartitionReassignmentsRequest(topics=[moved]))
+        assert told.responses[0].partitions[0].error_code == code
+    quorum = p.DescribeQuorumRequest(
+        [p.DescribeQuorumRequestTopic("__cluster_metadata", [p.DescribeQuorumRequestPartition(0)])]
+    )
+    voted = kafka(node, quorum, 2).topics[0].partitions[0]
+    assert (voted.leader_id, [each.replica_id for each in voted.current_voters]) == (5, [5])
+    assert kafka(node, p.UnregisterBrokerRequest(6)).error_code == E.BROKER_ID_NOT_REGISTERED
 
 
 def test_kafka_groups_and_transactions_are_served_by_their_coordinator_alone() -> None:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from tests.adapters.kafka.test_served import Door
 from tests.wire.pages import page, table
 
-from braidlog.adapters.kafka import placement
 from braidlog.adapters.kafka.errors import CODES
-from braidlog.wire.kafka.apis import APIS, BY_KEY, OWN, Api
+from braidlog.wire.kafka.apis import APIS, OWN, Api
 from braidlog.wire.kafka.connection import Served
 
 
@@ -34,5 +33,4 @@ def test_the_page_shows_the_tables() -> None:
     shown = page("kafka")
     assert apis_table(Door().adapter.served) in shown
     assert apis_table(Door().adapter.served, OWN) in shown
-    assert apis_table({key: BY_KEY[key].versions for key in placement.ROUTES}) in shown
     assert errors_table() in shown

@@ -10,7 +10,6 @@ from tests.adapters.kafka.largest import WIDE, made
 from tests.broker.node import Node
 
 from braidlog.adapters.contract import answer_of
-from braidlog.adapters.kafka import placement
 from braidlog.adapters.kafka.errors import CODES, code_of
 from braidlog.adapters.kafka.handlers import PARTS_AT_ONCE, KafkaAdapter
 from braidlog.adapters.kafka.ordering import Effect
@@ -103,7 +102,7 @@ def test_what_is_told_is_what_has_a_route() -> None:
     door = Door()
     told = {each.api_key for each in door.ask(c.ApiVersionsRequest()).api_keys}
     own = {int(api.key) for api in OWN}
-    assert told == {int(key) for key in door.adapter.table} - own - set(placement.ROUTES)
+    assert told == {int(key) for key in door.adapter.table} - own
     told_ours = {each.api_key for each in door.ask(c.ApiVersionsRequest(OWN_CLIENT)).api_keys}
     assert told_ours == told | own
     assert {Key.API_VERSIONS, Key.METADATA, Key.PRODUCE, Key.FETCH, Key.LIST_OFFSETS, Key.INIT_PRODUCER_ID} <= told
@@ -451,7 +450,7 @@ def test_a_fetch_ends_when_its_topic_does_and_does_not_take_a_new_one_for_it() -
 
 def test_the_versions_of_the_table_are_all_served() -> None:
     adapter = Door().adapter
-    assert adapter.table.keys() - adapter.served.keys() == placement.ROUTES.keys()  # told among several nodes only
+    assert adapter.table.keys() == adapter.served.keys()
     assert all(versions == BY_KEY[key].versions for key, versions in adapter.served.items())
 
 

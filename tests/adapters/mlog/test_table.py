@@ -152,9 +152,7 @@ class _Leaderless(MlogAdapter):
 
 
 async def _ask_leaderless(request: m.Request) -> RPCErrorResponse:
-    stub: Any = SimpleNamespace(
-        forwarding=SimpleNamespace(names=set(), calls=None), routing=SimpleNamespace(is_alone=True)
-    )
+    stub: Any = SimpleNamespace(forwarding=SimpleNamespace(names=set(), calls=None))
     adapter = _Leaderless(stub)
     listener = Listener(
         adapter, session_limits=SessionLimits(), connection_limits=ConnectionLimits(), budget=Budget(2**30)

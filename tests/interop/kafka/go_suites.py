@@ -33,7 +33,7 @@ class Suite(NamedTuple):
     """Test → why it may fail at Apache Kafka, and does not here. As measured."""
 
 
-_NO_REASSIGNMENT = "one node: partitions have nowhere to go (AlterPartitionReassignments is not spoken)"
+_NO_REASSIGNMENT = "one node: partitions have nowhere to go"
 _NO_PASSWORD = "its salted password has 18 bytes: of SCRAM-SHA-512 it has 64, and nobody could log in with this one"
 _MADE_AT_ONCE = "a topic asked for in Metadata is there in the answer; Kafka makes it after answering, and says none"
 

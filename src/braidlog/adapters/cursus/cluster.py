@@ -42,7 +42,7 @@ GROUPS_CALL = "cursus-groups"
 
 
 def list_cluster(_: Request, services: Services, conversation: Conversation) -> a.BrokerList | Failure:
-    if services.routing.is_alone:
+    if not services.routing.has_other_nodes:
         return Failure.of(E.DISTRIBUTION_NOT_ENABLED)
     return a.BrokerList(_brokers(services, conversation))
 
@@ -57,7 +57,7 @@ def _broker(found: Broker) -> a.BrokerStatus:
 
 
 async def cluster_status(request: Request, services: Services, conversation: Conversation) -> a.ClusterReport | Failure:
-    if services.routing.is_alone:
+    if not services.routing.has_other_nodes:
         return _alone(request)
     brokers = _brokers(services, conversation)
     partitions: list[a.PartitionStatus] = []
@@ -154,16 +154,15 @@ async def _own_offsets(topic: str, numbers: Sequence[int], services: Services) -
     hosted = [services.hosting.partition(topic, number) for number in numbers]
     for partition in hosted:
         partition.require_leader()
-    if not services.routing.is_alone:
-        await wait_committed(hosted, services.world, COMMIT_SECONDS_MAX)
+    await wait_committed(hosted, services.world, COMMIT_SECONDS_MAX)
     shown = [a.OffsetRange(h.number, h.start_offset, h.high_watermark, h.end_offset, h.high_watermark) for h in hosted]
     return a.OffsetList(topic, len(shown), tuple(shown))
 
 
 async def group_names(services: Services) -> set[str]:
     """All groups, each shard as its coordinator says. Raises if one cannot be asked."""
-    if services.routing.is_alone:
-        return set(services.groups.names())
+    if not services.coordinators.is_sharded:
+        return {name for each in services.coordinators.here() for name in each.groups.names()}
     shards = range(SHARDS) if services.coordinators.has_shards else ()
     answers = await services.forwarding.together([_groups_of_shard(number, services) for number in shards])
     names = set[str]()
@@ -221,7 +220,7 @@ async def describe_at_leaders(
 async def elect_leader(request: Request, services: Services, _: Conversation) -> a.LeaderChosen | Failure:
     message: r.ElectLeader = request.message
     number, before = node_number(message.broker), services.metadata.image.assignment(message.topic, message.partition)
-    if services.routing.is_alone:
+    if not services.routing.has_other_nodes:
         return _alone(request)
     if number is None:
         return _rejected(message, "a node is named by its number; LIST_CLUSTER lists them")

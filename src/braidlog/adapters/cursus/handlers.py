@@ -43,7 +43,6 @@ FEATURES = ("batches", "gzip", "groups", "streaming", "idempotence", "event_sour
 _CLEANUP = {"delete": False, "compact": True}
 _ONLY = {"partitioner": "hash_key", "auth_policy": "open", "read_acl": "", "write_acl": ""}
 """What CREATE may say of a topic here: who may read or write is the configuration's business."""
-_ALONE = {**_ONLY, "replication_factor": 1}
 
 
 # -- topics --------------------------------------------------------------------------------------------------------
@@ -54,7 +53,7 @@ async def create(message: r.Create, services: Services, conversation: Conversati
     meta = await services.topics.ensure(
         message.topic,
         partitions,
-        settings=_settings(message, _ALONE if services.routing.is_alone else _ONLY),
+        settings=_settings(message),
         placed=Placed(message.replication_factor),
         grow=message.partitions is not None,
         by=conversation.principal,
@@ -69,9 +68,9 @@ async def create(message: r.Create, services: Services, conversation: Conversati
     )
 
 
-def _settings(message: r.Create, fixed: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(message: r.Create) -> dict[str, Any]:
     """What was said, in the topic's own words."""
-    for name, only in fixed.items():
+    for name, only in _ONLY.items():
         if getattr(message, name) not in (None, only):
             raise BrokerError(Reason.INVALID_SETTING, f"{name} of a topic can only be {only!r} here")
     changes: dict[str, Any] = {}
@@ -103,7 +102,7 @@ def list_topics(_: Request, services: Services, conversation: Conversation) -> a
 async def describe(message: r.Describe, services: Services, conversation: Conversation) -> a.TopicDescription:
     numbers = range(services.hosting.meta(message.topic).partitions)
     shown = {number: _described(message.topic, number, services, conversation) for number in numbers}
-    if not (services.routing.is_alone or conversation.is_forwarded):
+    if not conversation.is_forwarded:
         await cluster.describe_at_leaders(message, shown, services, conversation.principal)
     return a.TopicDescription(message.topic, tuple(shown.values()))
 
@@ -130,7 +129,7 @@ def metadata(message: r.GetMetadata, services: Services, conversation: Conversat
     numbers = range(services.hosting.meta(message.topic).partitions)
     found = [cluster.leader_of(message.topic, number, services, conversation) for number in numbers]
     # Published clients dial what is here, and never ask again: any node forwards.
-    own = cluster.NO_LEADER if services.routing.is_alone else show_address(conversation.address)
+    own = show_address(conversation.address)
     leaders = tuple(own if leader == cluster.NO_LEADER else leader for leader, _ in found)
     epochs = tuple(str(epoch) for _, epoch in found)
     return a.TopicMetadata(message.topic, len(numbers), leaders, epochs)
@@ -138,12 +137,9 @@ def metadata(message: r.GetMetadata, services: Services, conversation: Conversat
 
 async def find_coordinator(message: r.FindCoordinator, services: Services, conversation: Conversation) -> a.Coordinator:
     kind = "transaction" if message.transactional_id and not message.group else "group"
-    routing = services.routing
-    if routing.is_alone:
-        return a.Coordinator("standalone", kind, *conversation.address)
     name = message.group or message.transactional_id or ""
     node = await services.coordinators.find(name)
-    found = None if node is None else routing.address(node, CursusAdapter.dialect, conversation.address)
+    found = None if node is None else services.routing.address(node, forwarding.DOOR, conversation.address)
     if found is None:
         raise BrokerError(Reason.UNAVAILABLE, f"no node coordinates the {kind} {name[:60]!r} now: ask again")
     return a.Coordinator(str(node), kind, *found)
@@ -238,8 +234,8 @@ async def commit(message: r.Commit, services: Services, conversation: Conversati
 
 
 def _check_committed(topic: str, number: int, services: Services) -> None:
-    """A node that is alone answers for what it leads; among several, who keeps the commits need not lead anything."""
-    if services.routing.is_alone:
+    """Refuse what one node holds and this node follows; where nodes replicate a partition, its leader need not keep commits."""
+    if services.routing.is_held_alone(topic):
         services.hosting.partition(topic, number).require_leader()
     else:
         services.hosting.check_partition(topic, number)

@@ -68,7 +68,7 @@ def consume(request: Request, services: Services, conversation: Conversation) ->
 
 def _uncommitted(message: r.Consume, topics: Sequence[str], services: Services) -> list[HostedPartition]:
     """Partitions led here of which the answer may lack what is appended: not all replicas have it yet."""
-    if services.routing.is_alone or message.wait_ms:
+    if message.wait_ms:
         return []
     partitions = [services.hosting.partition(topic, message.partition) for topic in topics]
     beyond = message.offset + (message.records_max or RECORDS_MAX)
@@ -148,8 +148,7 @@ async def _read_matching(message: r.Consume, topics: list[str], services: Servic
 
 def _has(services: Services, topic: str, partition: int, offset: int) -> bool:
     hosted = services.hosting.partition(topic, partition)
-    if not services.routing.is_alone:
-        hosted.require_leader()  # the copy of a follower may end before
+    hosted.require_leader()  # the copy of a follower may end before
     return offset < hosted.high_watermark
 
 

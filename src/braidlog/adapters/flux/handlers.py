@@ -15,7 +15,7 @@ from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.flux.services import Services
 from braidlog.adapters.routing import ForwardingAdapter, Route, named
 from braidlog.broker.access.authorize import Kind, Operation
-from braidlog.broker.topics import ANYWHERE, Placed
+from braidlog.broker.topics import Placed
 from braidlog.cluster.events import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.groups.assignors import Assignor
@@ -84,7 +84,7 @@ async def consume(request: m.Consume, services: Services, conversation: Conversa
         bytes_max=LINE_BYTES_MAX,
         records_max=min(request.records_max or RECORDS_PER_ANSWER_MAX, RECORDS_PER_ANSWER_MAX),
         wait_ms=request.wait_ms,
-        leader_only=not services.routing.is_alone,
+        leader_only=True,
         beyond_end=True,
     )
     return answer_records(request, found.records, _inclusive(found.high_watermark))
@@ -190,7 +190,7 @@ def _acknowledged(
     """
     hosted = services.fetch.replica_fetched(request.topic, request.partition, str(follower), request.offset + 1)
     watermark, is_under_replicated = _inclusive(hosted.high_watermark), hosted.replicas.is_under_replicated
-    return request.offset, watermark, _in_sync(hosted, services), is_under_replicated
+    return request.offset, watermark, _in_sync(request.topic, hosted, services), is_under_replicated
 
 
 async def broker_fetch(request: m.BrokerFetch, services: Services, _: Conversation) -> m.Answer:
@@ -209,10 +209,10 @@ async def broker_fetch(request: m.BrokerFetch, services: Services, _: Conversati
     return answer_records(request, found.records, _inclusive(found.high_watermark))
 
 
-def _in_sync(hosted: HostedPartition, services: Services) -> tuple[int, ...]:
+def _in_sync(topic: str, hosted: HostedPartition, services: Services) -> tuple[int, ...]:
     """Numbers of the in-sync replicas, the leader's first; one that another protocol gave a name has none."""
     numbers = map(node_number, hosted.replicas.in_sync[1:])
-    leader = _LEADER if services.routing.is_alone else services.routing.own_number
+    leader = _LEADER if services.routing.is_held_alone(topic) else services.routing.own_number
     return (leader, *sorted(number for number in numbers if number is not None))
 
 
@@ -220,7 +220,7 @@ async def set_partition_role(
     request: m.SetPartitionRole, services: Services, conversation: Conversation, *, replicas: int = 1
 ) -> m.PartitionRoleSet:
     await _first_use(request.topic, services, conversation, replicas)
-    if not services.routing.is_alone:
+    if not services.routing.is_held_alone(request.topic):
         await _assume(request, services)
         watermark = services.hosting.partition(request.topic, request.partition).high_watermark
         return m.PartitionRoleSet(request.topic, request.partition, request.role, _inclusive(watermark))
@@ -229,7 +229,8 @@ async def set_partition_role(
 
 
 async def _assume(request: m.SetPartitionRole, services: Services) -> None:
-    """Among several nodes roles follow the metadata: this one is elected if it is in sync, and follows once another leads."""
+    """Where nodes replicate a partition, roles follow the metadata: this node is elected if it is in sync, and follows once
+    another leads."""
     own = services.routing.own_number
     if request.role is m.Role.LEADER:
         await services.replica_moves.elect(request.topic, request.partition, own)
@@ -253,7 +254,7 @@ async def create_topic(request: m.CreateTopic, services: Services, conversation:
         request.partitions,
         followers=followers,
         min_in_sync=min_in_sync,
-        placed=ANYWHERE if services.routing.is_alone else Placed(replicas),
+        placed=Placed(replicas),
         by=conversation.principal,
     )
     return m.TopicCreated(request.topic, meta.partitions, replicas, FIRST_LEADER_EPOCH, _index(services))
@@ -271,16 +272,16 @@ def broker_heartbeat(request: m.BrokerHeartbeat, services: Services, _: Conversa
 
 async def fence_broker(request: m.FenceBroker, services: Services, _: Conversation) -> m.BrokerFenced:
     """A cluster's node is drained: ADMIN_UNFENCE_BROKER or its next start ends it. One that is away is fenced already."""
-    number, routing = request.broker_id, services.routing
-    if routing.is_alone:
+    number = request.broker_id
+    if not services.brokers.is_node(number):
         services.brokers.fence(number)
-    elif number not in routing.numbers or routing.is_live(number):
+    elif services.routing.is_live(number):
         await services.replica_moves.drain(number, is_draining=True)
     return m.BrokerFenced(number, FIRST_LEADER_EPOCH, _index(services))
 
 
 async def unfence_broker(request: m.UnfenceBroker, services: Services, _: Conversation) -> m.BrokerUnfenced:
-    if services.routing.is_alone:
+    if not services.brokers.is_node(request.broker_id):
         services.brokers.unfence(request.broker_id)
     else:
         await services.replica_moves.drain(request.broker_id, is_draining=False)
@@ -290,16 +291,15 @@ async def unfence_broker(request: m.UnfenceBroker, services: Services, _: Conver
 def reconcile_broker_health(
     request: m.ReconcileBrokerHealth, services: Services, _: Conversation
 ) -> m.BrokerHealthReconciled:
-    """A cluster's nodes find out by themselves who is away: nothing is left to do."""
-    is_alone = services.routing.is_alone
-    return m.BrokerHealthReconciled(services.brokers.fence_silent(request.timeout_ms) if is_alone else 0)
+    """Nodes of a cluster watch each other: this is about other brokers."""
+    return m.BrokerHealthReconciled(services.brokers.fence_silent(request.timeout_ms))
 
 
 async def elect_topic_leaders(request: m.ElectTopicLeaders, services: Services, _: Conversation) -> m.LeadersChanged:
-    """Among several nodes the preferred leader of each partition, if it is in sync. A node that is alone leads again what it was
-    told to follow, unless another broker may lead that."""
+    """Elect the preferred leader of each partition that nodes replicate, if it is in sync. What this node holds by itself and was
+    made to follow, it leads again, unless another broker may lead it."""
     topic, numbers = request.topic, range(services.hosting.meta(request.topic).partitions)
-    if not services.routing.is_alone:
+    if not services.routing.is_held_alone(topic):
         outcomes = await services.replica_moves.elect_all(topic, numbers)
         return m.LeadersChanged(topic, sum(outcome is True for outcome in outcomes.values()))
     following = [n for n in numbers if services.hosting.partition(topic, n).role is not Role.LEADER]
@@ -312,7 +312,7 @@ async def elect_topic_leaders(request: m.ElectTopicLeaders, services: Services, 
 async def set_partition_leader(
     request: m.SetPartitionLeader, services: Services, _: Conversation
 ) -> m.PartitionLeaderSet:
-    if not services.routing.is_alone:
+    if not services.routing.is_held_alone(request.topic):
         return await _elect(request, services)
     _require_all((request.leader, *request.in_sync), services)
     role = Role.LEADER if request.leader == services.brokers.own_number else Role.FOLLOWER
@@ -340,11 +340,7 @@ def get_metadata(_: m.GetMetadata, services: Services, conversation: Conversatio
     topics = services.authorize.visible(conversation.principal, services.hosting.names())
     if sum(len(topic) + 1 for topic in topics) > LINE_BYTES_MAX - _METADATA_OVERHEAD_BYTES:
         raise BrokerError(Reason.UNAVAILABLE, f"the names of {len(topics)} topics do not fit a line")
-    if services.routing.is_alone:
-        return m.Metadata(tuple(topics), tuple(services.brokers.numbers()), tuple(services.brokers.fenced))
-    members = services.metadata.image.cluster.members
-    fenced = sorted(int(number) for number, each in members.items() if each.is_fenced or each.is_draining)
-    return m.Metadata(tuple(topics), tuple(services.routing.numbers), tuple(fenced))
+    return m.Metadata(tuple(topics), tuple(services.brokers.numbers()), tuple(services.brokers.fenced))
 
 
 def _index(services: Services) -> int:

@@ -20,7 +20,7 @@ from braidlog.adapters.kafka.topics import id_of, may, named, unknown
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.configs import MIN_IN_SYNC, NOTED
-from braidlog.broker.topics import ANYWHERE, Placed
+from braidlog.broker.topics import Placed
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.slices import Pace
@@ -76,7 +76,7 @@ async def _create(
     if not validate_only:
         changes[NOTED] = services.configs.noted({}, changes)
         min_in_sync = changes.pop(MIN_IN_SYNC, None)
-        placed = _placed(topic, services)
+        placed = _placed(topic)
         try:
             await services.topics.create(
                 topic.name, partitions, settings=changes, min_in_sync=min_in_sync, placed=placed, by=by
@@ -122,9 +122,7 @@ def _partitions(topic: m.CreateTopicsRequestTopic, services: Services, creating:
     return count
 
 
-def _placed(topic: m.CreateTopicsRequestTopic, services: Services) -> Placed:
-    if services.routing.is_alone:
-        return ANYWHERE
+def _placed(topic: m.CreateTopicsRequestTopic) -> Placed:
     ordered = sorted(topic.assignments, key=lambda each: each.partition_index)
     nodes = tuple(tuple(each.broker_ids) for each in ordered)
     return Placed(None if topic.replication_factor == AS_DEFAULT else topic.replication_factor, nodes)

@@ -98,8 +98,7 @@ async def fetch(request: Request, services: Services, conversation: Conversation
         responses.append(d.FetchResponseTopic(topic.topic, topic.topic_id, told))
         if pace.is_due(len(partitions)):
             await breathe()
-    answer = d.FetchResponse(responses=responses)
-    return answer if services.routing.is_alone else add_to_fetch(answer, services, conversation)
+    return add_to_fetch(d.FetchResponse(responses=responses), services, conversation)
 
 
 def _asked(

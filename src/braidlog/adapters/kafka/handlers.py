@@ -128,16 +128,8 @@ class KafkaAdapter(RoutedAdapter):
         }
         for key, state_of in COORDINATED.items():
             self.table[key] = msgspec.structs.replace(self.table[key], state_of=state_of)
-        self._everything: Served = {key: BY_KEY[key].versions for key in self.table}
-        self._alone: Served = {
-            key: versions for key, versions in self._everything.items() if key not in placement.ROUTES
-        }
-        self._routing = services.routing
-
-    @property
-    def served(self) -> Served:
+        self.served: Served = {key: BY_KEY[key].versions for key in self.table}
         """What clients are told, and may ask for."""
-        return self._alone if self._routing.is_alone else self._everything
 
     def open(self) -> ServerConnection:
         return ServerConnection(self.served)

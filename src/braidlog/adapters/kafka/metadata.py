@@ -204,11 +204,11 @@ def _state(name: str, number: int, services: Services, where: _Where) -> Partiti
 
 
 def _shard_state(number: int, services: Services) -> PartitionState:
-    """A node that is alone keeps all groups; several have made no shards yet, until somebody asks for a coordinator."""
-    if not services.routing.is_alone:
+    """A shard without a replicated log: this node keeps it, or the cluster makes the log when a coordinator is first needed."""
+    leader = services.routing.leader_of_shard(number)
+    if leader is None:
         return PartitionState(number, E.LEADER_NOT_AVAILABLE, NO_LEADER, -1, [], [])
-    own = services.brokers.own_number
-    return PartitionState(number, E.NONE, own, 0, [own], [own])
+    return PartitionState(number, E.NONE, leader, 0, [leader], [leader])
 
 
 def _own_state(name: str, number: int, services: Services) -> PartitionState:

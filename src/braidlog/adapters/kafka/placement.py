@@ -236,4 +236,3 @@ ROUTES: dict[Key, Route] = {
         describe_quorum, Operation.DESCRIBE, refusal=whole(r.DescribeQuorumResponse), said=said_of_cluster
     ),
 }
-"""Served among several nodes only: a node that is alone has nowhere to move a partition to."""

@@ -154,8 +154,7 @@ def _answer(
         if any(each.error_code for topic in responses for each in topic.partition_responses):
             conversation.close()
         return None
-    told = d.ProduceResponse(responses)
-    return told if services.routing.is_alone else add_to_produce(told, services, conversation)
+    return add_to_produce(d.ProduceResponse(responses), services, conversation)
 
 
 def _sync_together(attempts: list[list[_Attempt]], services: Services) -> None:

@@ -198,7 +198,7 @@ async def statistics(_: Request, services: Services, __: Conversation) -> m.Stat
 
 
 def cluster_info(_: Request, services: Services, __: Conversation) -> m.ClusterState:
-    mode = "standalone" if services.routing.is_alone else "cluster"
+    mode = "cluster" if services.routing.has_other_nodes else "standalone"
     nodes = len(services.routing.numbers)
     return m.ClusterState(mode=mode, node=services.placement.node, nodes=nodes, epoch=services.routing.epoch)
 

@@ -5,16 +5,17 @@ A consumer and a replica ask with the same messages; `ReplicaNodeID` tells them 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
 
-from braidlog.adapters.contract import Conversation, Relayed, Stream, answer_of
+from braidlog.adapters.contract import Conversation, Relayed, Stream
 from braidlog.adapters.mlog import topics
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
 from braidlog.adapters.mlog.topics import led
-from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Route, named
+from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Route, named, then
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.layout import Packed, RowForm
 from braidlog.codec.records import sealed_batch
@@ -409,14 +410,24 @@ class MlogAdapter(ForwardingAdapter):
     def handle(self, conversation: Conversation, request: m.Request) -> Any:  # noqa: ANN401
         asked_by = self.replica_routes if getattr(request, "replica_node_id", "") else self.routes
         route = asked_by.get(type(request)) or self.routes[type(request)]
-        if asked_by is self.routes and not self._services.routing.is_alone and _goes_on(request):
+        if asked_by is self.routes and _goes_on(request):
             return self._fetch_committed(route, conversation, request)
         return self.serve(route, conversation, request)
 
-    async def _fetch_committed(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
-        """Where its consumer is, another node knows; what is there, this one."""
+    def _fetch_committed(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
+        """Where a consumer is, its coordinator knows; what is there, this node."""
         asked = m.FetchOffsetRequest(request.topic, request.consumer_id)
-        found = await answer_of(self.serve, self.routes[m.FetchOffsetRequest], conversation, asked)
+        offset_found = self.serve(self.routes[m.FetchOffsetRequest], conversation, asked)
+        return then(offset_found, partial(self._fetch_from, route, conversation, request, asked))
+
+    def _fetch_from(
+        self,
+        route: Route,
+        conversation: Conversation,
+        request: Any,  # noqa: ANN401
+        asked: m.FetchOffsetRequest,
+        found: Any,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
         if isinstance(found, Relayed):
             client = ClientConnection()
             client.request(asked)
@@ -425,7 +436,7 @@ class MlogAdapter(ForwardingAdapter):
         if isinstance(found, RPCErrorResponse):
             return found
         begun = msgspec.structs.replace(request, offset=found.offset)
-        return await answer_of(self.serve, route, conversation, begun)
+        return self.serve(route, conversation, begun)
 
     def failure(self, request: m.Request, error: Exception) -> RPCErrorResponse:
         return rpc_error(request, error)

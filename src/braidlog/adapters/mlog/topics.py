@@ -31,19 +31,14 @@ async def create_topic(
     message: m.CreateTopicRequest, services: Services, conversation: Conversation
 ) -> m.CreateTopicResponse:
     wanted, by = message.designated_leader_node_id, conversation.principal
-    is_alone = services.routing.is_alone
-    if is_alone and wanted not in ("", services.placement.node):
-        raise BrokerError(
-            Reason.NOT_LEADER, f"this is node {services.placement.node}, and it creates what it leads itself"
-        )
+    if wanted not in ("", services.placement.node) and node_number(wanted) not in services.routing.numbers:
+        raise BrokerError(Reason.NOT_LEADER, f"unknown node {wanted[:60]!r}: it cannot lead topic {message.topic!r}")
     followers = services.placement.choose_followers(message.replica_count)
-    if is_alone:
-        await services.topics.create(message.topic, 1, followers=followers, by=by)
-        return m.CreateTopicResponse(message.topic, tuple(followers) or None)
     placed = Placed(message.replica_count + 1, first=node_number(wanted))
-    known = (await services.topics.create(message.topic, 1, placed=placed, by=by)).assignments[0]
-    others = [str(node) for node in known.replicas if node != known.leader]
-    return m.CreateTopicResponse(message.topic, tuple(others) or None)
+    made = await services.topics.create(message.topic, 1, followers=followers, placed=placed, by=by)
+    known = made.assignments[0]
+    others = (*[str(node) for node in known.replicas if node != known.leader], *made.observers)
+    return m.CreateTopicResponse(message.topic, others or None)
 
 
 async def delete_topic(message: m.DeleteTopicRequest, services: Services, _: Conversation) -> m.DeleteTopicResponse:
@@ -76,7 +71,7 @@ def find_raft_leader(
 async def list_topics(_: m.ListTopicsRequest, services: Services, conversation: Conversation) -> m.ListTopicsResponse:
     names = services.authorize.visible(conversation.principal, services.hosting.names())
     found = {name: _topic_info(services, name) for name in names}
-    if not (services.routing.is_alone or conversation.is_forwarded):
+    if not conversation.is_forwarded:
         await _ask_leaders(found, services, conversation.principal)
     answer = m.ListTopicsResponse(tuple(found.values()) or None)
     try:

@@ -4,12 +4,11 @@ Knows: both forms' manners (the RustLog page, §5). Refuses to know: bytes, sock
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final, cast
 
-import msgspec
-
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
-from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named
+from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named, then
 from braidlog.adapters.rustlog.errors import TopicMissing, failure
 from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
@@ -28,7 +27,6 @@ from braidlog.wire.rustlog.jsonform import RECORD_ROW as JSON_ROW
 from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, Form
 from braidlog.wire.rustlog.sizes import BINARY_ANSWER_BYTES, JSON_ANSWER_BYTES, JSON_RECORD_BYTES, fitting
 
-_LEADER: Final = Acks.LEADER
 _ALL: Final = Acks.ALL
 WAIT_MS_MAX = 30_000
 RECORDS_PER_FETCH_MAX = FRAME_BYTES_MAX // JSON_RECORD_BYTES
@@ -46,9 +44,8 @@ def produce(message: m.Produce, services: Services, _: Conversation) -> Any:  # 
         services.hosting.check_partition(message.topic, message.partition)
         return m.ProduceResponse(base_offset=0, record_count=0)
     # Who cannot say how much is enough is told of what outlives any one node.
-    acks = _LEADER if services.routing.is_alone else _ALL
     appended = services.append.append_records(
-        message.topic, message.partition, message.records, message.keys, acks=acks
+        message.topic, message.partition, message.records, message.keys, acks=_ALL
     )
     if type(appended) is Appended:
         return m.ProduceResponse(base_offset=appended.base_offset, record_count=len(message.records))
@@ -61,12 +58,8 @@ async def _produced(appended: Awaitable[Appended], count: int) -> m.ProduceRespo
 
 def fetch(request: Request, services: Services, _: Conversation) -> Any:  # noqa: ANN401 - an answer, or a coroutine
     message: m.Fetch = request.message  # type: ignore[assignment]
-    # The published clients' server thinks nothing of a group that reads a topic that is not there.
-    if request.form is Form.JSON or not message.group_id or services.hosting.exists(message.topic):
-        services.hosting.check_partition(message.topic, message.partition)
-    offset = _start(request, message, services)
-    if offset is None:
-        return m.BriefFetchResponse([], 0)
+    offset = message.offset
+    services.hosting.check_partition(message.topic, message.partition)
     found = services.fetch.rows(
         message.topic,
         message.partition,
@@ -75,7 +68,7 @@ def fetch(request: Request, services: Services, _: Conversation) -> Any:  # noqa
         bytes_max=_bytes_max(message),
         records_max=RECORDS_PER_FETCH_MAX,
         wait_ms=_wait_ms(message),
-        leader_only=not services.routing.is_alone,
+        leader_only=True,
         beyond_end=True,
     )
     if isinstance(found, Rows) and not found.has_headers:
@@ -104,14 +97,6 @@ def _bytes_max(message: m.Fetch) -> int:
     return min(max(message.max_bytes, 1), FRAME_BYTES_MAX)
 
 
-def _start(request: Request, message: m.Fetch, services: Services) -> int | None:
-    """Where to read from. The published clients' server starts a group where it committed, whatever offset is asked for."""
-    if request.form is Form.JSON or not message.group_id:
-        return message.offset
-    committed = services.offsets.committed(message.group_id, message.topic, message.partition)
-    return None if committed is None else committed.offset
-
-
 async def _fetch_records(message: m.Fetch, offset: int, services: Services) -> m.FetchResponse:
     """The same, one record at a time: headers have no place in a row."""
     found = await services.fetch.records(
@@ -120,7 +105,7 @@ async def _fetch_records(message: m.Fetch, offset: int, services: Services) -> m
         offset,
         bytes_max=_bytes_max(message),
         records_max=RECORDS_PER_FETCH_MAX,
-        leader_only=not services.routing.is_alone,
+        leader_only=True,
         beyond_end=True,
     )
     shown = [
@@ -188,8 +173,7 @@ def describe_partition(
     message: m.DescribePartition, services: Services, _: Conversation
 ) -> m.DescribePartitionResponse:
     hosted = services.hosting.partition(message.topic, message.partition)
-    if not services.routing.is_alone:
-        hosted.require_leader()
+    hosted.require_leader()
     return m.DescribePartitionResponse(
         topic=message.topic,
         partition=message.partition,
@@ -241,7 +225,7 @@ def _row(handler: Handler, operation: Operation, *needs: Need) -> Route:
 
 
 def _goes_on(request: Request) -> bool:
-    """Whether a fetch is to begin where a group is."""
+    """Whether a fetch begins where its group is: the published clients' server does so whatever offset is asked for."""
     message = request.message
     return isinstance(message, m.Fetch) and request.form is Form.BINARY and bool(message.group_id)
 
@@ -292,28 +276,36 @@ class RustlogAdapter(ForwardingAdapter):
         route = self.routes[type(request.message)]
         if route.operation is None:
             return route.handler(request, self._services, conversation)
-        if route.handler is fetch and not self._services.routing.is_alone and _goes_on(request):
+        if route.handler is fetch and _goes_on(request):
             return self._fetch_committed(conversation, request)
         if request.form is Form.JSON:
             return self._naming_topics(conversation, request)
         return self.serve(route, conversation, request)
 
-    async def _fetch_committed(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
-        """Two nodes may have to be asked: where the group is, and what is there."""
-        message: m.Fetch = request.message  # type: ignore[assignment]  # what goes on is a fetch
-        asked = m.OffsetFetch(group=message.group_id or "", topic=message.topic, partition=message.partition)
-        found = await answer_of(self.serve, self.routes[m.OffsetFetch], conversation, Request(asked, request.form))
+    def _fetch_committed(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
+        """Where the group is, its coordinator knows; what is there, the leader: either may be another node."""
+        message: m.Fetch = request.message  # type: ignore[assignment]  # `_goes_on` has looked
+        asked = Request(m.OffsetFetch(message.group_id or "", message.topic, message.partition), request.form)
+        offset_found = self.serve(self.routes[m.OffsetFetch], conversation, asked)
+        return then(offset_found, partial(self._fetch_from, conversation, request, asked))
+
+    def _fetch_from(self, conversation: Conversation, request: Request, asked: Request, found: Any) -> Any:  # noqa: ANN401
+        message: m.Fetch = request.message  # type: ignore[assignment]  # `_goes_on` has looked
         if isinstance(found, Relayed):
             client = ClientConnection(request.form)
-            client.request(asked)
+            client.request(asked.message)
             client.receive(found.data)
             found = client.next_event().message
-        if isinstance(found, m.Error):
-            raise BrokerError(Reason.UNAVAILABLE, found.message)
+            if isinstance(found, m.Error):
+                raise BrokerError(Reason.UNAVAILABLE, found.message)
         if found.offset is None:
+            services: Services = self._services  # type: ignore[assignment]
+            # The published clients' server answers a group that reads a topic that does not exist: no records.
+            if services.hosting.exists(message.topic):
+                services.hosting.check_partition(message.topic, message.partition)
             return m.BriefFetchResponse([], 0)
-        fetched = msgspec.structs.replace(message, group_id="", offset=found.offset)
-        return await answer_of(self.serve, self.routes[m.Fetch], conversation, Request(fetched, request.form))
+        fetched = m.Fetch("", message.topic, message.partition, found.offset, message.max_bytes, message.max_wait_ms)
+        return self.serve(self.routes[m.Fetch], conversation, Request(fetched, request.form))
 
     async def _naming_topics(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
         """Whoever asked in JSON for a topic that is not there is told which are, of those it may know of."""

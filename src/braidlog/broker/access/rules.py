@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
 from braidlog.cluster.events import AddRule, DropRule, Event
 from braidlog.cluster.image import Image
-from braidlog.cluster.image import Rule as Added
+from braidlog.cluster.image_state import Rule as Added
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 

@@ -1,0 +1,202 @@
+"""What an event changes in an image: one `apply` for each event.
+
+Invariant: an event that passed its check at an image never fails here; the result is a pure function of image and event.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from braidlog.cluster import events as e
+from braidlog.cluster import membership
+from braidlog.cluster.events import Event
+from braidlog.cluster.image_state import DELETED_KEPT_MS, ImageState, Node, Rule
+from braidlog.cluster.topic import Change, Topic, held_alone, placed
+from braidlog.replication import assignment as sets
+from braidlog.replication import election
+from braidlog.replication.assignment import Assignment, Nodes
+
+
+def apply_create_topic(image: ImageState, event: e.CreateTopic) -> None:
+    holder = "" if event.placement else event.replicas[0]
+    image.topics[event.topic] = Topic(
+        name=event.topic,
+        topic_id=event.topic_id,
+        settings=event.settings,
+        created_ms=event.created_ms,
+        min_in_sync=event.min_in_sync,
+        created_by=event.created_by,
+        replication_factor=event.replication_factor,
+        holder=holder,
+        observers=event.replicas[1:],
+        assignments=_first(image, holder, event.placement, event.partitions, event.leader_epoch),
+    )
+
+
+def _first(
+    image: ImageState, holder: str, placement: tuple[Nodes, ...], count: int, leader_epoch: int
+) -> tuple[Assignment, ...]:
+    if holder:
+        return held_alone(holder, count, leader_epoch)
+    return placed(placement, image.cluster.nodes(), leader_epoch)
+
+
+def apply_delete_topic(image: ImageState, event: e.DeleteTopic) -> None:
+    del image.topics[event.topic]
+    image.deleted = {topic_id: at for topic_id, at in image.deleted.items() if at > event.deleted_ms - DELETED_KEPT_MS}
+    image.deleted[event.topic_id] = event.deleted_ms
+    image.made.pop(event.topic_id, None)
+
+
+def apply_alter_topic(image: ImageState, event: e.AlterTopic) -> None:
+    image.topics[event.topic] = image.topics[event.topic].altered(event.settings)
+
+
+def apply_add_partitions(image: ImageState, event: e.AddPartitions) -> None:
+    topic = image.topics[event.topic]
+    added = _first(image, topic.holder, event.placement, event.partitions - topic.partitions, e.FIRST_LEADER_EPOCH)
+    image.topics[event.topic] = msgspec.structs.replace(topic, assignments=topic.assignments + added)
+
+
+def apply_place_topic(image: ImageState, event: e.PlaceTopic) -> None:
+    topic = image.topics[event.topic]
+    image.topics[event.topic] = topic.followed_by(event.replicas, event.min_in_sync)
+    if topic.holder:
+        made = image.made.get(topic.topic_id, {})
+        image.made[topic.topic_id] = {node: count for node, count in made.items() if node in event.replicas}
+
+
+def apply_change_leader(image: ImageState, event: e.ChangeLeader) -> None:
+    leader = image.number_of(event.topic, event.leader_id)
+    _change(image, event, lambda known: msgspec.structs.replace(known.led_by(leader), leader_epoch=event.leader_epoch))
+
+
+def apply_change_in_sync(image: ImageState, event: e.ChangeInSync) -> None:
+    node = image.number_of(event.topic, event.replica_id)
+    known = image.topics[event.topic].assignments[event.partition]
+    if node is not None and node in known.replicas and (node in known.in_sync) is not event.isr:
+        change = sets.SetChange(node, event.isr, 0, event.leader_epoch, event.partition_epoch)
+        _change_set(image, event, change)
+
+
+def _change(image: ImageState, event: e.PartitionEvent, change: Change) -> None:
+    image.topics[event.topic] = image.topics[event.topic].changed(event.partition, change)
+
+
+def _change_set(image: ImageState, event: e.PartitionEvent, change: sets.SetChange) -> None:
+    min_in_sync = image.topics[event.topic].min_in_sync
+    _change(image, event, lambda known: sets.with_change(known, change, min_in_sync))
+
+
+def apply_add_node(image: ImageState, event: e.AddNode) -> None:
+    image.nodes[event.node_id] = Node(event.addr, event.epoch)
+
+
+def apply_remove_node(image: ImageState, event: e.RemoveNode) -> None:
+    image.nodes.pop(event.node_id, None)
+    image.cluster.members.pop(event.node_id, None)
+
+
+def apply_folder_made(image: ImageState, event: e.FolderMade) -> None:
+    image.made[event.topic_id] = {**image.made.get(event.topic_id, {}), event.node_id: event.partitions}
+
+
+def apply_id_block(image: ImageState, event: e.IdBlock) -> None:
+    image.ids_taken = event.taken
+
+
+def apply_set_user(image: ImageState, event: e.SetUser) -> None:
+    image.users[event.user] = event.credentials
+
+
+def apply_drop_user(image: ImageState, event: e.DropUser) -> None:
+    del image.users[event.user]
+
+
+def apply_add_rule(image: ImageState, event: e.AddRule) -> None:
+    rule = Rule(**msgspec.structs.asdict(event))
+    if rule not in image.rules:
+        image.rules.append(rule)
+
+
+def apply_drop_rule(image: ImageState, event: e.DropRule) -> None:
+    rule = Rule(**msgspec.structs.asdict(event))
+    image.rules = [each for each in image.rules if each != rule]
+
+
+def apply_register_node(image: ImageState, event: e.RegisterNode) -> None:
+    before = image.cluster.member(event.node)
+    if before is not None and before.registered.life.folder_id != event.life.folder_id:
+        # Another folder, with nothing in it. Nobody counts on it; what it is to hold is made, and copied from others.
+        gone = {str(event.node), event.name}
+        image.made = {
+            topic_id: {node: count for node, count in made.items() if node not in gone}
+            for topic_id, made in image.made.items()
+        }
+    membership.register(image.cluster, event)
+    nodes = image.cluster.nodes()
+    for name, topic in image.topics.items():
+        image.topics[name] = membership.rejoined(topic, event, before, nodes)
+
+
+def apply_fence_node(image: ImageState, event: e.FenceNode) -> None:
+    membership.fence(image.cluster, event)
+
+
+def apply_drain_node(image: ImageState, event: e.DrainNode) -> None:
+    membership.drain(image.cluster, event)
+
+
+def apply_assign_partition(image: ImageState, event: e.AssignPartition) -> None:
+    image.topics[event.topic] = image.topics[event.topic].assigned(event.partition, event.after)
+
+
+def apply_change_set(image: ImageState, event: e.ChangeSet) -> None:
+    _change_set(image, event, event.change)
+
+
+def apply_resign_replica(image: ImageState, event: e.ResignReplica) -> None:
+    nodes = image.cluster.nodes()
+    _change(image, event, lambda known: election.resigned(known, event.node, nodes))
+
+
+def apply_set_quota(image: ImageState, event: e.SetQuota) -> None:
+    rates, key = image.rates_of(event)
+    if event.rates:
+        rates[key] = event.rates
+    else:
+        rates.pop(key, None)
+
+
+def apply_set_group(image: ImageState, event: e.SetGroup) -> None:
+    settings = {**image.group_settings, event.group: event.settings}
+    image.group_settings = {group: own for group, own in settings.items() if own}
+
+
+CHANGES: Final[Mapping[type[Event], Callable[[ImageState, Any], None]]] = {
+    e.CreateTopic: apply_create_topic,
+    e.DeleteTopic: apply_delete_topic,
+    e.AlterTopic: apply_alter_topic,
+    e.AddPartitions: apply_add_partitions,
+    e.PlaceTopic: apply_place_topic,
+    e.ChangeLeader: apply_change_leader,
+    e.ChangeInSync: apply_change_in_sync,
+    e.AddNode: apply_add_node,
+    e.RemoveNode: apply_remove_node,
+    e.FolderMade: apply_folder_made,
+    e.IdBlock: apply_id_block,
+    e.SetUser: apply_set_user,
+    e.DropUser: apply_drop_user,
+    e.AddRule: apply_add_rule,
+    e.DropRule: apply_drop_rule,
+    e.RegisterNode: apply_register_node,
+    e.FenceNode: apply_fence_node,
+    e.DrainNode: apply_drain_node,
+    e.AssignPartition: apply_assign_partition,
+    e.ChangeSet: apply_change_set,
+    e.ResignReplica: apply_resign_replica,
+    e.SetQuota: apply_set_quota,
+    e.SetGroup: apply_set_group,
+}
+"""The change of each event."""

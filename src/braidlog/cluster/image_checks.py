@@ -1,0 +1,251 @@
+"""Which events make sense at an image: one check for each event.
+
+Invariant: a check is a pure function of image and event; it raises `BrokerError` for an event that makes no sense now.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from braidlog.cluster import events as e
+from braidlog.cluster import membership
+from braidlog.cluster.events import Event
+from braidlog.cluster.image_state import ImageState
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
+from braidlog.replication import assignment as sets
+from braidlog.replication.assignment import Nodes
+
+BROKERS_MAX = 1_000
+"""Brokers that can be made known: each one is in the image for good."""
+FOLLOWERS_PER_TOPIC_MAX = 32
+RULES_MAX = 10_000
+QUOTAS_MAX = 10_000
+USERS_MAX = 100_000
+GROUPS_MAX = 10_000
+
+
+def check_create_topic(image: ImageState, event: e.CreateTopic) -> None:
+    if event.topic in image.topics:
+        raise BrokerError(Reason.TOPIC_EXISTS, f"topic {event.topic!r} exists")
+    assert event.topic_id not in image.deleted
+    _check_partitions(event.partitions)
+    _check_min_in_sync(event.min_in_sync)
+    _check_replicas(event.replicas)
+    _check_placement(image, event.placement, event.partitions)
+
+
+def _check_placement(image: ImageState, placement: tuple[Nodes, ...], count: int) -> None:
+    """Of each new partition, or of none: then it is a single node's."""
+    nodes = image.cluster.nodes()
+    if placement and len(placement) != count:
+        raise BrokerError(Reason.INVALID_SETTING, f"{count} partitions cannot be placed in {len(placement)} places")
+    for replicas in placement:
+        if not replicas or len(set(replicas)) != len(replicas) or any(node not in nodes for node in replicas):
+            raise BrokerError(
+                Reason.INVALID_SETTING,
+                f"replicas {list(replicas)} are not different nodes of this cluster ({sorted(nodes)})",
+            )
+        if all(nodes[node].is_fenced for node in replicas):
+            raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, f"none of the nodes {list(replicas)} is there")
+
+
+def check_delete_topic(image: ImageState, event: e.DeleteTopic) -> None:
+    image.topic(event.topic, event.topic_id)
+
+
+def check_alter_topic(image: ImageState, event: e.AlterTopic) -> None:
+    image.topic(event.topic, event.topic_id)
+
+
+def check_add_partitions(image: ImageState, event: e.AddPartitions) -> None:
+    topic = image.topic(event.topic, event.topic_id)
+    _check_partitions(event.partitions)
+    if event.partitions <= topic.partitions:
+        raise BrokerError(
+            Reason.INVALID_PARTITION_COUNT,
+            f"topic {event.topic!r} has {topic.partitions} partitions; it can only get more",
+        )
+    assert bool(event.placement) is not bool(topic.holder), "a cluster places every partition"
+    _check_placement(image, event.placement, event.partitions - topic.partitions)
+
+
+def check_place_topic(image: ImageState, event: e.PlaceTopic) -> None:
+    image.topic(event.topic, event.topic_id)
+    _check_min_in_sync(event.min_in_sync)
+    _check_replicas(event.replicas)
+
+
+def check_change_leader(image: ImageState, event: e.ChangeLeader) -> None:
+    known = image.assignment(event.topic, event.partition)
+    leader = image.number_of(event.topic, event.leader_id)
+    if event.leader_epoch < known.leader_epoch + (leader not in (None, known.leader)):
+        raise membership.stale(
+            f"{event.topic}/{event.partition} is in leader epoch {known.leader_epoch}, not before {event.leader_epoch}"
+        )
+    if event.leader_id and leader not in known.replicas:
+        raise _no_replica(event.leader_id)
+
+
+def check_change_in_sync(image: ImageState, event: e.ChangeInSync) -> None:
+    known = image.assignment(event.topic, event.partition)
+    _check_epochs(image, event, event.leader_epoch, event.partition_epoch)
+    if image.number_of(event.topic, event.replica_id) not in known.replicas:
+        raise _no_replica(event.replica_id)
+
+
+def _check_epochs(image: ImageState, event: e.PartitionEvent, leader_epoch: int, partition_epoch: int) -> None:
+    known = image.assignment(event.topic, event.partition)
+    if (leader_epoch, partition_epoch) != (known.leader_epoch, known.partition_epoch):
+        raise membership.stale(f"{event.topic}/{event.partition} has changed meanwhile: look again and decide anew")
+
+
+def check_add_node(image: ImageState, event: e.AddNode) -> None:
+    known = image.nodes.get(event.node_id)
+    if known is not None and event.epoch < known.epoch:
+        raise BrokerError(
+            Reason.STALE_LEADER_EPOCH,
+            f"broker {event.node_id} is registered with epoch {known.epoch}, not {event.epoch}",
+        )
+    if known is None and len(image.nodes) >= BROKERS_MAX:
+        raise BrokerError(Reason.QUOTA_EXCEEDED, f"{BROKERS_MAX} brokers are registered, and no more can be")
+
+
+def check_remove_node(image: ImageState, event: e.RemoveNode) -> None:
+    member = image.cluster.members.get(event.node_id)
+    if event.node_id not in image.nodes and member is None:
+        raise BrokerError(Reason.REPLICA_NOT_FOUND, f"broker {event.node_id} is not registered")
+    if member is not None:
+        _check_removal(image, int(event.node_id), member)
+
+
+def _check_removal(image: ImageState, node: int, member: membership.Member) -> None:
+    if not member.is_fenced:
+        raise BrokerError(Reason.VERSION_CONFLICT, f"node {node} runs; stop it first: it hands over what it leads")
+    topics = image.topics.values()
+    held = sum(node in each.replicas for topic in topics for each in topic.assignments)
+    if held:
+        raise BrokerError(
+            Reason.VERSION_CONFLICT,
+            f"node {node} has replicas of {held} partition{'s' * (held > 1)}; move them to other nodes first",
+        )
+
+
+def check_folder_made(image: ImageState, event: e.FolderMade) -> None:
+    image.topic(event.topic, event.topic_id)
+
+
+def check_id_block(image: ImageState, event: e.IdBlock) -> None:
+    assert event.taken > image.ids_taken, "a block of ids is given once"
+
+
+def check_set_user(image: ImageState, event: e.SetUser) -> None:
+    if event.user not in image.users and len(image.users) >= USERS_MAX:
+        raise BrokerError(Reason.QUOTA_EXCEEDED, f"{USERS_MAX} users are known, and no more can be")
+
+
+def check_drop_user(image: ImageState, event: e.DropUser) -> None:
+    if event.user not in image.users:
+        raise BrokerError(Reason.USER_NOT_FOUND, f"user {event.user[:60]!r} does not exist")
+
+
+def check_add_rule(image: ImageState, _: e.AddRule) -> None:
+    if len(image.rules) >= RULES_MAX:
+        raise BrokerError(Reason.QUOTA_EXCEEDED, f"{RULES_MAX} rules can be added, and no more")
+
+
+def check_drop_rule(image: ImageState, _: e.DropRule) -> None:
+    """A rule that is gone already is as the event wants it."""
+
+
+def check_register_node(image: ImageState, event: e.RegisterNode) -> None:
+    membership.check_registration(image.cluster, event)
+
+
+def check_fence_node(image: ImageState, event: e.FenceNode) -> None:
+    membership.check_incarnation(image.cluster, event)
+
+
+def check_drain_node(image: ImageState, event: e.DrainNode) -> None:
+    membership.check_incarnation(image.cluster, event)
+
+
+def check_assign_partition(image: ImageState, event: e.AssignPartition) -> None:
+    _check_epochs(image, event, event.leader_epoch, event.partition_epoch)
+
+
+def check_change_set(image: ImageState, event: e.ChangeSet) -> None:
+    known = image.assignment(event.topic, event.partition)
+    if not sets.may_change(known, event.change, image.cluster.nodes()):
+        raise membership.stale(f"{event.topic}/{event.partition} has changed meanwhile: look again and ask again")
+
+
+def check_resign_replica(image: ImageState, event: e.ResignReplica) -> None:
+    if image.assignment(event.topic, event.partition).leader_epoch != event.leader_epoch:
+        raise membership.stale(f"{event.topic}/{event.partition} has another leader by now")
+
+
+def check_set_quota(image: ImageState, event: e.SetQuota) -> None:
+    if (event.principal is None) is (event.entity is None):
+        raise BrokerError(Reason.INVALID_SETTING, "a quota is that of a principal or of another entity")
+    rates, key = image.rates_of(event)
+    if event.rates and key not in rates and len(image.quotas) + len(image.entity_quotas) >= QUOTAS_MAX:
+        raise BrokerError(
+            Reason.QUOTA_EXCEEDED, f"{QUOTAS_MAX} users, client ids and addresses can have quotas, and no more"
+        )
+
+
+def check_set_group(image: ImageState, event: e.SetGroup) -> None:
+    if event.settings and event.group not in image.group_settings and len(image.group_settings) >= GROUPS_MAX:
+        raise BrokerError(Reason.QUOTA_EXCEEDED, f"{GROUPS_MAX} groups can have settings, and no more")
+
+
+def _no_replica(node: str) -> BrokerError:
+    return BrokerError(Reason.REPLICA_NOT_FOUND, f"node {node[:60]!r} holds no replica of this partition")
+
+
+def _check_partitions(count: int) -> None:
+    if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
+        raise BrokerError(
+            Reason.INVALID_PARTITION_COUNT, f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}"
+        )
+
+
+def _check_replicas(replicas: tuple[str, ...]) -> None:
+    """How many followers one may ask for is the front ends' to say (`broker/placement.py`, Flux's own limit)."""
+    assert replicas
+    assert len(set(replicas)) == len(replicas)
+
+
+def _check_min_in_sync(count: int) -> None:
+    if not 1 <= count <= FOLLOWERS_PER_TOPIC_MAX + 1:
+        raise BrokerError(
+            Reason.INVALID_SETTING, f"min_in_sync must be 1 to {FOLLOWERS_PER_TOPIC_MAX + 1}, not {count}"
+        )
+
+
+CHECKS: Final[Mapping[type[Event], Callable[[ImageState, Any], None]]] = {
+    e.CreateTopic: check_create_topic,
+    e.DeleteTopic: check_delete_topic,
+    e.AlterTopic: check_alter_topic,
+    e.AddPartitions: check_add_partitions,
+    e.PlaceTopic: check_place_topic,
+    e.ChangeLeader: check_change_leader,
+    e.ChangeInSync: check_change_in_sync,
+    e.AddNode: check_add_node,
+    e.RemoveNode: check_remove_node,
+    e.FolderMade: check_folder_made,
+    e.IdBlock: check_id_block,
+    e.SetUser: check_set_user,
+    e.DropUser: check_drop_user,
+    e.AddRule: check_add_rule,
+    e.DropRule: check_drop_rule,
+    e.RegisterNode: check_register_node,
+    e.FenceNode: check_fence_node,
+    e.DrainNode: check_drain_node,
+    e.AssignPartition: check_assign_partition,
+    e.ChangeSet: check_change_set,
+    e.ResignReplica: check_resign_replica,
+    e.SetQuota: check_set_quota,
+    e.SetGroup: check_set_group,
+}
+"""The check of each event."""
