@@ -12,11 +12,11 @@ from braidlog.codec.records import decode_batch
 from braidlog.kv import operations as o
 from braidlog.kv.feed import OPERATION, SEQUENCE
 from braidlog.kv.levels import Level
-from braidlog.kv.slots import slot_of
+from braidlog.kv.slots import KEY_LOGS, log_of, slot_of
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.partition.published import read_published
 
-KEYS = [key for at in range(10_000) if slot_of(key := b"other %d" % at) == 0][:5]
+KEYS = [key for at in range(10_000) if log_of(slot_of(key := b"other %d" % at), KEY_LOGS) == 0][:5]
 Row = tuple[bytes, bytes | None, str, int]
 
 

@@ -19,13 +19,13 @@ from braidlog.kv.salvage import Verdict
 from braidlog.kv.scanning import Scan
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot_records import Origin, SlotRecord
-from braidlog.kv.slots import SLOTS, slot_of
+from braidlog.kv.slots import KEY_LOGS, log_of, slot_of
 from braidlog.kv.tail_files import kept_tails
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.partition.replicated_slot import TailFolder, keep_uncommitted
 from braidlog.replication.replica_state import Leader
 
-KEY = next(b"key-%d" % at for at in range(10_000) if slot_of(b"key-%d" % at) == 0)
+KEY = next(b"key-%d" % at for at in range(10_000) if log_of(slot_of(b"key-%d" % at), KEY_LOGS) == 0)
 SETTINGS = KeyValueSettings(memory_bytes_max=0, feed=False)
 EVERY_LEVEL = tuple(Level)
 
@@ -129,7 +129,7 @@ def test_what_a_deposed_leader_acknowledged_at_one_is_kept_and_taken_by_the_next
     (tail,) = kept_tails(peers[1].disk, "/tails")
     assert [record.argument[-1] for record in tail.records] == [1], "and not what nobody was told of"
     for verdict in (Verdict.TAKEN, Verdict.KNOWN):
-        job = peers.world.spawn(peers.slots[2].replicate(tail.slot, tail.records[0]))
+        job = peers.world.spawn(peers.slots[2].replicate(tail.log, tail.records[0]))
         peers.carry()
         assert job.result() is verdict
     peers.tick()
@@ -166,7 +166,7 @@ def test_a_tail_is_sent_until_it_is_committed_and_goes_then() -> None:
         job = peers.world.spawn(peers.slots[1].send_tails(send))
         for _ in range(4):
             peers.carry()
-        return [tail.slot for tail in job.result()]
+        return [tail.log for tail in job.result()]
 
     async def unreachable(number: int, record: SlotRecord) -> Verdict:
         raise BrokerError(Reason.UNAVAILABLE, f"slot {number} is led by nobody who could take {record.op}")
@@ -287,7 +287,7 @@ def test_what_ends_where_the_next_leaders_log_begins_is_kept_before_it_goes() ->
     (tail,) = kept_tails(peers[1].disk, "/tails")
     assert [record.origin for record in tail.records] == [Origin(1, 1), Origin(1, 2), Origin(1, 3)]
     for record in tail.records:
-        job = peers.world.spawn(peers.slots[2].replicate(tail.slot, record))
+        job = peers.world.spawn(peers.slots[2].replicate(tail.log, record))
         peers.carry()
         assert job.result() is Verdict.TAKEN
     assert peers.ask(2, o.Get(KEY)).result() == b"331"
@@ -313,7 +313,7 @@ def test_a_checkpoint_ends_with_its_leaders_epoch() -> None:
 
 def test_a_checkpoint_is_written_when_the_log_has_outgrown_the_keys() -> None:
     peers = KeyPeers()
-    peers.slots[1].here()[0]._settings = KeyValueSettings(memory_bytes_max=0, feed=False, snapshot_wal_bytes=16 * 1024)
+    peers.slots[1].here()[0]._settings = KeyValueSettings(memory_bytes_max=0, feed=False, snapshot_wal_bytes=8 * 1024)
     written = []
     for _ in range(12):
         peers.ask(1, o.Set(KEY, b"." * 200))
@@ -345,7 +345,7 @@ def test_what_is_asked_while_a_slot_is_handed_over_waits_for_the_next_leader() -
 
 def test_several_operations_are_waited_for_together_and_each_has_its_answer() -> None:
     peers = KeyPeers()
-    elsewhere = next(key for at in range(1_000) if slot_of(key := b"%d" % at) == 1)
+    elsewhere = next(key for at in range(1_000) if log_of(slot_of(key := b"%d" % at), KEY_LOGS) == 1)
     operations: list[o.Operation[Any]] = [o.Increment(KEY), o.HashGet(KEY, b"f"), o.Set(elsewhere, b"1")]
     operations += [o.Increment(KEY), o.Get(KEY)]
     job = peers.world.spawn(peers.slots[1].execute_all(operations, Level.QUORUM))
@@ -368,7 +368,7 @@ def test_names_are_told_by_the_leader_when_it_is_known_to_lead() -> None:
     told = peers.world.spawn(peers.slots[1].scan(asked, Level.QUORUM))
     assert not told.is_done
     peers.carry()
-    assert told.result() == ([KEY], 0, KEY, SLOTS)
+    assert told.result() == ([KEY], 0, KEY, KEY_LOGS)
     peers.away = {2, 3}
     late = peers.world.spawn(peers.slots[1].scan(asked, Level.QUORUM))
     at_once = peers.world.spawn(peers.slots[1].scan(asked, Level.ONE))
@@ -409,7 +409,7 @@ def test_the_peak_of_memory_is_not_below_its_use_on_any_replica() -> None:
 
 def test_columns_are_answered_as_operations_are() -> None:
     peers = KeyPeers()
-    elsewhere = next(key for at in range(1_000) if slot_of(key := b"%d" % at) == 1)
+    elsewhere = next(key for at in range(1_000) if log_of(slot_of(key := b"%d" % at), KEY_LOGS) == 1)
     kinds = bytes([o.Kind.SET, o.Kind.INCREMENT, o.Kind.DELETE, o.Kind.DELETE, o.Kind.SET])
     columns = o.Columns(True, kinds, [KEY, KEY, KEY, KEY, elsewhere], [b"6", b"", b"", b"", b"1"])
     job = peers.world.spawn(peers.slots[1].execute_columns(columns, Level.QUORUM))
@@ -419,7 +419,7 @@ def test_columns_are_answered_as_operations_are() -> None:
     assert (refused, type(found[4])) == ([4], NotLeaderError)
 
 
-def test_a_log_that_cannot_be_read_takes_one_slot_of_one_node_offline() -> None:
+def test_a_log_that_cannot_be_read_is_offline_on_one_node() -> None:
     peers = KeyPeers()
     peers.ask(1, o.Set(KEY, b"1"))
     peers.ask(1, o.Set(KEY, b"2"))
@@ -430,7 +430,7 @@ def test_a_log_that_cannot_be_read_takes_one_slot_of_one_node_offline() -> None:
     broken.attach(peers[1].partition)
     assert peers.world.run(broken.checkpoint(0)) is False
     for operation in (o.Get(KEY), o.Set(KEY, b"3")):
-        with pytest.raises(BrokerError, match=r"slot 0 is offline on this node: .*no checkpoint"):
+        with pytest.raises(BrokerError, match=r"log 0 of keys is offline on this node: .*no checkpoint"):
             peers.world.run(broken.execute(operation, Level.ONE))
     peers[1].partition.followed = None
     peers.tick()

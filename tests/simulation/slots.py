@@ -336,7 +336,7 @@ class SlotNode(SimulatedNode):
                 forget_tail(self.disk, tail)
                 del self._sent[tail.path]  # another may have its name
                 continue
-            name = self.universe.names[tail.slot]
+            name = self.universe.names[tail.log]
             leader = assignments(self.metadata.image)[name].leader
             if leader is not None:
                 self.universe.network.send(self.number, leader, Salvage(name, tail.path, at, tail.records[at]))

@@ -1,7 +1,7 @@
-"""The change feed of keys in slots: the leader of a partition of `__kv` tells what its own copy of that slot's log holds.
+"""The change feed of keys in slots: the leader of a partition of `__kv` tells what its own copy of that log holds.
 
 Knows: what each partition has told, and what is committed since. Refuses to know: what mutations mean, who leads the slots: what
-is committed is the same in all copies, and a slot and its feed are on the same nodes.
+is committed is the same in all copies, and a log and its feed are on the same nodes.
 Invariants: only what is committed in the slot's log is told, in its order, by the leader of the feed's partition alone. Each
 record has the offset of its mutation, so whoever leads the partition next goes on after the last record of its log: nothing is
 missing, nothing is told twice. Only a feed that is further behind than the log goes back tells states in place of changes.
@@ -106,7 +106,7 @@ class SlotFeed:
                     self.sequence, is_read = last_sequence(self._feed), True
                 await self._follow(*held)
             except (BrokerError, StorageFault) as error:
-                log.info("the change feed of slot %d waits: %s", self._feed.number, error)
+                log.info("the change feed of log %d waits: %s", self._feed.number, error)
                 await self._rest(AGAIN_SECONDS)
             finally:
                 if held[1].slot.watcher is self:
@@ -272,7 +272,7 @@ class SlotFeeds:
             former.wake()  # it finds that it is led no more
         if partition.role is Role.LEADER and not partition.is_gone:
             feed = self._told[partition.number] = SlotFeed(partition, self._slots, self._settings, self._world)
-            self._spawn(feed.run(), f"feed of slot {partition.number}")
+            self._spawn(feed.run(), f"feed of log {partition.number}")
 
     @property
     def sequence(self) -> int:

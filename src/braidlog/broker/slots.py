@@ -1,9 +1,10 @@
-"""The slots that this node holds, as a service: operations in, results out, each answered as its level says.
+"""The logs of keys that this node holds, as a service: operations in, results out, each answered as its level says.
 
-Knows: which slot a key is in, how long an answer is waited for, what goes on in the background. Refuses to know: how requests and
-salvaged mutations travel, where leaders are (a slot that is led elsewhere is `NotLeaderError`).
-Invariants: operations of a slot take effect in the order in which they come, at once; a result is given when what it waits for
-has come true in the epoch in which it was asked, or not at all; a kept tail goes when all of it is committed elsewhere.
+Knows: which log a key is in, how long an answer is waited for, what runs in the background. Does not know: how requests and
+salvaged mutations travel, where leaders are (a log that another node leads is `NotLeaderError`).
+Invariants: operations of a log take effect in the order in which they come, before the caller waits; a result is given when what
+it waits for has come true in the epoch in which it was asked, or not at all; a kept tail goes when all of it is committed
+elsewhere.
 """
 
 import contextlib
@@ -19,7 +20,7 @@ from braidlog.kv.salvage import Verdict
 from braidlog.kv.scanning import Scan, Scanned, scan
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot_records import SlotRecord
-from braidlog.kv.slots import LOG_TOPIC, SLOTS, slot_of
+from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC, log_of, slot_of, slots_in
 from braidlog.kv.tail_files import Tail, forget_tail, kept_tails
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
@@ -117,12 +118,23 @@ class _Burst:
 class Slots:
     """The use case. A partition of the slots' log is attached when it is opened here."""
 
-    def __init__(self, world: World, node: bytes, settings: KeyValueSettings, tails: TailFolder, spawn: Spawn) -> None:
+    def __init__(
+        self,
+        world: World,
+        node: bytes,
+        settings: KeyValueSettings,
+        tails: TailFolder,
+        spawn: Spawn,
+        *,
+        logs: Callable[[], int] = lambda: KEY_LOGS,
+    ) -> None:
+        """`logs` returns how many logs the slots are divided among."""
         self._world = world
         self._node = node
         self._settings = settings
         self._tails = tails
         self._spawn = spawn
+        self._logs = logs
         self._steady = SteadyClock(world)
         self._held: dict[int, tuple[ClusterPartition, ReplicatedSlot]] = {}
         self._writers: dict[int, _Writer] = {}
@@ -149,7 +161,7 @@ class Slots:
             self.attach(partition)
 
     def attach(self, partition: ClusterPartition) -> None:
-        """This node holds a slot from now on: its state is made from what is committed."""
+        """This node holds a log from now on: its state is made from what is committed."""
 
         writer = _Writer(partition, self._world)
         slot = ReplicatedSlot(partition.number, self._node, partition.replicated, writer, self._tails, self._settings)
@@ -159,20 +171,30 @@ class Slots:
         self._follow(partition, slot)
 
     def here(self) -> dict[int, ReplicatedSlot]:
-        """The slots that this node holds, by number."""
+        """The logs that this node holds, by number."""
         return {number: slot for number, (partition, slot) in self._held.items() if not partition.is_gone}
 
     def held(self, number: int) -> tuple[ClusterPartition, ReplicatedSlot] | None:
-        """A slot that this node holds, with its log."""
+        """A log that this node holds, with its partition."""
         found = self._held.get(number)
         return None if found is None or found[0].is_gone else found
+
+    def log_of(self, key: bytes) -> int:
+        """Return the log that a key is in."""
+        return log_of(slot_of(key), self._logs())
+
+    @property
+    def slots_led(self) -> int:
+        """Return how many slots this node leads."""
+        logs = self._logs()
+        return sum(slots_in(number, logs) for number, slot in self.here().items() if slot.is_leader)
 
     # -- operations --------------------------------------------------------------------------------------------
 
     async def execute(self, operation: o.Operation[R], level: Level) -> R:
         """Carry out an operation, or raise why not; TIMED_OUT: a write may have happened, and a read has no answer."""
         await self._let_hand_over((operation,))
-        partition, slot = self._slot(slot_of(operation.key))
+        partition, slot = self._slot(self.log_of(operation.key))
         performed = self._perform(partition, slot, operation, level)
         if performed.waits_for(0, level) is not None:
             try:
@@ -191,7 +213,7 @@ class Slots:
         try:
             for row, operation in enumerate(operations):
                 try:
-                    partition, slot = self._slot(slot_of(operation.key))
+                    partition, slot = self._slot(self.log_of(operation.key))
                     burst.gather(row, partition, slot)
                     burst.note(row, partition, self._perform(partition, slot, operation, level), level)
                 except BrokerError as error:
@@ -222,13 +244,17 @@ class Slots:
         return o.Results(found, refused)
 
     async def scan(self, asked: Scan, level: Level) -> Scanned:
-        """Some names of the keys of a slot that is led here; answered as a read of that level."""
-        if asked.slot >= SLOTS:
-            return Scanned([], 0, b"", SLOTS)
+        """Return some names of the keys of a log that this node leads, as a read of that level.
+
+        The first slots, as many as there are logs, are each in another log: a piece asked of one of them is of its whole log.
+        """
+        logs = self._logs()
+        if asked.slot >= logs:
+            return Scanned([], 0, b"", logs)
         partition, slot = self._slot(asked.slot)
         if not slot.is_leader:
             raise _led_elsewhere(asked.slot)
-        found = scan(slot.slot.keyspace, asked, self._steady.now_ms())._replace(slots=SLOTS)
+        found = scan(slot.slot.keyspace, asked, self._steady.now_ms())._replace(slots=logs)
         if level is not Level.ONE:
             try:
                 reading = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
@@ -240,7 +266,7 @@ class Slots:
     async def _let_hand_over(self, operations: Sequence[o.Operation[Any]]) -> None:
         """What is asked of a slot while another node is about to lead it waits until one does: nobody is left in doubt."""
         for operation in operations:
-            held = self._held.get(slot_of(operation.key))
+            held = self._held.get(self.log_of(operation.key))
             if held is not None and held[0].held_writes.is_holding:
                 await held[0].held_writes.wait(self._world)
 
@@ -286,7 +312,7 @@ class Slots:
     def _slot(self, number: int) -> tuple[ClusterPartition, ReplicatedSlot]:
         held = self.held(number)
         if held is not None and held[1].fault is not None:
-            raise BrokerError(Reason.UNAVAILABLE, f"slot {number} is offline on this node: {held[1].fault}")
+            raise BrokerError(Reason.UNAVAILABLE, f"log {number} of keys is offline on this node: {held[1].fault}")
         if held is None:
             raise _led_elsewhere(number)
         return held
@@ -300,7 +326,7 @@ class Slots:
             return
         if self._apply_some(partition, slot):
             self._following.add(number)
-            self._spawn(self._catch_up(partition, slot), f"slot {number}")
+            self._spawn(self._catch_up(partition, slot), f"log {number} of keys")
 
     async def _catch_up(self, partition: ClusterPartition, slot: ReplicatedSlot) -> None:
         try:
@@ -319,7 +345,7 @@ class Slots:
             return slot.follow(RECORDS_PER_TURN)
         except StorageFault as fault:
             slot.fault = fault
-            log.error("slot %d is offline on this node: %s", partition.number, fault)  # noqa: TRY400 - the fault says where
+            log.error("log %d of keys is offline on this node: %s", partition.number, fault)  # noqa: TRY400 - the fault says where
             return False
 
     def go_on(self, number: int) -> None:
@@ -363,7 +389,7 @@ class Slots:
             await partition.delete_below(writing.begin, self._world)
         except BrokerError as error:
             slot.end_checkpoint(is_trimmed=False)
-            log.info("slot %d: its log is not trimmed: %s", number, error)
+            log.info("log %d of keys is not trimmed: %s", number, error)
             return False
         slot.end_checkpoint(is_trimmed=True)
         self.checkpoints += 1
@@ -378,7 +404,7 @@ class Slots:
         for tail in await self.tails():
             verdicts = []
             for record in tail.records:
-                verdicts.append(await self._sent(send, tail.slot, record))
+                verdicts.append(await self._sent(send, tail.log, record))
                 if verdicts[-1] is None:
                     break
             if all(each is not None and each.is_final for each in verdicts):
@@ -429,4 +455,6 @@ def _not_true(partition: ClusterPartition, error: BrokerError, *, is_written: bo
 
 
 def _led_elsewhere(number: int) -> NotLeaderError:
-    return NotLeaderError(LOG_TOPIC, number, f"this node does not lead slot {number}: ask the metadata who does")
+    return NotLeaderError(
+        LOG_TOPIC, number, f"this node does not lead log {number} of keys: ask the metadata for its leader"
+    )

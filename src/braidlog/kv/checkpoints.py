@@ -1,4 +1,4 @@
-"""Checkpoints: the whole state of a slot, written into its own log by its leader, so that what is before it may go.
+"""Checkpoints: the whole state of a log, written into it by its leader, so that what is before it may go.
 
 Knows: the bytes of a checkpoint's records, when each key is written, how a state is made from them. Refuses to know: when one is
 worth its while, what is committed, who lets the log go (only up to the beginning of one whose end is committed).
@@ -158,7 +158,7 @@ def apply(slot: Slot, offset: int, record: SlotRecord | Part) -> None:
     if not slot.is_complete and slot.applied == slot.begins_at:
         is_begin = isinstance(record, Part) and record.value[1] == What.BEGIN
         if not is_begin or offset != slot.begins_at:
-            raise StorageFault(f"a slot's log begins at {slot.begins_at}, and no checkpoint does: keys are missing")
+            raise StorageFault(f"a log of keys begins at {slot.begins_at}, and no checkpoint does: keys are missing")
     if not isinstance(record, Part):
         slot.apply(offset, record)
         return

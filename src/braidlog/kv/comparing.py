@@ -1,4 +1,4 @@
-"""Replicas of a slot compare their trees, and a follower that does not hold what its leader holds is put right.
+"""Replicas of a log of keys compare their trees, and a follower that does not hold what its leader holds is put right.
 
 Knows: what is asked, answered and put in place of what. Refuses to know: clocks, wires, who leads: its owner tells the epoch,
 asks every minute, and carries messages, which may be late, lost or come twice.
@@ -9,10 +9,11 @@ changed, whatever is written meanwhile.
     follower                                   leader
     SyncRequest(all leaves, digest)      →     SyncOk: the same, done
                                          ←     SyncEnd(NARROWER)            or UNKNOWN: asked again at the last mark
-    SyncRequest(32 leaves, digest), 32 →      …
+    SyncRequest(512 leaves, digest), 32 →     …
+    SyncRequest(16 leaves, digest), 32 →      …
     SyncRequest(one leaf, digest)        →     SyncDiff …, SyncEnd(TOLD): its keys after `offset`
 
-Both keep the leaves of the last marks: the first record at or behind each multiple of `MARK_EVERY`. A slot that is written to all
+Both keep the leaves of the last marks: the first record at or behind each multiple of `MARK_EVERY`. A log that is written to all
 the time is compared there, one that rests at its end.
 """
 

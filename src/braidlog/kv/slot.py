@@ -1,4 +1,4 @@
-"""One slot: a keyspace that is made by a replicated log, on the leader and on followers alike.
+"""The keys of one log: a keyspace that is made by a replicated log, on the leader and on followers alike.
 
 Knows: what each record makes of the keys, when each key last changed, what was salvaged. Refuses to know: where the log is, who
 leads, what is committed (its owner applies no more than that on a follower, and all of the log on the leader).

@@ -1,4 +1,4 @@
-"""The records of a slot's log: one mutation each.
+"""The records of a log of keys: one mutation each.
 
 Knows: the bytes. Refuses to know: what a mutation does, where the log is. The record's key is the key; its value:
 
@@ -57,10 +57,10 @@ class SlotRecord(NamedTuple):
 
 def unpack_record(key: bytes | None, value: bytes | None) -> SlotRecord:
     if not key or value is None or len(value) < _HEAD.size:
-        raise ProtocolError("a record of a slot has a key and a head")
+        raise ProtocolError("a record of a log of keys has a key and a head")
     version, op, level, is_salvaged, wall_ms, counter, node, ttl_seconds = _HEAD.unpack_from(value)
     if version != VERSION or op not in OPS or level not in _LEVELS or is_salvaged > 1:
-        raise ProtocolError(f"a record of a slot with version {version}, operation {op:#04x}, level {level}")
+        raise ProtocolError(f"a record of a log of keys with version {version}, operation {op:#04x}, level {level}")
     at, origin = _HEAD.size, None
     if is_salvaged:
         if len(value) < at + _ORIGIN.size:

@@ -1,4 +1,4 @@
-"""A slot over its partition: the leader's state follows its own log to the end, a follower's what is committed.
+"""The keys of one log over its partition: the leader's state follows its own log to the end, a follower's what is committed.
 
 Knows: when the state has to be made anew, what an operation waits for, which mutations of a tail are kept before it is cut.
 Refuses to know: who waits, how requests and salvaged mutations travel.
@@ -21,6 +21,7 @@ from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot import DELETE_RETENTION_MS, Slot
 from braidlog.kv.slot_records import Origin, SlotRecord
+from braidlog.kv.slots import KEY_LOGS
 from braidlog.kv.tail_files import keep_tail
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.partition.replicated import ReplicatedPartition
@@ -33,8 +34,8 @@ READ_BYTES: Final = 1024 * 1024
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 GATHERED_BYTES_MAX: Final = 256 * 1024
 """Of records in one batch, save for one that is larger by itself."""
-LOG_SHARE: Final = 16
-"""A slot's log may grow to this part of `snapshot_wal_bytes`: a node has many."""
+LOG_SHARE: Final = KEY_LOGS
+"""A log may grow to this part of `snapshot_wal_bytes`, which is for all logs: a node reads all of them when it starts."""
 REACHES: Final = {Level.ONE: Reach.IN_SYNC, Level.QUORUM: Reach.MAJORITY, Level.ALL: Reach.EVERY}
 _NOT_DONE: Final = frozenset({Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE})
 """The log refused: nothing was decided by what the keys hold, so there is nothing to be sure of."""
@@ -248,7 +249,7 @@ class ReplicatedSlot:
         self._led_epoch = None
         self._begin_anew()
         return BrokerError(
-            Reason.TIMED_OUT, f"the log of slot {self.number}: {error}; some may be written all the same"
+            Reason.TIMED_OUT, f"log {self.number} of keys: {error}; some changes may be written all the same"
         )
 
     def _flush_gathered(self) -> None:
@@ -333,7 +334,7 @@ def rows_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, S
     while at < end:
         data = log.read(at, READ_BYTES, upto=end)
         if not data:
-            raise StorageFault(f"a slot's log has nothing at {at}, though it goes on to {end}", log.folder)
+            raise StorageFault(f"a log of keys has nothing at {at}, and its end is {end}", log.folder)
         for position, header in iter_batches(data):
             for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
                 if at <= offset < end:
