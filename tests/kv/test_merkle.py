@@ -68,7 +68,7 @@ def test_a_tree_that_is_kept_up_is_that_of_its_keys(seed: int) -> None:
 
     def note(mutation: Mutation) -> None:
         if tree is not None:
-            tree.note(mutation.key)
+            tree.note((mutation.key,))
 
     store = LocalStore(
         new_disk(), "/data/kv", bytes(range(16)), open_store(new_disk()).settings, now_ms=0, listener=note

@@ -1,11 +1,13 @@
 """A slot by hand: a log in a list, a leader, followers that apply it; salvage by its rules; tails on a disk that crashes."""
 
+import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from braidlog.codec.records import decode_batch
 from braidlog.kv import operations as o
 from braidlog.kv import salvage
 from braidlog.kv.checkpoints import Part, read_record
@@ -15,7 +17,7 @@ from braidlog.kv.levels import Level
 from braidlog.kv.salvage import Verdict, worth_keeping
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot import Slot
-from braidlog.kv.slot_records import Origin, SlotRecord, unpack_record
+from braidlog.kv.slot_records import Origin, RecordBatch, SlotRecord, unpack_record
 from braidlog.kv.slots import KEY_LOGS, SLOTS, log_of, placements, slot_of, slots_in
 from braidlog.kv.tail_files import SUFFIX, forget_tail, keep_tail, kept_tails
 from braidlog.kv.values import HashValue, ListValue, pack_pairs, pack_strings
@@ -36,6 +38,8 @@ class ListLog:
         self._known_epochs_from = 0
         self.epoch = epoch
         self.start = 0
+        self.is_gathering = False
+        self.gathered: RecordBatch | None = None
 
     @property
     def records(self) -> list[SlotRecord]:
@@ -45,9 +49,24 @@ class ListLog:
         return self.append_parts([(record.key, record.pack())])
 
     def append_parts(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
+        if self.is_gathering:
+            for key, value in parts:
+                self.batch(1).append(key, value)
+            return len(self.rows) + self.batch(1).count
         self.rows += [read_record(*each) for each in parts]
         self._epochs += [self.epoch] * len(parts)
         return len(self.rows)
+
+    def batch(self, wall_ms: int) -> RecordBatch:
+        self.gathered = self.gathered or RecordBatch(wall_ms)
+        return self.gathered
+
+    def write_gathered(self) -> None:
+        gathered, self.gathered, self.is_gathering = self.gathered, None, False
+        if gathered is not None and gathered.count:
+            data = gathered.seal()
+            rows = decode_batch(data, decompressed_bytes_max=1 << 24)
+            self.append_parts([(key, value or b"") for _, _, key, value, _ in rows])
 
     def holds(self, origin: Origin) -> bool | None:
         if origin.offset < self.start:
@@ -172,13 +191,25 @@ def test_a_refused_record_changes_nothing() -> None:
     assert state(one.slot) == before
 
 
+class Heard:
+    """A `KeyListener`."""
+
+    next_mark = sys.maxsize
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+
+    def changed(self, keys: Iterable[bytes]) -> None:
+        self.keys += keys
+
+
 def test_listeners_hear_of_every_key_that_changes() -> None:
-    one, heard = One(), list[bytes]()
-    one.slot.listeners.append(heard.append)
+    one, heard = One(), Heard()
+    one.slot.listeners.append(heard)
     one.do(o.Set(b"a", b"1"))
     one.do(o.Delete(b"a"))
     one.take(lost(Op.SET, b"1", at_ms=5_000))
-    assert heard == [b"a", b"a", b"k"]
+    assert heard.keys == [b"a", b"a", b"k"]
 
 
 @pytest.mark.parametrize("cut", range(48))

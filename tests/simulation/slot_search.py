@@ -19,6 +19,7 @@ from braidlog.kv import salvage
 from braidlog.kv.checkpoints import Checkpoint
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import Stamp
+from braidlog.kv.key_stamps import changed_at
 from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import Origin, SlotRecord
 from braidlog.partition.replicated_slot import ReplicatedSlot
@@ -35,7 +36,7 @@ def _taken_unobserved(self: Slot, record: SlotRecord) -> None:
 
 def _newest_of_what_is_there(slot: Slot, record: SlotRecord) -> bool:
     known = slot.stamps.get(record.key)
-    return known is None or record.key not in slot.keyspace.data or record.stamp > known.changed
+    return known is None or record.key not in slot.keyspace.data or record.stamp.pack() > changed_at(known)
 
 
 def _unobserved(self: Slot, stamp: Stamp) -> None:

@@ -47,7 +47,7 @@ class SlotComparing:
         kept = self._trees.get(slot.number)
         if kept is None or kept[0] is not slot or kept[1] != slot.made_anew:
             tree = SlotTree(slot.slot)
-            slot.slot.listeners.append(tree.changed)
+            slot.slot.listeners.append(tree)
             kept = self._trees[slot.number] = slot, slot.made_anew, tree
         while kept[2].tree.update(KEYS_PER_TURN):
             await self._world.wakeup().wait(0)

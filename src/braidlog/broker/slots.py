@@ -9,13 +9,14 @@ elsewhere.
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from braidlog.codec.batch import read_headers
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
+from braidlog.kv.log_kernel import split_rows
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.scanning import Scan, Scanned, scan
 from braidlog.kv.settings import KeyValueSettings
@@ -28,7 +29,7 @@ from braidlog.model.world import World
 from braidlog.partition.acknowledgements import Acknowledgement, settled_together
 from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.replicated import Produced
-from braidlog.partition.replicated_slot import REACHES, Performed, ReplicatedSlot, TailFolder
+from braidlog.partition.replicated_slot import NOT_DONE, REACHES, Performed, ReplicatedSlot, TailFolder
 from braidlog.replication.messages import Await, ReadIndex
 
 R = TypeVar("R")
@@ -63,56 +64,40 @@ class _Writer:
         )
 
 
-Awaited = tuple[ClusterPartition, bool]
-"""What is waited for together: of a slot the writes, or (True) the reads."""
+class _Awaited(NamedTuple):
+    """What the rows of a burst wait for that are in one log."""
+
+    partition: ClusterPartition
+    asked: Acknowledgement
+    rows: Sequence[int]
+    is_written: bool
 
 
 class _Burst:
-    """Operations that came together: what each has given, and what that waits for."""
+    """Operations that came together: what each gives, and what it waits for."""
 
     def __init__(self, count: int) -> None:
         self.results: list[Any] = [None] * count
-        self.latest: dict[Awaited, Performed] = {}
-        self._rows: dict[Awaited, list[int]] = {}
-        self._gathered: dict[ClusterPartition, tuple[ReplicatedSlot, list[int]]] = {}
+        self.refused: set[int] = set()
+        self.awaited: list[_Awaited] = []
 
-    def gather(self, row: int, partition: ClusterPartition, slot: ReplicatedSlot) -> None:
-        """What it writes becomes one batch with what others write to its slot."""
-        gathered = self._gathered.get(partition)
-        if gathered is None:
-            slot.gather()
-            gathered = self._gathered[partition] = slot, []
-        gathered[1].append(row)
+    def refuse(self, rows: Iterable[int], error: BrokerError) -> None:
+        self.refused.update(rows)
+        for row in rows:
+            self.results[row] = error
 
-    def note(self, row: int, partition: ClusterPartition, performed: Performed, level: Level) -> None:
-        self.results[row] = performed.result
-        if performed.waits_for(0, level) is not None:
-            kind = partition, performed.end is None
-            self._rows.setdefault(kind, []).append(row)
-            self.latest[kind] = performed
+    def waits(self, row: int) -> bool:
+        """Return whether the result of a row waits for anything: not if the log refused it."""
+        return row not in self.refused or self.results[row].reason not in NOT_DONE
 
-    def write(self) -> list[tuple[ClusterPartition, ReplicatedSlot]]:
-        """Write what was gathered; return the slots whose log has not taken it, and of which nothing is answered with more."""
-        failed = []
-        for partition, (slot, rows) in self._gathered.items():
-            error = slot.write_gathered()
-            if error is not None:
-                log.error("%s", error)
-                failed.append((partition, slot))
-                for row in rows:
-                    self.results[row] = error
-                for is_read in (False, True):
-                    self.latest.pop((partition, is_read), None)
-        return failed
-
-    def conclude(self, kind: Awaited, asked: Acknowledgement) -> None:
-        """Nobody waits for it any longer: what has not come true is no result."""
-        try:
-            kind[0].conclude(asked)
-        except BrokerError as error:
-            refused = _not_true(kind[0], error, is_written=not kind[1])
-            for row in self._rows[kind]:
-                self.results[row] = refused
+    def conclude(self) -> None:
+        """Nothing is waited for any longer: what has not come true is no result."""
+        for partition, asked, rows, is_written in self.awaited:
+            try:
+                partition.conclude(asked)
+            except BrokerError as error:
+                unsure = [row for row in rows if self.waits(row)]
+                self.refuse(unsure, _not_true(partition, error, is_written=is_written))
 
 
 class Slots:
@@ -193,8 +178,9 @@ class Slots:
 
     async def execute(self, operation: o.Operation[R], level: Level) -> R:
         """Carry out an operation, or raise why not; TIMED_OUT: a write may have happened, and a read has no answer."""
-        await self._let_hand_over((operation,))
-        partition, slot = self._slot(self.log_of(operation.key))
+        number = self.log_of(operation.key)
+        await self._let_hand_over((number,))
+        partition, slot = self._slot(number)
         performed = self._perform(partition, slot, operation, level)
         if performed.waits_for(0, level) is not None:
             try:
@@ -205,43 +191,65 @@ class Slots:
             raise performed.result
         return performed.result  # type: ignore[no-any-return]
 
-    async def execute_all(self, operations: Sequence[o.Operation[Any]], level: Level) -> list[Any]:
-        """Carry out several, in order and at once, and wait for all of them together. In the place of each is its result, or the
-        `BrokerError` with which it is refused: `NotLeaderError` if its slot is led elsewhere."""
-        await self._let_hand_over(operations)
-        burst = _Burst(len(operations))
-        try:
-            for row, operation in enumerate(operations):
-                try:
-                    partition, slot = self._slot(self.log_of(operation.key))
-                    burst.gather(row, partition, slot)
-                    burst.note(row, partition, self._perform(partition, slot, operation, level), level)
-                except BrokerError as error:
-                    burst.results[row] = error
-        finally:
-            for partition, slot in burst.write():
-                self._follow(partition, slot)
-        # What the last write of a slot waits for is true of those before it, and so it is with its reads.
-        asked = {kind: self._asked(kind[0], last, level) for kind, last in burst.latest.items()}
-        try:
-            await settled_together(asked.values(), self._world, ANSWER_SECONDS_MAX)
-        finally:
-            for kind, each in asked.items():
-                burst.conclude(kind, each)
-        return burst.results
-
     async def execute_columns(self, columns: o.Columns, level: Level) -> o.Results:
-        """The same of columns."""
-        found = await self.execute_all([columns.operation(row) for row in range(len(columns.keys))], level)
-        refused = []
-        for row, result in enumerate(found):
-            if not isinstance(result, BrokerError):
-                found[row] = True if columns.kinds[row] == o.Kind.DELETE else result
-            elif result.reason is Reason.KEY_NOT_FOUND:
-                found[row] = None
-            else:
-                refused.append(row)
-        return o.Results(found, refused)
+        """Carry out many operations, those of each log in their order, and wait for all of them together.
+
+        In the place of each is its result, or the `BrokerError` with which it is refused: `NotLeaderError` if another node leads
+        its log. What one log writes is one batch, and one step of replication.
+        """
+        parts = [(number, rows) for number, rows in enumerate(split_rows(columns.keys, self._logs())) if rows]
+        await self._let_hand_over([number for number, _ in parts])
+        burst, now_ms = _Burst(len(columns.keys)), self._steady.now_ms()
+        for number, rows in parts:
+            try:
+                self._perform_rows(*self._slot(number), columns, rows, level, now_ms, burst)
+            except BrokerError as error:
+                burst.refuse(rows, error)
+        try:
+            await settled_together([each.asked for each in burst.awaited], self._world, ANSWER_SECONDS_MAX)
+        finally:
+            burst.conclude()
+        return o.Results(burst.results, sorted(burst.refused))
+
+    def _perform_rows(
+        self,
+        partition: ClusterPartition,
+        slot: ReplicatedSlot,
+        columns: o.Columns,
+        rows: list[int],
+        level: Level,
+        now_ms: int,
+        burst: _Burst,
+    ) -> None:
+        if not slot.is_leader:
+            if level is not Level.ONE or columns.mutates or not slot.is_whole:
+                raise _led_elsewhere(partition.number)
+            burst.refused.update(slot.look_at_rows(columns, rows, now_ms, burst.results))
+            return
+        before = slot.slot.applied
+        if columns.mutates:
+            with self._lent(slot, now_ms):
+                slot.gather(level)
+                try:
+                    refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
+                finally:
+                    error = slot.write_gathered()
+            if error is not None:
+                log.error("%s", error)
+                self._follow(partition, slot)
+                raise error
+        elif slot.slot.keyspace.deadlines:  # a key whose time has come goes before it is read
+            with self._lent(slot, now_ms):
+                refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
+        else:
+            refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
+        burst.refused.update(refused)
+        # What is written last is committed last, and tells as well as a read index that this node leads.
+        if slot.slot.applied != before:
+            burst.awaited.append(_Awaited(partition, self._writers[partition.number].asked, rows, is_written=True))
+        elif level is not Level.ONE and not partition.replicated.reads_at_once and any(map(burst.waits, rows)):
+            asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
+            burst.awaited.append(_Awaited(partition, asked, rows, is_written=False))
 
     async def scan(self, asked: Scan, level: Level) -> Scanned:
         """Return some names of the keys of a log that this node leads, as a read of that level.
@@ -263,10 +271,10 @@ class Slots:
                 raise _not_true(partition, error, is_written=False) from None
         return found
 
-    async def _let_hand_over(self, operations: Sequence[o.Operation[Any]]) -> None:
-        """What is asked of a slot while another node is about to lead it waits until one does: nobody is left in doubt."""
-        for operation in operations:
-            held = self._held.get(self.log_of(operation.key))
+    async def _let_hand_over(self, numbers: Iterable[int]) -> None:
+        """Wait while other nodes are about to lead these logs, so that no caller is left in doubt."""
+        for number in numbers:
+            held = self._held.get(number)
             if held is not None and held[0].held_writes.is_holding:
                 await held[0].held_writes.wait(self._world)
 
@@ -284,19 +292,23 @@ class Slots:
             if level is Level.ONE and type(operation) in _READS and slot.is_whole:
                 return Performed(slot.look(operation, now_ms), None, is_certain=True)
             raise _led_elsewhere(partition.number)
-        keyspace = slot.slot.keyspace
+        with self._lent(slot, now_ms):
+            return slot.perform(operation, level, now_ms)
+
+    @contextlib.contextmanager
+    def _lent(self, slot: ReplicatedSlot, now_ms: int) -> Iterator[None]:
+        """A log may use the memory that the node has left, and gives stamps after those of all other logs."""
+        keyspace, own = slot.slot.keyspace, slot.slot.clock
         before = keyspace.used_bytes
         if self._settings.memory_bytes_max:
             slot.slot.store.limit_to(max(self._settings.memory_bytes_max - self._used_bytes + before, 1))
-        own = slot.slot.clock
         if self.clock.wall_ms >= now_ms:
             own.follow(self.clock.stamp)
-        performed = slot.perform(operation, level, now_ms)
+        yield
         if own.wall_ms >= now_ms:
             self.clock.follow(own.stamp)
         self._used_bytes += keyspace.used_bytes - before
         self.peak_bytes = max(self.peak_bytes, self._used_bytes)
-        return performed
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
         """Take what another node has cut from its log; return when the verdict is final, or stands without being so."""

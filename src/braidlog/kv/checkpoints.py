@@ -23,17 +23,19 @@ The record of a key has that key, all others have none. Their values:
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import islice
 from typing import Final, NamedTuple
 
 from braidlog.kv.entries import Op
-from braidlog.kv.hlc import Stamp, unpack_stamp
-from braidlog.kv.slot import KeyStamps, Slot
+from braidlog.kv.hlc import Stamp
+from braidlog.kv.key_stamps import NEVER, STAMP_BYTES, changed_at, packed, replaced_at
+from braidlog.kv.operations import Columns
+from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import Origin, SlotRecord, unpack_record
 from braidlog.kv.snapshot import KIND_CODES
-from braidlog.kv.values import kind_of, read_value, write_value
+from braidlog.kv.values import HashValue, ListValue, kind_of, read_value, write_value
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 
 VERSION: Final = 1
@@ -47,7 +49,6 @@ _ORIGIN = struct.Struct(">IQQ")
 _KEY = struct.Struct(">BBBBQ")
 _END = struct.Struct(">BBQ")
 _ORIGINS_PER_PART = 1_000
-_STAMP_BYTES = 28
 _GONE = 0
 _KINDS = {code: kind for kind, code in KIND_CODES.items()}
 
@@ -108,6 +109,23 @@ class Checkpoint:
             except (BrokerError, StorageFault):
                 self._slot.checkpoint = None  # without it the checkpoint is worth nothing; the change goes its own way
 
+    def before_rows(self, columns: Columns, rows: Sequence[int]) -> None:
+        """Plain changes of these rows may be about to be written: what their keys hold is written first.
+
+        A key that holds a list or hash is not among them: its change is not plain.
+        """
+        slot, parts = self._slot, list[Part]()
+        for key in dict.fromkeys([columns.keys[row] for row in rows]):
+            if key in self._pending and not isinstance(slot.keyspace.data.get(key), ListValue | HashValue):
+                del self._pending[key]
+                if key in slot.stamps:
+                    parts.append(_key_part(slot, key))
+        if parts:
+            try:
+                slot.append_parts(parts)
+            except (BrokerError, StorageFault):
+                slot.checkpoint = None
+
     def write_some(self, bytes_max: int = SLICE_BYTES) -> bool:
         """Write some keys; return whether there are more."""
         parts, taken, size = list[Part](), list[bytes](), 0
@@ -145,9 +163,9 @@ def _key_part(slot: Slot, key: bytes) -> Part:
     if value is not None:
         kind, until_ms = KIND_CODES[kind_of(value)], slot.keyspace.deadlines.get(key, 0)
         written = write_value(value)
-    head = _KEY.pack(VERSION, What.KEY, kind, stamps.replaced is not None, until_ms)
-    replaced = b"" if stamps.replaced is None else stamps.replaced.pack()
-    return Part(key, head + stamps.changed.pack() + replaced + written)
+    replaced = replaced_at(stamps)
+    head = _KEY.pack(VERSION, What.KEY, kind, replaced != NEVER, until_ms)
+    return Part(key, head + changed_at(stamps) + (b"" if replaced == NEVER else replaced) + written)
 
 
 # -- on whoever applies the log ----------------------------------------------------------------------------------
@@ -189,11 +207,13 @@ def _restore(slot: Slot, part: Part) -> None:
 
 def _restore_key(slot: Slot, key: bytes, data: bytes) -> None:
     _, _, kind, is_replaced, until_ms = _KEY.unpack_from(data)
-    at = _KEY.size + _STAMP_BYTES
-    changed, replaced = unpack_stamp(data[_KEY.size : at]), None
+    at = _KEY.size + STAMP_BYTES
+    changed, replaced = data[_KEY.size : at], NEVER
     if is_replaced:
-        replaced, at = unpack_stamp(data[at : at + _STAMP_BYTES]), at + _STAMP_BYTES
-    slot.stamps[key] = KeyStamps(replaced, changed)
+        replaced, at = data[at : at + STAMP_BYTES], at + STAMP_BYTES
+    if len(replaced) != STAMP_BYTES:
+        raise ProtocolError("a key of a checkpoint ends inside of its stamps")
+    slot.stamps[key] = packed(changed, replaced)
     if kind == _GONE:
         slot.remember_gone(key, until_ms)
     elif kind in _KINDS:

@@ -109,13 +109,13 @@ class SlotTree:
         self.slot = slot
         self.tree = MerkleTree(slot.keyspace, slot.stamp_of)
         self._marks: dict[int, Leaves] = {}
-        self._next_mark = _mark_after(slot.applied)
+        self.next_mark = _mark_after(slot.applied)
 
-    def changed(self, key: bytes) -> None:
-        """A key was changed by the record before `applied`."""
-        self.tree.note(key)
-        if self.slot.applied >= self._next_mark:
-            self._next_mark = _mark_after(self.slot.applied)
+    def changed(self, keys: Iterable[bytes]) -> None:
+        """These keys were changed by the records below `applied`, which is not beyond `next_mark`."""
+        self.tree.note(keys)
+        if self.slot.applied >= self.next_mark:
+            self.next_mark = _mark_after(self.slot.applied)
             self.keep(self.slot.applied, self.tree.leaves())
 
     def keep(self, offset: int, leaves: Leaves) -> None:
@@ -134,7 +134,7 @@ class SlotTree:
     def forget(self) -> None:
         """The log was cut, or the keys put right: what was before is not what this node has."""
         self._marks.clear()
-        self._next_mark = _mark_after(self.slot.applied)
+        self.next_mark = _mark_after(self.slot.applied)
 
     # -- at the leader -----------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ def _put_right(mine: SlotTree, leaf: int, told: LeafTold) -> Repaired:
     for key in removed:
         keyspace.remove(key)
         mine.slot.restamp(key, None)
-        tree.note(key)
+        tree.note((key,))
     for key, (value, written, deadline_ms, stamp) in wanted.items():
         held = keyspace.data.get(key)
         is_same = held is not None and (type(held), write_value(held)) == (type(value), written)
@@ -266,7 +266,7 @@ def _put_right(mine: SlotTree, leaf: int, told: LeafTold) -> Repaired:
                 keyspace.remove(key)
             keyspace.put(key, value, deadline_ms)
             mine.slot.restamp(key, stamp)
-            tree.note(key)
+            tree.note((key,))
             put.append(key)
     return Repaired(leaf, put, removed)
 

@@ -14,7 +14,7 @@ thousand elements were pushed to is read once.
 
 import struct
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from braidlog.codec.crc import crc32c
@@ -71,7 +71,7 @@ class MerkleTree:
         self._leaves = [0] * LEAVES
         self._digests: dict[bytes, int] = {}
         self._changed = set(keys.data)
-        self.note: Callable[[bytes], None] = self._changed.add
+        self.note: Callable[[Iterable[bytes]], None] = self._changed.update
         """Call it with every key that has changed, or gone."""
 
     def update(self, count_max: int) -> bool:

@@ -20,9 +20,11 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.codec.records import seal_section
 from braidlog.kv.entries import OPS, Op
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.levels import Level
+from braidlog.kv.log_kernel import append_record
 
 VERSION = 1
 _HEAD = struct.Struct(">BBBBQI16sI")
@@ -53,6 +55,23 @@ class SlotRecord(NamedTuple):
             VERSION, self.op, self.level, self.origin is not None, *self.stamp[:2], self.stamp.node, self.ttl_seconds
         )
         return head + (b"" if self.origin is None else _ORIGIN.pack(*self.origin)) + self.argument
+
+
+class RecordBatch:
+    """Records that are gathered, and written to a log as one batch. All have the time of the first."""
+
+    def __init__(self, wall_ms: int) -> None:
+        self.section = bytearray()
+        self.count = 0
+        self._wall_ms = wall_ms
+
+    def append(self, key: bytes | None, value: bytes) -> None:
+        append_record(self.section, self.count, key, value)
+        self.count += 1
+
+    def seal(self) -> bytes:
+        wall_ms = self._wall_ms
+        return seal_section(self.section, self.count, base_timestamp=wall_ms, max_timestamp=wall_ms)
 
 
 def unpack_record(key: bytes | None, value: bytes | None) -> SlotRecord:
