@@ -3,6 +3,7 @@
 
 import sys
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -126,7 +127,7 @@ class Leader:
         self.in_columns = in_columns
         self.marked = Marked(self.slot, every)
         self.slot.listeners.append(self.marked)
-        self.slot.watcher = Told()
+        self.told = self.slot.watcher = Told()
         self.answers = []
         self.checkpoint = None
         self.now_ms = 1_000
@@ -142,7 +143,7 @@ class Leader:
                 self.checkpoint.end()
         elif isinstance(step, Columns) and self.in_columns:
             self.log.is_gathering = True
-            results = [None] * len(step.keys)
+            results: list[Any] = [None] * len(step.keys)
             refused = log_columns.execute_rows(
                 slot, step, list(range(len(step.keys))), Level.QUORUM, self.now_ms, results
             )
@@ -237,7 +238,7 @@ def test_columns_are_the_same_as_one_by_one(twin, steps, settings, every):
         assert leader.log.rows == definition.log.rows
         assert state(leader.slot) == state(definition.slot)
         assert leader.marked.seen == definition.marked.seen
-        assert leader.slot.watcher.all == definition.slot.watcher.all
+        assert leader.told.all == definition.told.all
         counts = [[getattr(each.slot.store, name) for name in COUNTS] for each in (leader, definition)]
         assert counts[0] == counts[1]
     assert kept(leader.log) == kept(definition.log)

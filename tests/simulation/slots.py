@@ -154,8 +154,8 @@ class SlotReplica(SimulatedReplica):
         if len(run) == 1:
             return [self._performed(run[0])]
         self.universe.count("columns")
-        columns, results = _columns(run), [None] * len(run)
-        ends = {}
+        columns, ends = _columns(run), dict[bytes, int]()
+        results: list[Any] = [None] * len(run)
 
         def after(row: int) -> Performed:
             result = results[row]

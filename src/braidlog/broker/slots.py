@@ -205,10 +205,11 @@ class Slots:
                 self._perform_rows(*self._slot(number), columns, rows, level, now_ms, burst)
             except BrokerError as error:
                 burst.refuse(rows, error)
-        try:
-            await settled_together([each.asked for each in burst.awaited], self._world, ANSWER_SECONDS_MAX)
-        finally:
-            burst.conclude()
+        if burst.awaited:
+            try:
+                await settled_together([each.asked for each in burst.awaited], self._world, ANSWER_SECONDS_MAX)
+            finally:
+                burst.conclude()
         return o.Results(burst.results, sorted(burst.refused))
 
     def _perform_rows(

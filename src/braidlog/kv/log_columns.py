@@ -18,14 +18,14 @@ from braidlog.kv.levels import Level
 from braidlog.kv.log_kernel import apply_records, change_rows, read_rows
 from braidlog.kv.operations import Columns, Kind
 from braidlog.kv.slot import Slot
-from braidlog.kv.slot_records import VERSION
+from braidlog.kv.slot_records import VERSION, SlotRecord
 from braidlog.model.errors import BrokerError, Reason
 
 UNLIMITED: Final = 2**62
 BATCH_BYTES_MAX: Final = 256 * 1024
 """Of gathered records in one batch, except for one that is larger by itself."""
 ONE_BY_ONE: Final = 16
-"""So many records are applied one by one after one that is not plain, then the kernel is asked again."""
+"""So many mutations are applied one by one from one that is not plain on, then the kernel is tried again."""
 RECORDS_PER_CALL: Final = 10
 """So many records cost the kernel about as much as one that is applied by itself."""
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -91,10 +91,8 @@ def _read_plain(
 def _look_up(
     slot: Slot, columns: Columns, rows: list[int], at: int, now_ms: int, results: list[Any], *, is_leader: bool
 ) -> int:
-    keyspace, store = slot.keyspace, slot.store
-    end, hits = read_rows(
-        keyspace.data, keyspace.deadlines, keyspace.recency, columns.keys, rows, at, now_ms, is_leader, results
-    )
+    store, (data, deadlines, recency, *_) = slot.store, slot.containers
+    end, hits = read_rows(data, deadlines, recency, columns.keys, rows, at, now_ms, is_leader, results)
     store.hits += hits
     store.misses += end - at - hits
     return end
@@ -186,14 +184,22 @@ def apply_batch(slot: Slot, data: bytes, position: int, header: BatchHeader, end
         if header.compression == 0 and _apply_plain(slot, section, header, min(last, upto)):
             cost += 1 + (slot.applied - before) // RECORDS_PER_CALL
             continue
-        rows = decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX)
-        left = [row for row in rows if slot.applied <= row[0] < last]
-        for offset, _, key, value, *_ in left[:ONE_BY_ONE]:
-            checkpoints.apply(slot, offset, read_record(key, value))
-            cost += 1
-        if len(left) <= ONE_BY_ONE and slot.applied < last:
-            slot.passed(last - 1)  # a batch may span offsets that it has no records of
+        cost += _apply_singly(slot, data, position, last, records_max - cost)
     return cost
+
+
+def _apply_singly(slot: Slot, data: bytes, position: int, end: int, records_max: int) -> int:
+    """Apply records of a batch one by one, until the kernel is worth a try; return how many."""
+    count, left = 0, ONE_BY_ONE
+    for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
+        if slot.applied <= offset < end:
+            record = read_record(key, value)
+            checkpoints.apply(slot, offset, record)
+            count, left = count + 1, left - isinstance(record, SlotRecord)
+            if not left or count == records_max:
+                return count
+    slot.passed(end - 1)  # a batch may span offsets that it has no records of
+    return count
 
 
 def _apply_plain(slot: Slot, section: memoryview, header: BatchHeader, end: int) -> bool:
