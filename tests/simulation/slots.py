@@ -162,7 +162,8 @@ class SlotReplica(SimulatedReplica):
             is_certain = isinstance(result, BrokerError) and result.reason in NOT_DONE
             if result is None and columns.kinds[row] == o.Kind.DELETE:
                 result = BrokerError(Reason.KEY_NOT_FOUND, "no such key")
-            return Performed(result, ends.get(columns.keys[row]), is_certain)
+            # What wrote nothing waits for what the others wrote, as in `Slots`: it tells as well that the leader still leads.
+            return Performed(result, max(ends.values(), default=None), is_certain)
 
         before = {key: self.kv.slot.stamps.get(key) for key in columns.keys}
         self.kv.perform_rows(columns, list(range(len(run))), run[0].level, self.wall_ms(), results)
@@ -170,7 +171,7 @@ class SlotReplica(SimulatedReplica):
             if self.kv.slot.stamps.get(key) != stamps:
                 ends[key] = self.kv.slot.applied
         return [
-            (ask, performed := after(row), None if performed.end is None else self.kv.slot.stamp_of(ask.operation.key))
+            (ask, after(row), self.kv.slot.stamp_of(ask.operation.key) if ask.operation.key in ends else None)
             for row, ask in enumerate(run)
         ]
 

@@ -198,7 +198,7 @@ class Slots:
         its log. What one log writes is one batch, and one step of replication.
         """
         parts = [(number, rows) for number, rows in enumerate(split_rows(columns.keys, self._logs())) if rows]
-        await self._let_hand_over([number for number, _ in parts])
+        await self._let_hand_over(number for number, _ in parts)
         burst, now_ms = _Burst(len(columns.keys)), self._steady.now_ms()
         for number, rows in parts:
             try:
@@ -227,8 +227,11 @@ class Slots:
                 raise _led_elsewhere(partition.number)
             burst.refused.update(slot.look_at_rows(columns, rows, now_ms, burst.results))
             return
-        before = slot.slot.applied
-        if columns.mutates:
+        state = slot.slot
+        before = state.applied
+        if not columns.mutates and not state.keyspace.deadlines:  # with deadlines a read may write that a key has gone
+            refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
+        else:
             with self._lent(slot, now_ms):
                 slot.gather(level)
                 try:
@@ -239,14 +242,10 @@ class Slots:
                 log.error("%s", error)
                 self._follow(partition, slot)
                 raise error
-        elif slot.slot.keyspace.deadlines:  # a key whose time has come goes before it is read
-            with self._lent(slot, now_ms):
-                refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
-        else:
-            refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
-        burst.refused.update(refused)
+        if refused:
+            burst.refused.update(refused)
         # What is written last is committed last, and tells as well as a read index that this node leads.
-        if slot.slot.applied != before:
+        if state.applied != before:
             burst.awaited.append(_Awaited(partition, self._writers[partition.number].asked, rows, is_written=True))
         elif level is not Level.ONE and not partition.replicated.reads_at_once and any(map(burst.waits, rows)):
             asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
