@@ -69,6 +69,31 @@ def change(one: One, chance: random.Random) -> None:
         assert error.reason in (Reason.KEY_NOT_FOUND, Reason.WRONG_TYPE, Reason.NOT_A_NUMBER)  # noqa: PT017 - what else it is, is wrong
 
 
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_a_key_whose_set_is_refused_meanwhile_is_in_the_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, in_columns: bool
+) -> None:
+    one = One()
+    one.do(o.Set(b"k", b"1"))
+    checkpoint = Checkpoint(one.slot)
+
+    def refuse(_: object) -> int:
+        raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "too few")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.log, "batch" if in_columns else "append", refuse)
+        if in_columns:
+            columns = o.Columns(mutates=True, kinds=bytes([o.Kind.SET]), keys=[b"k"], values=[b"x" * 70_000])
+            assert execute_rows(one.slot, columns, [0], Level.ONE, one.now_ms, [None]) == [0]
+        else:
+            with pytest.raises(BrokerError):
+                one.do(o.Set(b"k", b"2"))
+    while checkpoint.write_some():
+        pass
+    checkpoint.end()
+    assert plain(applied(one.log, checkpoint.begin)) == {b"k": b"1"}
+
+
 def history(seed: int) -> tuple[One, list[int]]:
     """Changes with checkpoints among them; where those begin."""
     chance, one, begins = random.Random(seed), One(), list[int]()

@@ -4,7 +4,7 @@ Knows: the bytes of a checkpoint's records, when each key is written, how a stat
 worth its while, what is committed, who lets the log go (only up to the beginning of one whose end is committed).
 Invariant: whoever applies the log from the beginning of a checkpoint on has, from its end on, the state of whoever applied all of
 it. Keys are written while others change: one that is about to change, but by a SET, is written first; who finds it written later
-has seen no change of it that leans on what it held. A new key is told by what made it.
+has seen no change of it that leans on what it held.
 
 The record of a key has that key, all others have none. Their values:
 
@@ -31,7 +31,7 @@ from typing import Final, NamedTuple
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.key_stamps import NEVER, STAMP_BYTES, changed_at, packed, replaced_at
-from braidlog.kv.operations import Columns
+from braidlog.kv.operations import Columns, Kind
 from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import Origin, SlotRecord, unpack_record
 from braidlog.kv.snapshot import KIND_CODES
@@ -87,7 +87,10 @@ class Checkpoint:
 
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
-        self._pending = dict.fromkeys(slot.stamps)
+        self._keys = list(slot.stamps)
+        self._at = 0
+        self._done = set[bytes]()
+        """Keys that are written."""
         begin = _BEGIN.pack(VERSION, What.BEGIN, slot.latest_ms, slot.clock.wall_ms, slot.clock.counter)
         epochs = b"".join(_EPOCH.pack(*each) for each in slot.epochs_until_now())
         parts = [Part(None, begin + epochs), *_origin_parts(slot.origins)]
@@ -99,11 +102,11 @@ class Checkpoint:
         return self._slot.checkpoint is self
 
     def before(self, op: Op, key: bytes) -> None:
-        """The slot is about to write a change of a key."""
-        if key not in self._pending:
+        """The slot is about to write a change of a key. A SET leans on nothing and may be refused: its key waits."""
+        if op is Op.SET or key in self._done:
             return
-        del self._pending[key]
-        if op is not Op.SET and key in self._slot.stamps:  # else it went so long ago that it is forgotten
+        self._done.add(key)
+        if key in self._slot.stamps:  # else it went so long ago that it is forgotten
             try:
                 self._slot.append_parts([_key_part(self._slot, key)])
             except (BrokerError, StorageFault):
@@ -115,9 +118,9 @@ class Checkpoint:
         A key that holds a list or hash is not among them: its change is not plain.
         """
         slot, parts = self._slot, list[Part]()
-        for key in dict.fromkeys([columns.keys[row] for row in rows]):
-            if key in self._pending and not isinstance(slot.keyspace.data.get(key), ListValue | HashValue):
-                del self._pending[key]
+        for key in dict.fromkeys([columns.keys[row] for row in rows if columns.kinds[row] != Kind.SET]):
+            if key not in self._done and not isinstance(slot.keyspace.data.get(key), ListValue | HashValue):
+                self._done.add(key)
                 if key in slot.stamps:
                     parts.append(_key_part(slot, key))
         if parts:
@@ -128,23 +131,22 @@ class Checkpoint:
 
     def write_some(self, bytes_max: int = SLICE_BYTES) -> bool:
         """Write some keys; return whether there are more."""
-        parts, taken, size = list[Part](), list[bytes](), 0
-        for key in islice(self._pending, SLICE_KEYS):
-            taken.append(key)
-            if key in self._slot.stamps:
+        parts, at, size = list[Part](), self._at, 0
+        for at, key in enumerate(self._keys[self._at : self._at + SLICE_KEYS], self._at + 1):  # noqa: B007 - where it ended
+            if key not in self._done and key in self._slot.stamps:
                 parts.append(_key_part(self._slot, key))
                 size += len(parts[-1].value)
             if size >= bytes_max:
                 break
         if parts:
             self._slot.append_parts(parts)
-        for key in taken:
-            del self._pending[key]
-        return bool(self._pending)
+        self._done.update(self._keys[self._at : at])
+        self._at = at
+        return at < len(self._keys)
 
     def end(self) -> int:
         """All keys are written; return the offset after it."""
-        assert not self._pending, "a checkpoint ends when all keys are in it"
+        assert self._at == len(self._keys), "a checkpoint ends when all keys are in it"
         end = self._slot.append_parts([Part(None, _END.pack(VERSION, What.END, self.begin))])
         self._slot.checkpoint = None
         return end
