@@ -381,6 +381,23 @@ def test_several_operations_are_waited_for_together_and_each_has_its_answer() ->
     assert burst(peers, o.Get(KEY), o.Get(b"none")).result()[0] == b"2"
 
 
+@pytest.mark.parametrize(("level", "reads"), [(Level.ONE, 0), (Level.QUORUM, 0), (Level.ALL, 1)])
+def test_a_burst_of_changes_waits_for_its_last_write_and_at_all_for_what_found_nothing(
+    level: Level, reads: int
+) -> None:
+    """At ALL a read tells what every replica knows to be committed, and a write does not wait for that."""
+    peers = KeyPeers()
+    peers.away = {2, 3}
+    job = burst(peers, o.Increment(KEY), o.Delete(OTHER_KEY), level=level)
+    role = peers[1].partition.replicated.replica.role
+    assert isinstance(role, Leader)
+    assert (job.is_done, len(role.reads)) == (level is Level.ONE, reads)
+    peers.away = set()
+    for _ in range(3):
+        peers.tick()
+    assert job.result() == [1, None]
+
+
 def test_a_follower_reads_columns_at_level_one() -> None:
     peers = KeyPeers()
     burst(peers, o.Set(KEY, b"1", 1), o.Set(OTHER_KEY, b"2"))

@@ -90,6 +90,10 @@ class _Burst:
         """Return whether the result of a row waits for anything: not if the log refused it."""
         return row not in self.refused or self.results[row].reason not in NOT_DONE
 
+    def found_nothing(self, row: int) -> bool:
+        """Return whether a row has changed nothing because of what its key holds."""
+        return self.results[row] is None or row in self.refused
+
     def conclude(self) -> None:
         """Nothing is waited for any longer: what has not come true is no result."""
         for partition, asked, rows, is_written in self.awaited:
@@ -244,12 +248,15 @@ class Slots:
                 raise error
         if refused:
             burst.refused.update(refused)
-        # What is written last is committed last, and tells as well as a read index that this node leads.
-        if state.applied != before:
-            burst.awaited.append(_Awaited(partition, self._writers[partition.number].asked, rows, is_written=True))
-        elif level is not Level.ONE and not partition.replicated.reads_at_once and any(map(burst.waits, rows)):
+        is_written = state.applied != before
+        # A committed write tells as well as a read index that this node leads; but not that every replica knows it (ALL).
+        is_read = any(map(burst.found_nothing, rows)) if is_written and level is Level.ALL else not is_written
+        asks = is_read and level is not Level.ONE and any(map(burst.waits, rows))
+        if asks and not partition.replicated.reads_at_once:
             asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
-            burst.awaited.append(_Awaited(partition, asked, rows, is_written=False))
+            burst.awaited.append(_Awaited(partition, asked, rows, is_written))
+        if is_written:
+            burst.awaited.append(_Awaited(partition, self._writers[partition.number].asked, rows, is_written))
 
     async def scan(self, asked: Scan, level: Level) -> Scanned:
         """Return some names of the keys of a log that this node leads, as a read of that level.
