@@ -19,6 +19,7 @@ COMPILED = (
     "codec.rows",
     "codec.value_heads",
     "kv.feed_rows",
+    "kv.log_kernel",
     "kv.plain",
     "wire.mayfly.bursts",
 )

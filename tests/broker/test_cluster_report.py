@@ -5,7 +5,7 @@ from tests.broker.three_nodes import TOPIC, assign, three_nodes
 from braidlog.broker.cluster_report import cluster_report
 from braidlog.broker.topics import Placed
 from braidlog.cluster import events as e
-from braidlog.kv.slots import LOG_TOPIC, SLOTS
+from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC
 from braidlog.model import report as r
 from braidlog.replication.assignment import Assignment
 
@@ -17,12 +17,12 @@ def test_slots_below_strength_are_counted_and_other_partitions_named() -> None:
     created = e.CreateTopic(
         topic=LOG_TOPIC,
         topic_id="0" * 31 + "9",
-        partitions=SLOTS,
+        partitions=KEY_LOGS,
         settings=services.metadata.image.topics[TOPIC].settings,
         created_ms=1,
         replicas=("1",),
         min_in_sync=2,
-        placement=((1, 2, 3),) * SLOTS,
+        placement=((1, 2, 3),) * KEY_LOGS,
     )
     services.metadata.change_alone([created])
     alone = Assignment(replicas=(1, 2, 3), in_sync=(1,), leader=1, leader_epoch=2)

@@ -26,7 +26,7 @@ from braidlog.kv.feed import OPERATION, SEQUENCE
 from braidlog.kv.levels import Level
 from braidlog.kv.local import RELEASED
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, SLOTS, placed, slot_of
+from braidlog.kv.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, placements, slot_of
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush
@@ -66,7 +66,7 @@ class KeyNodes(ThreeNodes):
         self.servers[number] = server
 
     def leader_of(self, key: bytes) -> int | None:
-        slot = self.services(next(iter(self.servers))).routing.assignment(LOG_TOPIC, slot_of(key))
+        slot = self.services(next(iter(self.servers))).routing.assignment(LOG_TOPIC, log_of(slot_of(key), KEY_LOGS))
         return None if slot is None else slot.leader
 
     async def ask(self, operation: o.Operation[Any], level: Level = Level.QUORUM) -> Any:
@@ -133,7 +133,7 @@ class KeyNodes(ThreeNodes):
 
     def told(self, key: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
         """What the feed tells of a key: number, operation, value."""
-        hosted, found = self.feed(slot_of(key)), []
+        hosted, found = self.feed(log_of(slot_of(key), KEY_LOGS)), []
         assert hosted is not None
         for data, position, _ in read_published(hosted, 0):
             for row in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
@@ -175,7 +175,7 @@ def test_the_node_that_would_keep_the_keys_makes_slots_with_the_first_operation(
     with pytest.raises(NotLeaderError):
         lowest.node.do(o.Set(b"k", b"v"))
     topic = lowest.node.services.metadata.image.topics[LOG_TOPIC]
-    assert [each.replicas for each in topic.assignments] == [placed(slot, NODES, 3) for slot in range(SLOTS)]
+    assert [each.replicas for each in topic.assignments] == placements(KEY_LOGS, NODES, 3)
     assert (topic.min_in_sync, topic.settings.flush, topic.settings.compact) == (2, Flush.ACK, False)
     assert not lowest.node.kv.store.keyspace.data, "no key is in two places"
 
@@ -253,10 +253,12 @@ def test_keys_go_on_when_nodes_die_and_the_feed_tells_each_change_once(
 async def go_on(nodes: KeyNodes, caplog: pytest.LogCaptureFixture) -> None:
     await asyncio.gather(*map(nodes.client, range(4)))
     await nodes.until(
-        lambda: all(len(list(nodes.services(each).hosting.opened(FEED_TOPIC))) == SLOTS for each in NODES)
+        lambda: all(len(list(nodes.services(each).hosting.opened(FEED_TOPIC))) == KEY_LOGS for each in NODES)
     )
     placed_at = nodes.services(1).metadata.image.topics[LOG_TOPIC].assignments
-    assert {placed_at[slot_of(key)].replicas[0] for key in COUNTERS} == {*NODES}, "keys are on all nodes"
+    assert {placed_at[log_of(slot_of(key), KEY_LOGS)].replicas[0] for key in COUNTERS} == {*NODES}, (
+        "keys are on all nodes"
+    )
     await nodes.until(lambda: nodes.leader_of(COUNTERS[0]) is not None)
     killed = nodes.leader_of(COUNTERS[0])
     assert killed is not None
@@ -312,7 +314,7 @@ async def salvaged(nodes: KeyNodes) -> None:
             await asyncio.sleep(0.05)
     count = int(await nodes.ask(o.Get(key)))
     assert b"%d" % count in known
-    await nodes.until(lambda: bool(nodes.feed(slot_of(key))) and len(nodes.told(key)) == count)
+    await nodes.until(lambda: bool(nodes.feed(log_of(slot_of(key), KEY_LOGS))) and len(nodes.told(key)) == count)
     assert sorted(row[2] or b"" for row in nodes.told(key)) == [b"%d" % at for at in range(1, count + 1)]
 
 
@@ -325,7 +327,7 @@ async def all_read(nodes: KeyNodes, key: bytes) -> None:
 
 async def fed_once(nodes: KeyNodes, key: bytes) -> None:
     value = await nodes.ask(o.Get(key))
-    await nodes.until(lambda: bool(nodes.feed(slot_of(key))) and nodes.told(key)[-1:][0][2] == value)
+    await nodes.until(lambda: bool(nodes.feed(log_of(slot_of(key), KEY_LOGS))) and nodes.told(key)[-1:][0][2] == value)
     told = nodes.told(key)
     assert [row[2] for row in told] == [b"%d" % at for at in range(1, int(value) + 1)]
     assert [row[0] for row in told] == sorted({row[0] for row in told})
@@ -354,4 +356,4 @@ async def other_kinds(nodes: KeyNodes) -> None:
     done = await nodes.services(2).keyvalue.snapshot()
     assert done.keys == nodes.services(2).keyvalue.stats().keys
     assert await nodes.ask(o.Increment(COUNTERS[0]))
-    assert len(nodes.services(1).keyvalue.keyspaces()) == SLOTS
+    assert len(nodes.services(1).keyvalue.keyspaces()) == KEY_LOGS

@@ -17,7 +17,7 @@ from braidlog.kv import operations as o
 from braidlog.kv.comparing import Ask, LeafTold, Narrower, Reply, Unknown
 from braidlog.kv.hlc import DRIFT_MS_MAX, Stamp, unpack_stamp
 from braidlog.kv.merkle import LEAVES
-from braidlog.kv.slots import slot_of
+from braidlog.kv.slots import KEY_LOGS, log_of, slot_of
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.peers.key_questions import KeyQuestions
 from braidlog.wire.contract import NEED_DATA
@@ -25,7 +25,7 @@ from braidlog.wire.peer import messages as m
 from braidlog.wire.peer.asking import AskingConnection, Response
 from braidlog.wire.peer.connection import Frame
 
-KEYS = [key for key in (b"key-%d" % at for at in range(8_000)) if slot_of(key) == 0][:40]
+KEYS = [key for key in (b"key-%d" % at for at in range(8_000)) if log_of(slot_of(key), KEY_LOGS) == 0][:40]
 
 
 class Link(Client):
@@ -131,7 +131,7 @@ def test_what_has_gone_bad_is_told_loudly_and_put_right(caplog: pytest.LogCaptur
     comparing = peers.exchanges[2].comparing
     assert (peers.slots[2].differed, comparing.put_right) == (1, 3)
     (told,) = [each for each in caplog.records if each.levelno == logging.ERROR]
-    assert "slot 0 is not what its leader has" in told.getMessage()
+    assert "log 0 of keys diverged from its leader" in told.getMessage()
     assert peers.compare(2).result() == []
     assert comparing.compared == 2
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.broker.test_slots import KEY, SETTINGS, KeyPeers, checkpoint
+from tests.broker.test_slots import KEY, SETTINGS, KeyPeers, burst, checkpoint
 from tests.partition.peers import Peers
 
 from braidlog.broker.slot_feeds import SlotFeeds
@@ -12,11 +12,11 @@ from braidlog.codec.records import decode_batch
 from braidlog.kv import operations as o
 from braidlog.kv.feed import OPERATION, SEQUENCE
 from braidlog.kv.levels import Level
-from braidlog.kv.slots import slot_of
+from braidlog.kv.slots import KEY_LOGS, log_of, slot_of
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.partition.published import read_published
 
-KEYS = [key for at in range(10_000) if slot_of(key := b"other %d" % at) == 0][:5]
+KEYS = [key for at in range(10_000) if log_of(slot_of(key := b"other %d" % at), KEY_LOGS) == 0][:5]
 Row = tuple[bytes, bytes | None, str, int]
 
 
@@ -84,6 +84,28 @@ def test_every_change_is_told_once_and_in_order(fed: FedPeers) -> None:
     ]
     fed.do(o.Get(KEY), o.Increment(KEY))
     assert fed.told()[4:] == [(KEY, b"3", "incrby", 5)]
+
+
+def test_a_burst_is_told_as_its_changes_are(fed: FedPeers) -> None:
+    """In columns, with changes that are not plain between; by the leader, by the next one, and by a follower from the log."""
+    fed.do(o.Push(KEYS[1], o.End.LEFT, (b"x",)))
+    burst(fed.keys, o.Set(KEY, b"5"), o.Increment(KEY), o.Delete(KEYS[2]), o.Set(KEYS[0], b"x", 9), o.Delete(KEYS[1]))
+    burst(fed.keys, o.Delete(KEY), o.Increment(KEY))
+    fed.pass_time()
+    wanted = [
+        (KEYS[1], None, "lpush", 1),
+        (KEY, b"5", "set", 2),
+        (KEY, b"6", "incrby", 3),
+        (KEYS[0], b"x", "set", 4),
+        (KEYS[1], None, "del", 5),
+        (KEY, None, "del", 6),
+        (KEY, b"1", "incrby", 7),
+    ]
+    assert [(key, None if op == "lpush" else value, op, at) for key, value, op, at in fed.told()] == wanted
+    fed.lead(2)
+    burst(fed.keys, o.Increment(KEY), o.Increment(KEY))
+    fed.pass_time()
+    assert fed.told(2)[7:] == [(KEY, b"2", "incrby", 8), (KEY, b"3", "incrby", 9)]
 
 
 def test_whoever_leads_the_feed_next_goes_on_after_the_last_record(fed: FedPeers) -> None:

@@ -19,13 +19,14 @@ from braidlog.kv.salvage import Verdict
 from braidlog.kv.scanning import Scan
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot_records import Origin, SlotRecord
-from braidlog.kv.slots import SLOTS, slot_of
+from braidlog.kv.slots import KEY_LOGS, log_of, slot_of
 from braidlog.kv.tail_files import kept_tails
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.partition.replicated_slot import TailFolder, keep_uncommitted
 from braidlog.replication.replica_state import Leader
 
-KEY = next(b"key-%d" % at for at in range(10_000) if slot_of(b"key-%d" % at) == 0)
+KEY = next(b"key-%d" % at for at in range(10_000) if log_of(slot_of(b"key-%d" % at), KEY_LOGS) == 0)
+OTHER_KEY = next(key for at in range(10_000) if log_of(slot_of(key := b"other-%d" % at), KEY_LOGS) == 0)
 SETTINGS = KeyValueSettings(memory_bytes_max=0, feed=False)
 EVERY_LEVEL = tuple(Level)
 
@@ -50,6 +51,26 @@ class KeyPeers(Peers):
     def time_out(self) -> None:
         self.world.advance(int(ANSWER_SECONDS_MAX * 1000) + 1)
         self.carry()
+
+
+def columns_of(*operations: o.Operation[Any]) -> o.Columns:
+    kinds = {o.Get: o.Kind.GET, o.Set: o.Kind.SET, o.Delete: o.Kind.DELETE, o.Increment: o.Kind.INCREMENT}
+    return o.Columns(
+        mutates=type(operations[0]) is not o.Get,
+        kinds=bytes(kinds[type(each)] for each in operations),
+        keys=[each.key for each in operations],
+        values=[each.value if isinstance(each, o.Set) else b"" for each in operations],
+        ttls=[each.ttl_seconds if isinstance(each, o.Set) else 0 for each in operations],
+    )
+
+
+def burst(peers: KeyPeers, *operations: o.Operation[Any], level: Level = Level.QUORUM) -> Job[list[Any]]:
+    async def found() -> list[Any]:
+        return (await peers.slots[1].execute_columns(columns_of(*operations), level)).found
+
+    job = peers.world.spawn(found())
+    peers.carry()
+    return job
 
 
 def reason_of(job: Job[object]) -> Reason:
@@ -129,7 +150,7 @@ def test_what_a_deposed_leader_acknowledged_at_one_is_kept_and_taken_by_the_next
     (tail,) = kept_tails(peers[1].disk, "/tails")
     assert [record.argument[-1] for record in tail.records] == [1], "and not what nobody was told of"
     for verdict in (Verdict.TAKEN, Verdict.KNOWN):
-        job = peers.world.spawn(peers.slots[2].replicate(tail.slot, tail.records[0]))
+        job = peers.world.spawn(peers.slots[2].replicate(tail.log, tail.records[0]))
         peers.carry()
         assert job.result() is verdict
     peers.tick()
@@ -166,7 +187,7 @@ def test_a_tail_is_sent_until_it_is_committed_and_goes_then() -> None:
         job = peers.world.spawn(peers.slots[1].send_tails(send))
         for _ in range(4):
             peers.carry()
-        return [tail.slot for tail in job.result()]
+        return [tail.log for tail in job.result()]
 
     async def unreachable(number: int, record: SlotRecord) -> Verdict:
         raise BrokerError(Reason.UNAVAILABLE, f"slot {number} is led by nobody who could take {record.op}")
@@ -287,7 +308,7 @@ def test_what_ends_where_the_next_leaders_log_begins_is_kept_before_it_goes() ->
     (tail,) = kept_tails(peers[1].disk, "/tails")
     assert [record.origin for record in tail.records] == [Origin(1, 1), Origin(1, 2), Origin(1, 3)]
     for record in tail.records:
-        job = peers.world.spawn(peers.slots[2].replicate(tail.slot, record))
+        job = peers.world.spawn(peers.slots[2].replicate(tail.log, record))
         peers.carry()
         assert job.result() is Verdict.TAKEN
     assert peers.ask(2, o.Get(KEY)).result() == b"331"
@@ -313,7 +334,7 @@ def test_a_checkpoint_ends_with_its_leaders_epoch() -> None:
 
 def test_a_checkpoint_is_written_when_the_log_has_outgrown_the_keys() -> None:
     peers = KeyPeers()
-    peers.slots[1].here()[0]._settings = KeyValueSettings(memory_bytes_max=0, feed=False, snapshot_wal_bytes=16 * 1024)
+    peers.slots[1].here()[0]._settings = KeyValueSettings(memory_bytes_max=0, feed=False, snapshot_wal_bytes=8 * 1024)
     written = []
     for _ in range(12):
         peers.ask(1, o.Set(KEY, b"." * 200))
@@ -332,30 +353,64 @@ def test_what_is_asked_while_a_slot_is_handed_over_waits_for_the_next_leader() -
     peers[1].partition.held_writes.hold()
     one, many = (
         peers.ask(1, o.Increment(KEY)),
-        peers.world.spawn(peers.slots[1].execute_all([o.Get(KEY)], Level.QUORUM)),
+        peers.world.spawn(peers.slots[1].execute_columns(columns_of(o.Get(KEY)), Level.QUORUM)),
     )
     assert (one.is_done, many.is_done) == (False, False)
     assert peers[1].partition.end_offset == 0
     peers.elect(2)
     with pytest.raises(NotLeaderError):
         one.result()
-    (refused,) = many.result()
+    (refused,), rows = many.result()
     assert isinstance(refused, NotLeaderError)
+    assert rows == [0]
 
 
 def test_several_operations_are_waited_for_together_and_each_has_its_answer() -> None:
     peers = KeyPeers()
-    elsewhere = next(key for at in range(1_000) if slot_of(key := b"%d" % at) == 1)
-    operations: list[o.Operation[Any]] = [o.Increment(KEY), o.HashGet(KEY, b"f"), o.Set(elsewhere, b"1")]
-    operations += [o.Increment(KEY), o.Get(KEY)]
-    job = peers.world.spawn(peers.slots[1].execute_all(operations, Level.QUORUM))
+    elsewhere = next(key for at in range(1_000) if log_of(slot_of(key := b"%d" % at), KEY_LOGS) == 1)
+    peers.ask(1, o.Push(OTHER_KEY, o.End.LEFT, (b"x",)))
+    columns = columns_of(o.Increment(KEY), o.Increment(OTHER_KEY), o.Set(elsewhere, b"1"), o.Increment(KEY))
+    job = peers.world.spawn(peers.slots[1].execute_columns(columns, Level.QUORUM))
     assert not job.is_done
     peers.carry()
-    first, wrong, moved, second, read = job.result()
-    assert (first, second, read) == (1, 2, b"2")
+    (first, wrong, moved, second), refused = job.result()
+    assert (first, second, refused) == (1, 2, [1, 2])
     assert wrong.reason is Reason.WRONG_TYPE
     assert isinstance(moved, NotLeaderError)
     assert moved.number == 1
+    assert burst(peers, o.Get(KEY), o.Get(b"none")).result()[0] == b"2"
+
+
+@pytest.mark.parametrize(("level", "reads"), [(Level.ONE, 0), (Level.QUORUM, 0), (Level.ALL, 1)])
+def test_a_burst_of_changes_waits_for_its_last_write_and_at_all_for_what_found_nothing(
+    level: Level, reads: int
+) -> None:
+    """At ALL a read tells what every replica knows to be committed, and a write does not wait for that."""
+    peers = KeyPeers()
+    peers.away = {2, 3}
+    job = burst(peers, o.Increment(KEY), o.Delete(OTHER_KEY), level=level)
+    role = peers[1].partition.replicated.replica.role
+    assert isinstance(role, Leader)
+    assert (job.is_done, len(role.reads)) == (level is Level.ONE, reads)
+    peers.away = set()
+    for _ in range(3):
+        peers.tick()
+    assert job.result() == [1, None]
+
+
+def test_a_follower_reads_columns_at_level_one() -> None:
+    peers = KeyPeers()
+    burst(peers, o.Set(KEY, b"1", 1), o.Set(OTHER_KEY, b"2"))
+    peers.tick()
+    for level, wanted in ((Level.ONE, [b"1", b"2"]), (Level.QUORUM, [NotLeaderError] * 2)):
+        job = peers.world.spawn(peers.slots[2].execute_columns(columns_of(o.Get(KEY), o.Get(OTHER_KEY)), level))
+        found = job.result().found
+        assert [type(each) if isinstance(each, BrokerError) else each for each in found] == wanted
+    peers.world.advance(2_000)
+    job = peers.world.spawn(peers.slots[2].execute_columns(columns_of(o.Get(KEY)), Level.ONE))
+    assert job.result().found == [b"1"], "its leader has not removed it"
+    assert burst(peers, o.Get(KEY), o.Get(OTHER_KEY)).result() == [None, b"2"], "and does so before it reads"
+    assert peers.slots[1].here()[0].slot.keyspace.deadlines == {}
 
 
 def test_names_are_told_by_the_leader_when_it_is_known_to_lead() -> None:
@@ -368,7 +423,7 @@ def test_names_are_told_by_the_leader_when_it_is_known_to_lead() -> None:
     told = peers.world.spawn(peers.slots[1].scan(asked, Level.QUORUM))
     assert not told.is_done
     peers.carry()
-    assert told.result() == ([KEY], 0, KEY, SLOTS)
+    assert told.result() == ([KEY], 0, KEY, KEY_LOGS)
     peers.away = {2, 3}
     late = peers.world.spawn(peers.slots[1].scan(asked, Level.QUORUM))
     at_once = peers.world.spawn(peers.slots[1].scan(asked, Level.ONE))
@@ -409,7 +464,7 @@ def test_the_peak_of_memory_is_not_below_its_use_on_any_replica() -> None:
 
 def test_columns_are_answered_as_operations_are() -> None:
     peers = KeyPeers()
-    elsewhere = next(key for at in range(1_000) if slot_of(key := b"%d" % at) == 1)
+    elsewhere = next(key for at in range(1_000) if log_of(slot_of(key := b"%d" % at), KEY_LOGS) == 1)
     kinds = bytes([o.Kind.SET, o.Kind.INCREMENT, o.Kind.DELETE, o.Kind.DELETE, o.Kind.SET])
     columns = o.Columns(True, kinds, [KEY, KEY, KEY, KEY, elsewhere], [b"6", b"", b"", b"", b"1"])
     job = peers.world.spawn(peers.slots[1].execute_columns(columns, Level.QUORUM))
@@ -419,7 +474,7 @@ def test_columns_are_answered_as_operations_are() -> None:
     assert (refused, type(found[4])) == ([4], NotLeaderError)
 
 
-def test_a_log_that_cannot_be_read_takes_one_slot_of_one_node_offline() -> None:
+def test_a_log_that_cannot_be_read_is_offline_on_one_node() -> None:
     peers = KeyPeers()
     peers.ask(1, o.Set(KEY, b"1"))
     peers.ask(1, o.Set(KEY, b"2"))
@@ -430,7 +485,7 @@ def test_a_log_that_cannot_be_read_takes_one_slot_of_one_node_offline() -> None:
     broken.attach(peers[1].partition)
     assert peers.world.run(broken.checkpoint(0)) is False
     for operation in (o.Get(KEY), o.Set(KEY, b"3")):
-        with pytest.raises(BrokerError, match=r"slot 0 is offline on this node: .*no checkpoint"):
+        with pytest.raises(BrokerError, match=r"log 0 of keys is offline on this node: .*no checkpoint"):
             peers.world.run(broken.execute(operation, Level.ONE))
     peers[1].partition.followed = None
     peers.tick()
@@ -441,21 +496,13 @@ def test_of_several_operations_that_are_not_committed_none_is_answered() -> None
     peers = KeyPeers()
     peers.ask(1, o.Set(KEY, b"0"))
     peers.away = {2, 3}
-    operations: list[o.Operation[Any]] = [o.Get(KEY), o.Increment(KEY), o.Increment(KEY), o.Get(KEY)]
-    job = peers.world.spawn(peers.slots[1].execute_all(operations, Level.QUORUM))
-    peers.carry()
-    assert not job.is_done
+    jobs = [burst(peers, o.Get(KEY), o.Get(KEY)), burst(peers, o.Increment(KEY), o.Delete(OTHER_KEY))]
+    assert [job.is_done for job in jobs] == [False] * 2
     peers.time_out()
-    assert [each.reason for each in job.result()] == [Reason.TIMED_OUT] * 4
+    assert [[each.reason for each in job.result()] for job in jobs] == [[Reason.TIMED_OUT] * 2] * 2
     role = peers[1].partition.replicated.replica.role
     assert isinstance(role, Leader)
     assert role.reads == ()
-
-
-def burst(peers: KeyPeers, *operations: o.Operation[Any], level: Level = Level.QUORUM) -> Job[list[Any]]:
-    job = peers.world.spawn(peers.slots[1].execute_all(operations, level))
-    peers.carry()
-    return job
 
 
 def batches(peers: KeyPeers, number: int = 1) -> list[int]:
@@ -465,22 +512,28 @@ def batches(peers: KeyPeers, number: int = 1) -> list[int]:
 
 
 @pytest.mark.parametrize("level", EVERY_LEVEL)
-def test_what_comes_together_is_one_batch_of_its_slot(level: Level) -> None:
+def test_what_comes_together_is_one_batch_of_its_log(level: Level) -> None:
     peers = KeyPeers()
-    operations: list[o.Operation[Any]] = [
-        o.Set(KEY, b"5"),
-        o.Increment(KEY),
-        o.Get(KEY),
-        o.Delete(KEY),
-        o.Push(KEY, o.End.LEFT, (b"a", b"b")),
-    ]
-    job = burst(peers, *operations, o.Pop(KEY, o.End.LEFT), level=level)
-    assert job.result() == [True, 6, b"6", None, 2, b"b"]
+    job = burst(
+        peers,
+        *(
+            o.Set(KEY, b"5"),
+            o.Increment(KEY),
+            o.Delete(OTHER_KEY),
+            o.Delete(KEY),
+            o.Set(KEY, b"7", 60),
+            o.Increment(KEY),
+        ),
+        level=level,
+    )
+    assert job.result() == [True, 6, None, True, True, 8]
     peers.tick()
     assert [batches(peers, number) for number in (1, 2, 3)] == [[5]] * 3
     for number in (1, 2, 3):
-        assert list(peers.slots[number].here()[0].slot.keyspace.data[KEY].items) == [b"a"]  # type: ignore[union-attr]
-    assert len({peers.slots[number].here()[0].slot.stamp_of(KEY) for number in (1, 2, 3)}) == 1
+        keyspace = peers.slots[number].here()[0].slot.keyspace
+        assert (keyspace.data, [*keyspace.deadlines]) == ({KEY: 8}, [KEY])
+    stamps = {tuple(peers.slots[number].here()[0].slot.stamps.items()) for number in (1, 2, 3)}
+    assert len(stamps) == 1
 
 
 def test_a_batch_of_large_values_is_divided() -> None:
@@ -494,9 +547,10 @@ def test_what_too_few_replicas_would_keep_is_refused_one_by_one_and_reads_are_no
     peers = KeyPeers()
     peers.ask(1, o.Set(KEY, b"1"))
     peers.assign(peers.assignment.changed(in_sync=(1,), eligible=(2, 3)))
-    job = burst(peers, o.Set(KEY, b"2"), o.Increment(KEY), o.Exists(KEY))
+    job, read = burst(peers, o.Set(KEY, b"2"), o.Increment(KEY)), burst(peers, o.Get(KEY))
+    assert [each.reason for each in job.result()] == [Reason.NOT_ENOUGH_REPLICAS] * 2
     peers.time_out()
-    assert [each.reason for each in job.result()] == [Reason.NOT_ENOUGH_REPLICAS] * 2 + [Reason.TIMED_OUT]
+    assert [each.reason for each in read.result()] == [Reason.TIMED_OUT]
     assert peers.ask(1, o.Get(KEY), Level.ONE).result() == b"1"
     assert batches(peers) == [1]
 
@@ -507,7 +561,7 @@ def test_a_burst_that_the_log_does_not_take_leaves_nothing_behind() -> None:
     peers.ask(1, o.Set(KEY, b"1"))
     disk = peers[1].disk
     disk.fail_at = {len(disk.operations) + 1: errno.ENOSPC}
-    job = burst(peers, o.Set(KEY, b"2"), o.Get(KEY), o.Set(KEY, b"3", 0, o.Only.IF_ABSENT))
+    job = burst(peers, o.Set(KEY, b"2"), o.Delete(OTHER_KEY), o.Set(KEY, b"3", 60))
     assert [each.reason for each in job.result()] == [Reason.TIMED_OUT] * 3
     assert peers.ask(1, o.Get(KEY)).result() == b"1"
     assert peers.ask(1, o.Set(KEY, b"4")).result() is True
@@ -516,14 +570,26 @@ def test_a_burst_that_the_log_does_not_take_leaves_nothing_behind() -> None:
     assert batches(peers) == [1, 1]
 
 
-def test_while_a_checkpoint_is_written_each_record_is_written_by_itself() -> None:
+@pytest.mark.parametrize("ttl_seconds", [0, 60])
+def test_a_burst_writes_keys_into_a_checkpoint_before_it_changes_them(ttl_seconds: int) -> None:
     peers = KeyPeers()
-    peers.ask(1, o.Set(KEY, b"1"))
+    burst(peers, o.Set(KEY, b"1"), o.Set(OTHER_KEY, b"1", ttl_seconds))
     slot = peers.slots[1].here()[0]
     writing = slot.begin_checkpoint()
-    assert burst(peers, o.Increment(KEY), o.Increment(KEY)).result() == [2, 3]
-    assert batches(peers) == [1, 1, 1, 1, 1], "the key as it was stands between its beginning and the first change"
+    assert burst(peers, o.Increment(KEY), o.Increment(KEY), o.Increment(OTHER_KEY)).result() == [2, 3, 2]
+    assert batches(peers) == [2, 1, 5], "the keys as they were stand before their first change"
     assert not writing.write_some()
-    writing.end()
+    end = writing.end()
     peers.tick()
-    assert peers.ask(2, o.Get(KEY), Level.ONE).result() == b"3"
+    job = peers.world.spawn(peers[1].partition.delete_below(writing.begin, peers.world))
+    for _ in range(2):
+        peers.tick()
+    assert job.result() == writing.begin
+    anew = Slots(peers.world, b"another node ...", SETTINGS, TailFolder(peers[2].disk, "/tails"), peers[2].spawn)
+    anew.attach(peers[2].partition)
+    for _ in range(4):
+        peers.world.advance(0)
+    made = anew.here()[0].slot
+    assert (made.applied, made.is_complete) == (end, True)
+    assert made.keyspace.data == slot.slot.keyspace.data == {KEY: 3, OTHER_KEY: 2}
+    assert (made.stamps, made.keyspace.deadlines) == (slot.slot.stamps, slot.slot.keyspace.deadlines)

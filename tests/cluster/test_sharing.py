@@ -10,7 +10,7 @@ from braidlog.cluster import events as e
 from braidlog.cluster.image import Image
 from braidlog.cluster.placing import place
 from braidlog.cluster.sharing import MOVED_AT_ONCE, lacking, left_by
-from braidlog.kv.slots import LOG_TOPIC, SLOTS, placed
+from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC, placements
 from braidlog.model.settings import TopicSettings
 from braidlog.replication.assignment import Assignment, SetChange
 from braidlog.replication.reassignment import finish, reassign
@@ -99,7 +99,7 @@ def test_the_only_copy_is_not_left_behind() -> None:
     assert left_by(image, 3) == []
 
 
-def slots(image: Image) -> list[tuple[int, ...]]:
+def key_logs(image: Image) -> list[tuple[int, ...]]:
     return [each.replicas for each in image.topics[LOG_TOPIC].assignments]
 
 
@@ -110,23 +110,22 @@ def settle(image: Image) -> None:
 
 
 @pytest.mark.parametrize("nodes", [3, 4, 5, 8])
-def test_a_node_that_is_added_takes_its_share_of_the_slots_and_nothing_else_moves(nodes: int) -> None:
-    image = cluster(nodes, (1, 2, 3), LOG_TOPIC, SLOTS)
+def test_a_node_that_is_added_leads_its_share_of_the_logs(nodes: int) -> None:
+    image = cluster(nodes, (1, 2, 3), LOG_TOPIC, KEY_LOGS)
     settle(image)
-    before = slots(image)
-    assert before == [*place(image.cluster, LOG_TOPIC, range(SLOTS))]
+    before = key_logs(image)
+    assert before == [*place(image.cluster, LOG_TOPIC, range(KEY_LOGS))]
     write(image, [registered(nodes + 1, 1)])
     settle(image)
-    moved = [now for was, now in zip(before, slots(image), strict=True) if now != was]
-    assert all(nodes + 1 in now for now in moved)
-    led = sum(now[0] == nodes + 1 for now in moved)
-    assert 0.6 / (nodes + 1) < led / SLOTS <= 1.2 / (nodes + 1), "of the keys, by their leaders"
+    assert key_logs(image) == placements(KEY_LOGS, range(1, nodes + 2), 3)
+    led = sum(now[0] == nodes + 1 for now in key_logs(image))
+    assert led in {KEY_LOGS // (nodes + 1), -(-KEY_LOGS // (nodes + 1))}
 
 
-def test_slots_of_a_node_that_is_away_stay_and_go_when_it_is_removed() -> None:
-    image = cluster(4, (1, 2, 3), LOG_TOPIC, SLOTS)
+def test_logs_of_a_node_that_is_away_stay_and_go_when_it_is_removed() -> None:
+    image = cluster(4, (1, 2, 3), LOG_TOPIC, KEY_LOGS)
     settle(image)
-    before = slots(image)
+    before = key_logs(image)
     write(image, [e.FenceNode(node=4, incarnation=1)])
     for number, replicas in enumerate(before):
         known = image.assignment(LOG_TOPIC, number)
@@ -140,8 +139,8 @@ def test_slots_of_a_node_that_is_away_stay_and_go_when_it_is_removed() -> None:
     assert lacking(image, LOG_TOPIC, "1") == []
     write(image, [*left_by(image, 4), e.RemoveNode(node_id="4")])
     settle(image)
-    assert slots(image) == [placed(number, (1, 2, 3), 3) for number in range(SLOTS)]
-    assert before != slots(image)
+    assert key_logs(image) == placements(KEY_LOGS, (1, 2, 3), 3)
+    assert before != key_logs(image)
 
 
 USERS = "orders"

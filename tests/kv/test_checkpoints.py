@@ -9,6 +9,8 @@ from tests.kv.test_slot import NODES, SETTINGS, ListLog, One, lost, number, plai
 from braidlog.kv import operations as o
 from braidlog.kv.checkpoints import Checkpoint, Part, What, apply, read_record
 from braidlog.kv.entries import Op
+from braidlog.kv.levels import Level
+from braidlog.kv.log_columns import execute_rows
 from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import Origin
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
@@ -29,6 +31,20 @@ def applied(log: ListLog, start: int = 0, end: int | None = None) -> Slot:
     return slot
 
 
+def burst(one: One, chance: random.Random) -> None:
+    """Changes in columns, gathered as a node does."""
+    one.log.is_gathering = True
+    kinds = bytes(chance.choice((o.Kind.SET, o.Kind.DELETE, o.Kind.INCREMENT)) for _ in range(chance.randrange(8)))
+    columns = o.Columns(
+        mutates=True,
+        kinds=kinds,
+        keys=[chance.choice(KEYS) for _ in kinds],
+        values=[b"%d" % chance.randrange(100) for _ in kinds],
+    )
+    execute_rows(one.slot, columns, [*range(len(kinds))], Level.ONE, one.now_ms, [None] * len(kinds))
+    one.log.write_gathered()
+
+
 def change(one: One, chance: random.Random) -> None:
     key = chance.choice(KEYS)
     changes: tuple[Callable[[], object], ...] = (
@@ -44,12 +60,38 @@ def change(one: One, chance: random.Random) -> None:
         lambda: one.take(lost(Op.DEL, at_ms=one.now_ms, key=key, offset=chance.randrange(999))),
         lambda: one.take(lost(Op.INCRBY, number(1), at_ms=one.now_ms - 5, key=key, offset=chance.randrange(999))),
         lambda: one.slot.expire(one.now_ms, 10),
+        lambda: burst(one, chance),
     )
     one.now_ms += chance.randrange(60)
     try:
         chance.choice(changes)()
     except BrokerError as error:
         assert error.reason in (Reason.KEY_NOT_FOUND, Reason.WRONG_TYPE, Reason.NOT_A_NUMBER)  # noqa: PT017 - what else it is, is wrong
+
+
+@pytest.mark.parametrize("in_columns", [False, True])
+def test_a_key_whose_set_is_refused_meanwhile_is_in_the_checkpoint(
+    monkeypatch: pytest.MonkeyPatch, in_columns: bool
+) -> None:
+    one = One()
+    one.do(o.Set(b"k", b"1"))
+    checkpoint = Checkpoint(one.slot)
+
+    def refuse(_: object) -> int:
+        raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "too few")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.log, "batch" if in_columns else "append", refuse)
+        if in_columns:
+            columns = o.Columns(mutates=True, kinds=bytes([o.Kind.SET]), keys=[b"k"], values=[b"x" * 70_000])
+            assert execute_rows(one.slot, columns, [0], Level.ONE, one.now_ms, [None]) == [0]
+        else:
+            with pytest.raises(BrokerError):
+                one.do(o.Set(b"k", b"2"))
+    while checkpoint.write_some():
+        pass
+    checkpoint.end()
+    assert plain(applied(one.log, checkpoint.begin)) == {b"k": b"1"}
 
 
 def history(seed: int) -> tuple[One, list[int]]:

@@ -65,7 +65,7 @@ class Replica:
         _, key, _, _, stamp = self.log.records[offset]
         self.applied = offset + 1
         self.stamps[key] = Stamp(*stamp, NODE)
-        self.tree.changed(key)
+        self.tree.changed((key,))
 
     def apply_next(self) -> None:
         op, key, argument, ttl_seconds, stamp = self.log.records[self.applied]
@@ -190,12 +190,12 @@ class Pair:
             case 2 if isinstance(data[key], bytes) and key not in deadlines:
                 self.follower.keyspace.put(b"stray" + key, b"x", 0)
                 self.follower.stamps[b"stray" + key] = Stamp(1, 1, NODE)
-                self.follower.tree.tree.note(b"stray" + key)
+                self.follower.tree.tree.note((b"stray" + key,))
             case _:
                 value = data[key]
                 if isinstance(value, int):
                     data[key] = value + 7
-        self.follower.tree.tree.note(key)
+        self.follower.tree.tree.note((key,))
 
     def settle(self) -> None:
         """No more writes; everything arrives."""
@@ -241,7 +241,7 @@ def test_what_was_put_right_is_told() -> None:
     pair.follower.keyspace.data[key] = -1
     pair.follower.keyspace.put(b"stray", b"1", 0)
     for each in (key, b"stray"):
-        pair.follower.tree.tree.note(each)
+        pair.follower.tree.tree.note((each,))
     pair.run(70.0)
     assert sorted((each.put, each.removed) for each in pair.repairs) == sorted([([key], []), ([], [b"stray"])])
     assert pair.follower.keyspace.data[key] == right
@@ -254,7 +254,7 @@ def test_what_came_too_late_is_dropped() -> None:
         pair.store.execute(o.Set(b"a", b"%d" % number), number)
     pair.commit(5)
     pair.follower.keyspace.data[b"a"] = b"rotten"
-    pair.follower.tree.tree.note(b"a")
+    pair.follower.tree.tree.note((b"a",))
     asks = pair.comparison.begin()
     while not isinstance(reply := pair.leader.tree.answer(asks[0]), LeafTold):
         asks = [
@@ -277,7 +277,7 @@ def test_what_is_told_of_later_waits_until_as_much_is_applied() -> None:
     pair.store.execute(o.Increment(b"c", 1), 0)
     pair.commit(1)
     pair.follower.keyspace.data[b"c"] = 50
-    pair.follower.tree.tree.note(b"c")
+    pair.follower.tree.tree.note((b"c",))
     asks = pair.comparison.begin()
     while asks[0].among[1] - asks[0].among[0] > 1:
         replies = [pair.leader.tree.answer(each) for each in asks]
@@ -301,7 +301,7 @@ def test_slots_keep_their_trees_up_and_are_put_right() -> None:
     follower = Slot(NODES[1], ListLog(), SETTINGS)
     trees = SlotTree(leader.slot), SlotTree(follower)
     for slot, tree in zip((leader.slot, follower), trees, strict=True):
-        slot.listeners.append(tree.changed)
+        slot.listeners.append(tree)
     for number in range(40):
         leader.do(o.Set(b"s%d" % number, b"v", 100 * (number % 2)))
         leader.do(o.Increment(b"c%d" % (number % 5)))
@@ -317,8 +317,7 @@ def test_slots_keep_their_trees_up_and_are_put_right() -> None:
     follower.keyspace.remove(b"s1")
     del follower.stamps[b"s1"]
     follower.keyspace.put(b"stray", b"1", 0)
-    for key in (b"c1", b"s1", b"stray"):
-        trees[1].changed(key)
+    trees[1].changed((b"c1", b"s1", b"stray"))
     comparison = Comparison(trees[1], 1)
     asks = comparison.begin()
     while asks:
@@ -352,7 +351,7 @@ def test_a_follower_that_has_nothing_right_is_put_right_at_once() -> None:
     pair.commit(400)
     for key in list(pair.follower.keyspace.data):
         pair.follower.keyspace.data[key] = b"rotten"
-        pair.follower.tree.tree.note(key)
+        pair.follower.tree.tree.note((key,))
     asks = pair.comparison.begin()
     while asks:
         asks = [each for ask in asks for each in pair.comparison.take(pair.leader.tree.answer(ask))]

@@ -1,10 +1,13 @@
 """A slot by hand: a log in a list, a leader, followers that apply it; salvage by its rules; tails on a disk that crashes."""
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from braidlog.codec.records import decode_batch
 from braidlog.kv import operations as o
 from braidlog.kv import salvage
 from braidlog.kv.checkpoints import Part, read_record
@@ -14,8 +17,8 @@ from braidlog.kv.levels import Level
 from braidlog.kv.salvage import Verdict, worth_keeping
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot import Slot
-from braidlog.kv.slot_records import Origin, SlotRecord, unpack_record
-from braidlog.kv.slots import SLOTS, placed, slot_of
+from braidlog.kv.slot_records import Origin, RecordBatch, SlotRecord, unpack_record
+from braidlog.kv.slots import KEY_LOGS, SLOTS, log_of, placements, slot_of, slots_in
 from braidlog.kv.tail_files import SUFFIX, forget_tail, keep_tail, kept_tails
 from braidlog.kv.values import HashValue, ListValue, pack_pairs, pack_strings
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
@@ -35,6 +38,8 @@ class ListLog:
         self._known_epochs_from = 0
         self.epoch = epoch
         self.start = 0
+        self.is_gathering = False
+        self.gathered: RecordBatch | None = None
 
     @property
     def records(self) -> list[SlotRecord]:
@@ -44,9 +49,24 @@ class ListLog:
         return self.append_parts([(record.key, record.pack())])
 
     def append_parts(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
+        if self.is_gathering:
+            for key, value in parts:
+                self.batch(1).append(key, value)
+            return len(self.rows) + self.batch(1).count
         self.rows += [read_record(*each) for each in parts]
         self._epochs += [self.epoch] * len(parts)
         return len(self.rows)
+
+    def batch(self, wall_ms: int) -> RecordBatch:
+        self.gathered = self.gathered or RecordBatch(wall_ms)
+        return self.gathered
+
+    def write_gathered(self) -> None:
+        gathered, self.gathered, self.is_gathering = self.gathered, None, False
+        if gathered is not None and gathered.count:
+            data = gathered.seal()
+            rows = decode_batch(data, decompressed_bytes_max=1 << 24)
+            self.append_parts([(key, value or b"") for _, _, key, value, _ in rows])
 
     def holds(self, origin: Origin) -> bool | None:
         if origin.offset < self.start:
@@ -171,13 +191,25 @@ def test_a_refused_record_changes_nothing() -> None:
     assert state(one.slot) == before
 
 
+class Heard:
+    """A `KeyListener`."""
+
+    next_mark = sys.maxsize
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+
+    def changed(self, keys: Iterable[bytes]) -> None:
+        self.keys += keys
+
+
 def test_listeners_hear_of_every_key_that_changes() -> None:
-    one, heard = One(), list[bytes]()
-    one.slot.listeners.append(heard.append)
+    one, heard = One(), Heard()
+    one.slot.listeners.append(heard)
     one.do(o.Set(b"a", b"1"))
     one.do(o.Delete(b"a"))
     one.take(lost(Op.SET, b"1", at_ms=5_000))
-    assert heard == [b"a", b"a", b"k"]
+    assert heard.keys == [b"a", b"a", b"k"]
 
 
 @pytest.mark.parametrize("cut", range(48))
@@ -364,7 +396,7 @@ def test_a_kept_tail_survives_every_crash_after_it_was_kept() -> None:
     assert keep_tail(disk, "/tails", 3, records) != path, "cut again, after a crash between"
     for _, after in disk.crash_states(limit=50):
         tails = kept_tails(after, "/tails")
-        assert [(tail.slot, tail.records) for tail in tails] == [(3, records)] * 2
+        assert [(tail.log, tail.records) for tail in tails] == [(3, records)] * 2
     for tail in kept_tails(disk, "/tails"):
         forget_tail(disk, tail)
     assert kept_tails(disk, "/tails") == []
@@ -407,14 +439,27 @@ def test_a_keys_slot_is_for_ever() -> None:
 VECTORS = [0, 48, 109, 71]
 
 
+@pytest.mark.parametrize("logs", [KEY_LOGS, 3, 100])
+def test_slots_are_divided_evenly_among_logs(logs: int) -> None:
+    counts = Counter(log_of(slot, logs) for slot in range(SLOTS))
+    assert [*counts] == [*range(logs)]
+    assert counts == {log: slots_in(log, logs) for log in range(logs)}
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
 @pytest.mark.parametrize("nodes", range(1, 13))
-def test_a_node_that_is_added_takes_its_share_and_nothing_else_moves(nodes: int) -> None:
-    before = [placed(slot, range(1, nodes + 1), 3) for slot in range(SLOTS)]
-    after = [placed(slot, range(1, nodes + 2), 3) for slot in range(SLOTS)]
-    assert all(len(set(each)) == min(3, nodes) for each in before)
-    new = nodes + 1
-    moved = sum(new in each for each in after)
-    for old, now in zip(before, after, strict=True):
-        assert [node for node in now if node != new] == list(old[: len(now) - (new in now)])
-    if nodes >= 3:
-        assert 0.6 / (nodes + 1) <= moved / (3 * SLOTS) <= 1.2 / nodes
+def test_each_node_leads_its_share_of_the_logs(nodes: int) -> None:
+    placed = placements(KEY_LOGS, range(1, nodes + 1), 3)
+    assert all(len(set(each)) == len(each) == min(3, nodes) for each in placed)
+    leads, holds = (Counter(dict.fromkeys(range(1, nodes + 1), 0)) for _ in range(2))
+    leads.update(each[0] for each in placed)
+    holds.update(node for each in placed for node in each)
+    assert max(leads.values()) - min(leads.values()) <= 1
+    assert max(holds.values()) <= len(placed[0]) * KEY_LOGS // nodes + 2
+
+
+@pytest.mark.parametrize("nodes", range(3, 13))
+def test_a_node_that_is_added_takes_its_share_and_little_else_is_copied(nodes: int) -> None:
+    before, after = (placements(KEY_LOGS, range(1, count + 1), 3) for count in (nodes, nodes + 1))
+    copied = sum(len({*now} - {*old}) for old, now in zip(before, after, strict=True))
+    assert copied <= 3 * KEY_LOGS // (nodes + 1) + 4

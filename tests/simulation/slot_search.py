@@ -19,6 +19,8 @@ from braidlog.kv import salvage
 from braidlog.kv.checkpoints import Checkpoint
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import Stamp
+from braidlog.kv.key_stamps import changed_at
+from braidlog.kv.operations import Columns
 from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import Origin, SlotRecord
 from braidlog.partition.replicated_slot import ReplicatedSlot
@@ -35,7 +37,7 @@ def _taken_unobserved(self: Slot, record: SlotRecord) -> None:
 
 def _newest_of_what_is_there(slot: Slot, record: SlotRecord) -> bool:
     known = slot.stamps.get(record.key)
-    return known is None or record.key not in slot.keyspace.data or record.stamp > known.changed
+    return known is None or record.key not in slot.keyspace.data or record.stamp.pack() > changed_at(known)
 
 
 def _unobserved(self: Slot, stamp: Stamp) -> None:
@@ -59,6 +61,10 @@ def _not_written_first(self: Checkpoint, op: Op, key: bytes) -> None:
     """Its turn comes."""
 
 
+def _rows_not_written_first(self: Checkpoint, columns: Columns, rows: list[int]) -> None:
+    """Their turn comes."""
+
+
 def _found_by_seed() -> None:
     """By no test of its own."""
 
@@ -78,6 +84,9 @@ SLOT_BUGS: dict[int, RuleBug] = {
     65: _bug("stamps of the log not observed", (Slot, "observe", _unobserved)),
     76: _bug("key changed before it is in the checkpoint", (Checkpoint, "before", _not_written_first)),
     77: _bug("ONE tail dropped where the leader's log begins", (ReplicatedSlot, "_keep_tail", _kept_before_a_cut)),
+    78: _bug(
+        "key changed in columns before it is in the checkpoint", (Checkpoint, "before_rows", _rows_not_written_first)
+    ),
 }
 BY_A_THIRD = RuleBug(
     "salvage twice, by way of a third",

@@ -9,6 +9,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -28,6 +29,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, Flush
 from braidlog.partition.replicated import Produced
 from braidlog.partition.replicated_slot import (
+    NOT_DONE,
     REACHES,
     Performed,
     ReplicatedSlot,
@@ -147,8 +149,34 @@ class SlotReplica(SimulatedReplica):
         performed = self.kv.perform(ask.operation, ask.level, self.wall_ms())
         return ask, performed, None if performed.end is None else self.kv.slot.stamp_of(ask.operation.key)
 
+    def _performed_run(self, run: list[Ask]) -> list[tuple[Ask, Performed, Stamp | None]]:
+        """One operation, or changes of different keys in columns, whose stamps are told by their keys."""
+        if len(run) == 1:
+            return [self._performed(run[0])]
+        self.universe.count("columns")
+        columns, ends = _columns(run), dict[bytes, int]()
+        results: list[Any] = [None] * len(run)
+
+        def after(row: int) -> Performed:
+            result = results[row]
+            is_certain = isinstance(result, BrokerError) and result.reason in NOT_DONE
+            if result is None and columns.kinds[row] == o.Kind.DELETE:
+                result = BrokerError(Reason.KEY_NOT_FOUND, "no such key")
+            # What wrote nothing waits for what the others wrote, as in `Slots`: it tells as well that the leader still leads.
+            return Performed(result, max(ends.values(), default=None), is_certain)
+
+        before = {key: self.kv.slot.stamps.get(key) for key in columns.keys}
+        self.kv.perform_rows(columns, list(range(len(run))), run[0].level, self.wall_ms(), results)
+        for key, stamps in before.items():
+            if self.kv.slot.stamps.get(key) != stamps:
+                ends[key] = self.kv.slot.applied
+        return [
+            (ask, after(row), self.kv.slot.stamp_of(ask.operation.key) if ask.operation.key in ends else None)
+            for row, ask in enumerate(run)
+        ]
+
     def _perform_burst(self) -> None:
-        """What came together and is of one level becomes one batch, as `Slots.execute_all` makes it."""
+        """What came together and is of one level becomes one batch, as `Slots.execute_columns` makes it."""
         burst, self._burst = self._burst, []
         if not self._is_here:
             return
@@ -158,8 +186,8 @@ class SlotReplica(SimulatedReplica):
                 for ask in asks:
                     self._hand_on(ask)
                 continue
-            self.kv.gather()
-            done = [self._performed(ask) for ask in asks]
+            self.kv.gather(level)
+            done = list(chain.from_iterable(map(self._performed_run, _runs(asks))))
             if sum(performed.end is not None for _, performed, _ in done) > 1:
                 self.universe.count("gathered")
             if self.kv.write_gathered() is None:
@@ -266,6 +294,34 @@ class SlotReplica(SimulatedReplica):
                 super().outcome(outcome)
 
 
+def _runs(asks: list[Ask]) -> Iterator[list[Ask]]:
+    """Changes of different keys that follow one another are told as columns, everything else by itself."""
+    run: list[Ask] = []
+    for ask in asks:
+        is_plain = isinstance(ask.operation, o.Set | o.Delete) or ask.operation == o.Increment(ask.operation.key)
+        if run and (not is_plain or any(each.operation.key == ask.operation.key for each in run)):
+            yield run
+            run = []
+        run.append(ask)
+        if not is_plain:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _columns(run: list[Ask]) -> o.Columns:
+    operations = [ask.operation for ask in run]
+    kinds = {o.Set: o.Kind.SET, o.Delete: o.Kind.DELETE, o.Increment: o.Kind.INCREMENT}
+    return o.Columns(
+        mutates=True,
+        kinds=bytes(kinds[type(each)] for each in operations),
+        keys=[each.key for each in operations],
+        values=[each.value if isinstance(each, o.Set) else b"" for each in operations],
+        ttls=[each.ttl_seconds if isinstance(each, o.Set) else 0 for each in operations],
+    )
+
+
 class SlotNode(SimulatedNode):
     """Sends what it has cut until it is told that it is committed."""
 
@@ -336,7 +392,7 @@ class SlotNode(SimulatedNode):
                 forget_tail(self.disk, tail)
                 del self._sent[tail.path]  # another may have its name
                 continue
-            name = self.universe.names[tail.slot]
+            name = self.universe.names[tail.log]
             leader = assignments(self.metadata.image)[name].leader
             if leader is not None:
                 self.universe.network.send(self.number, leader, Salvage(name, tail.path, at, tail.records[at]))

@@ -23,6 +23,7 @@ SOMETIMES = (
     "log trimmed",
     "start followed",
     "gathered",
+    "columns",
 )
 LINES = Path(__file__).with_name("planted_slots.txt").read_text(encoding="utf-8").splitlines()
 SEEDS = {int(number): int(seed) for number, seed in (line.split() for line in LINES)}

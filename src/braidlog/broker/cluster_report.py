@@ -15,7 +15,7 @@ from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
 from braidlog.cluster.topic import Topic
 from braidlog.coordinator.shards import STATE_TOPIC
-from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC
+from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, slots_in
 from braidlog.model import report as r
 from braidlog.model.slices import Pace
 from braidlog.partition.hosting import Hosting
@@ -50,12 +50,13 @@ class _Counts:
             self.coordinates[each.leader] += topic == STATE_TOPIC
         if each.leader == self.own:
             self.of_own["under"] += not each.is_whole
-            self.of_own["slots"] += topic == LOG_TOPIC and not each.is_whole
+            if topic == LOG_TOPIC and not each.is_whole:
+                self.of_own["slots"] += slots_in(number, found.partitions)
             self.of_own["lacking"] += found.lacks_replicas(each)
             self.of_own["below_min"] += len(each.in_sync) < min_in_sync
         if not each.is_whole:
             self.weak_count += 1
-            # Slots are too many to be told one by one, and whoever dies holds a third of them, or all.
+            # Slots of keys have a count of their own.
             rows = self.without_leader if each.leader is None else self.weak
             if topic not in (LOG_TOPIC, FEED_TOPIC) and len(rows) < r.WEAK_MAX:
                 rows.append(r.WeakPartition(topic, number, each.leader, each.replicas, each.in_sync, min_in_sync))

@@ -18,7 +18,7 @@ from braidlog.broker.slot_feeds import SlotFeeds
 from braidlog.broker.slots import Send, Slots
 from braidlog.broker.topics import Topics
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, SLOTS
+from braidlog.kv.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, SLOTS
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.model.turns import Turns
@@ -70,7 +70,9 @@ class ClusteredKeys:
         self._turns = Turns(around.world)
         self._began = around.world.monotonic()
         self._has_told = False
-        self.slots = Slots(around.world, around.node, settings, around.tails, around.spawn)
+        self.slots = Slots(
+            around.world, around.node, settings, around.tails, around.spawn, logs=lambda: self._routing.key_logs
+        )
         self.feeds = SlotFeeds(self.slots, settings, around.world, around.spawn)
         self.send: Send | None = None
         """How what was cut here travels to whoever leads; None until the node has a port for that."""
@@ -106,7 +108,7 @@ class ClusteredKeys:
         """Make the slots, on the nodes that are there; what keys were kept elsewhere is to be moved by whoever calls."""
         async with self._turns.take(_TURN):
             if not self.is_begun:
-                await self._topics.create_internal(LOG_TOPIC, SLOTS, LOG_SETTINGS.altered(self._flushing))
+                await self._topics.create_internal(LOG_TOPIC, KEY_LOGS, LOG_SETTINGS.altered(self._flushing))
                 for _ in range(MADE_TIMES_MAX):
                     await self._topics.served(LOG_TOPIC)
                 log.info("keys are in %d slots from now on, on nodes %s", SLOTS, self._routing.numbers)
@@ -144,8 +146,8 @@ class ClusteredKeys:
         """With the first change that there is to tell of. One of a single node, from before keys were in slots, goes: each key is
         told anew."""
         found = self._topics.hosting.find(FEED_TOPIC)
-        if found is None or found.partitions != SLOTS:
+        if found is None or found.partitions != self._routing.key_logs:
             async with self._turns.take(_TURN):
                 if found is not None:
                     await self._topics.delete_internal(FEED_TOPIC, found.topic_id)
-                await self._topics.create_internal(FEED_TOPIC, SLOTS, FEED_SETTINGS)
+                await self._topics.create_internal(FEED_TOPIC, self._routing.key_logs, FEED_SETTINGS)

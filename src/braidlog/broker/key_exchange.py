@@ -15,7 +15,7 @@ from braidlog.kv.entries import OPS
 from braidlog.kv.hlc import DRIFT_MS_MAX, HybridClock, unpack_stamp
 from braidlog.kv.levels import Level
 from braidlog.kv.slot_records import Origin, SlotRecord
-from braidlog.kv.slots import LOG_TOPIC, slot_of
+from braidlog.kv.slots import LOG_TOPIC
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.world import World
 
@@ -53,18 +53,20 @@ class KeyExchange:
         if slots is not None:
             slots.clock.follow(heard)  # and not our own wall clock, which jumps: slots have a steady one
 
-    async def replicate(self, slot: int, record: SlotRecord) -> bool:
-        """Take what another node has cut; return whether it is settled here: committed, or superseded."""
+    async def replicate(self, number: int, record: SlotRecord) -> bool:
+        """Take what another node has cut from a log; return whether it is settled here: committed, or superseded."""
         slots = self._slots()
         if slots is None:
-            raise NotLeaderError(LOG_TOPIC, slot, "keys of this node are in no slots")
-        return (await slots.replicate(slot, record)).is_final
+            raise NotLeaderError(LOG_TOPIC, number, "keys of this node are in no logs")
+        if slots.log_of(record.key) != number:
+            raise BrokerError(Reason.INVALID_RECORD, f"key {record.key!r} is not in log {number}")
+        return (await slots.replicate(number, record)).is_final
 
 
 def salvaged(
-    slot: int, operation: int, key: bytes, argument: bytes, ttl_seconds: int, stamp: bytes, origin: tuple[int, int]
+    operation: int, key: bytes, argument: bytes, ttl_seconds: int, stamp: bytes, origin: tuple[int, int]
 ) -> SlotRecord:
-    """What another node says that it has cut from the log of a slot."""
-    if operation not in OPS or slot_of(key) != slot:
-        raise BrokerError(Reason.INVALID_RECORD, f"operation {operation:#04x} on {key!r} is no change of slot {slot}")
+    """What another node says that it has cut from a log."""
+    if operation not in OPS:
+        raise BrokerError(Reason.INVALID_RECORD, f"operation {operation:#04x} on {key!r} is not a change")
     return SlotRecord(OPS[operation], key, argument, ttl_seconds, Level.ONE, unpack_stamp(stamp), Origin(*origin))

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from braidlog.cluster.membership import Member
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.shards import STATE_TOPIC, place_of
-from braidlog.kv.slots import LOG_TOPIC
+from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC, SLOTS, log_of
 from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import own_number
@@ -98,7 +98,13 @@ class Routing:
     def slots(self) -> Sequence[Assignment]:
         """Who holds each slot of keys; none if one node keeps all keys."""
         topic = self._metadata.image.topics.get(LOG_TOPIC)
-        return () if topic is None else topic.assignments
+        return [] if topic is None else [topic.assignments[log_of(slot, topic.partitions)] for slot in range(SLOTS)]
+
+    @property
+    def key_logs(self) -> int:
+        """How many logs the slots of keys are divided among."""
+        topic = self._metadata.image.topics.get(LOG_TOPIC)
+        return KEY_LOGS if topic is None else topic.partitions
 
     def not_coordinator(self) -> BrokerError:
         """The refusal of what only that node can serve: here it would be kept where nobody looks for it."""

@@ -249,7 +249,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
 
 
 def tails_of(folder: DataFolder) -> TailFolder:
-    """Where what was cut from logs of slots is kept until it is committed elsewhere."""
+    """Where what was cut from logs of keys is kept until it is committed elsewhere."""
     return TailFolder(folder.disk, join(folder.path, TAIL_FOLDER))
 
 

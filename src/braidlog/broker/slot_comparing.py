@@ -1,8 +1,8 @@
-"""Replicas of this node's slots are compared with their leaders', and put right where they differ.
+"""Replicas of this node's logs of keys are compared with their leaders', and put right where they differ.
 
-Knows: when, one slot after the other; how long a slot waits with what it applies. Refuses to know: how questions travel, and what
+Knows: when, one log after the other; how long a log waits with what it applies. Refuses to know: how questions travel, and what
 makes two replicas alike (`kv/comparing.py`).
-Invariants: trees are brought up to date in slices, so that others have their turn; a slot applies no further than an answer is
+Invariants: trees are brought up to date in slices, so that others have their turn; a log is applied no further than an answer is
 about for a few seconds at most; what a difference was is told once, loudly, and counted.
 """
 
@@ -27,11 +27,11 @@ LOOK_SECONDS: Final = 0.01
 NAMED_MAX: Final = 10
 
 AskLeader = Callable[[int, Ask], Awaitable[Reply]]
-"""To whoever leads a slot; `BrokerError`: it cannot be asked now."""
+"""To the leader of a log; `BrokerError`: it cannot be asked now."""
 
 
 class SlotComparing:
-    """Of one node: `answer` as the leader of a slot, `compare` as its follower."""
+    """Of one node: `answer` as the leader of a log, `compare` as its follower."""
 
     def __init__(self, slots: Callable[[], Slots | None], world: World) -> None:
         self._slots = slots
@@ -47,7 +47,7 @@ class SlotComparing:
         kept = self._trees.get(slot.number)
         if kept is None or kept[0] is not slot or kept[1] != slot.made_anew:
             tree = SlotTree(slot.slot)
-            slot.slot.listeners.append(tree.changed)
+            slot.slot.listeners.append(tree)
             kept = self._trees[slot.number] = slot, slot.made_anew, tree
         while kept[2].tree.update(KEYS_PER_TURN):
             await self._world.wakeup().wait(0)
@@ -56,7 +56,7 @@ class SlotComparing:
     # -- as a leader -------------------------------------------------------------------------------------------
 
     async def answer(self, number: int, ask: Ask) -> Reply:
-        """What the leader of a slot says; of a slot that is not led here, in that epoch, nothing is known."""
+        """What the leader of a log says; of a log that is not led here, in that epoch, nothing is known."""
         slot = self._here(number)
         if slot is None or not _leads_in(slot, ask.epoch):
             return Unknown(ask)
@@ -70,7 +70,7 @@ class SlotComparing:
     # -- as a follower -----------------------------------------------------------------------------------------
 
     async def compare_all(self, ask: AskLeader) -> None:
-        """Every slot that is followed here, one after the other. Called every `COMPARE_SECONDS`."""
+        """Every log that is followed here, one after the other. Called every `COMPARE_SECONDS`."""
         slots = self._slots()
         for number in [] if slots is None else list(slots.here()):
             await self.compare(number, ask)
@@ -97,19 +97,19 @@ class SlotComparing:
                 repaired = await self._put_right(slot, comparison)
                 self.compared += 1
         except (BrokerError, ProtocolError) as error:
-            log.warning("slot %d could not be compared with its leader's: %s", number, error)
+            log.warning("log %d of keys could not be compared with its leader's: %s", number, error)
         finally:
             self._let_go_on(slot, comparison)
         self._tell(number, comparison, repaired)
         return repaired
 
     def _check_clock(self, slot: ReplicatedSlot, reply: Reply) -> None:
-        """A peer whose clock is far ahead is refused here as everywhere; what is committed in the slot's log is not."""
+        """A peer whose clock is far ahead is refused here as everywhere; what is committed in the log is not."""
         if isinstance(reply, LeafTold):
             latest = max((unpack_stamp(each.stamp).wall_ms for each in reply.keys), default=0)
             if latest > max(self._world.now_ms(), slot.slot.clock.wall_ms) + DRIFT_MS_MAX:
                 raise ProtocolError(
-                    f"the leader of slot {slot.number} tells of a key that is changed more than a minute from now"
+                    f"the leader of log {slot.number} tells of a key that is changed more than a minute from now"
                 )
 
     async def _put_right(self, slot: ReplicatedSlot, comparison: Comparison) -> list[Repaired]:
@@ -144,8 +144,8 @@ class SlotComparing:
         if comparison.differed:
             named = ", ".join(map(repr, keys[:NAMED_MAX])) or "none of them yet"
             log.error(
-                "slot %d is not what its leader has, after the same log: a defect, or a rotten disk or memory; "
-                "put right: %d keys (%s)", number, len(keys), named,
+                "log %d of keys diverged from its leader at the same offset: a defect, or a rotten disk or memory; "
+                "repaired %d keys (%s)", number, len(keys), named,
             )  # fmt: skip
 
 

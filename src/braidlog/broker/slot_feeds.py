@@ -1,7 +1,7 @@
-"""The change feed of keys in slots: the leader of a partition of `__kv` tells what its own copy of that slot's log holds.
+"""The change feed of keys in slots: the leader of a partition of `__kv` tells what its own copy of that log holds.
 
 Knows: what each partition has told, and what is committed since. Refuses to know: what mutations mean, who leads the slots: what
-is committed is the same in all copies, and a slot and its feed are on the same nodes.
+is committed is the same in all copies, and a log and its feed are on the same nodes.
 Invariants: only what is committed in the slot's log is told, in its order, by the leader of the feed's partition alone. Each
 record has the offset of its mutation, so whoever leads the partition next goes on after the last record of its log: nothing is
 missing, nothing is told twice. Only a feed that is further behind than the log goes back tells states in place of changes.
@@ -18,7 +18,7 @@ from braidlog.broker.slots import Slots
 from braidlog.codec.batch import read_headers
 from braidlog.codec.records import encode_batch
 from braidlog.kv import checkpoints
-from braidlog.kv.feed import FeedRecord, FeedSection, sequence_in, state_record
+from braidlog.kv.feed import FeedRecord, FeedSection, MutationColumns, sequence_in, state_record
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot import Slot
 from braidlog.kv.store import Mutation
@@ -39,8 +39,8 @@ RECORDS_PER_TURN: Final = 200
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 Batch = tuple[bytes, int]
 """And the number in its last record."""
-Change = tuple[Mutation, bytes]
-"""And the node that gave its stamp."""
+Change = tuple[Mutation | MutationColumns, bytes]
+"""And the node that gave the stamps."""
 
 
 class SlotFeed:
@@ -53,6 +53,7 @@ class SlotFeed:
         self._world = world
         self._linger_seconds = settings.feed_linger_ms / 1000
         self._pending: deque[Change] = deque()
+        self._pending_rows = 0
         self._is_stale = False
         self._is_level = False
         """Whether all is told that was there before changes were noted."""
@@ -78,10 +79,23 @@ class SlotFeed:
     def changed(self, mutation: Mutation, node: bytes) -> None:
         if mutation.sequence <= self.sequence:
             return  # the leader before told it; the state here is behind the feed, whose watermark came earlier
-        if len(self._pending) >= PENDING_MAX:
+        self._pending_rows += 1
+        if self._pending_rows >= PENDING_MAX:
             self._is_stale = True
         elif not self._is_stale:
             self._pending.append((mutation, node))
+        self.wake()
+
+    def changed_together(self, told: MutationColumns, node: bytes) -> None:
+        if told.sequence <= self.sequence:
+            for each in told.mutations():
+                self.changed(each, node)
+            return
+        self._pending_rows += told.count
+        if self._pending_rows >= PENDING_MAX:
+            self._is_stale = True
+        elif not self._is_stale:
+            self._pending.append((told, node))
         self.wake()
 
     def began_anew(self) -> None:
@@ -106,7 +120,7 @@ class SlotFeed:
                     self.sequence, is_read = last_sequence(self._feed), True
                 await self._follow(*held)
             except (BrokerError, StorageFault) as error:
-                log.info("the change feed of slot %d waits: %s", self._feed.number, error)
+                log.info("the change feed of log %d waits: %s", self._feed.number, error)
                 await self._rest(AGAIN_SECONDS)
             finally:
                 if held[1].slot.watcher is self:
@@ -115,6 +129,7 @@ class SlotFeed:
     async def _follow(self, source: ClusterPartition, slot: ReplicatedSlot) -> None:
         """Tell what the slot's log holds since, then what is changed, until the slot begins anew."""
         self._pending.clear()
+        self._pending_rows = 0
         self._is_stale = self._is_level = False
         slot.slot.watcher = self
         noted_from = slot.slot.applied
@@ -178,13 +193,13 @@ class SlotFeed:
     async def _tell_pending(self, source: ClusterPartition, goes_on: Callable[[], bool]) -> None:
         """Written out at once, as lists and hashes are now, and told when all of it is committed."""
         changes = list(self._pending)
-        batches, end = list(_batches(changes)), changes[-1][0].sequence
+        batches, end = list(_batches(changes)), _end(changes[-1][0])
         while goes_on() and source.high_watermark < end:
             await self._until_changed(source)
         if goes_on():
             await self._write(batches, end)
             for _ in changes:
-                self._pending.popleft()
+                self._pending_rows -= _count(self._pending.popleft()[0])
 
     async def _write(self, batches: Iterable[Batch], upto: int) -> None:
         """Each is committed before the next. What is in the log here is told, whatever becomes of the epoch."""
@@ -222,6 +237,9 @@ class _Collected:
         if mutation.sequence > self._sequence:
             self._changes.append((mutation, node))
 
+    def changed_together(self, told: MutationColumns, node: bytes) -> None:
+        self._changes += [(each, node) for each in told.mutations() if each.sequence > self._sequence]
+
     def began_anew(self) -> None:
         raise AssertionError("a state that is made from the log is made once")
 
@@ -232,18 +250,33 @@ class _Collected:
 
 def _batches(changes: list[Change]) -> Iterator[Batch]:
     """A list or hash is written out with its last change among them. A batch has the stamps of one node, in their order."""
-    latest = {mutation.key: mutation.sequence for mutation, _ in changes}
+    latest = {told.key: told.sequence for told, _ in changes if isinstance(told, Mutation)}
     section, of_node, wall_ms = FeedSection(b""), b"", 0
-    for mutation, node in changes:
-        is_full = section.count >= BATCH_RECORDS_MAX or len(section.data) >= BATCH_BYTES
-        if is_full or node != of_node or mutation.wall_ms < wall_ms:
-            if section.count:
-                yield section.seal(), section.last
-            section, of_node = FeedSection(node.hex().encode()), node
-        wall_ms = mutation.wall_ms
-        section.append(mutation, is_latest=latest[mutation.key] == mutation.sequence)
+    for each, node in changes:
+        told: Mutation | MutationColumns | None = each
+        while told is not None:
+            is_full = section.count >= BATCH_RECORDS_MAX or len(section.data) >= BATCH_BYTES
+            if is_full or node != of_node or told.wall_ms < wall_ms:
+                if section.count:
+                    yield section.seal(), section.last
+                section, of_node = FeedSection(node.hex().encode()), node
+            wall_ms = told.wall_ms
+            if isinstance(told, Mutation):
+                section.append(told, is_latest=latest[told.key] == told.sequence)
+                told = None
+            else:
+                told = section.append_columns(told, count_max=BATCH_RECORDS_MAX, bytes_max=BATCH_BYTES)
     if section.count:
         yield section.seal(), section.last
+
+
+def _count(told: Mutation | MutationColumns) -> int:
+    return 1 if isinstance(told, Mutation) else told.count
+
+
+def _end(told: Mutation | MutationColumns) -> int:
+    """Return the number of the last change."""
+    return told.sequence + _count(told) - 1
 
 
 def _some(records: Iterator[FeedRecord]) -> Iterator[FeedRecord]:
@@ -272,7 +305,7 @@ class SlotFeeds:
             former.wake()  # it finds that it is led no more
         if partition.role is Role.LEADER and not partition.is_gone:
             feed = self._told[partition.number] = SlotFeed(partition, self._slots, self._settings, self._world)
-            self._spawn(feed.run(), f"feed of slot {partition.number}")
+            self._spawn(feed.run(), f"feed of log {partition.number}")
 
     @property
     def sequence(self) -> int:

@@ -1,25 +1,27 @@
-"""The slots that this node holds, as a service: operations in, results out, each answered as its level says.
+"""The logs of keys that this node holds, as a service: operations in, results out, each answered as its level says.
 
-Knows: which slot a key is in, how long an answer is waited for, what goes on in the background. Refuses to know: how requests and
-salvaged mutations travel, where leaders are (a slot that is led elsewhere is `NotLeaderError`).
-Invariants: operations of a slot take effect in the order in which they come, at once; a result is given when what it waits for
-has come true in the epoch in which it was asked, or not at all; a kept tail goes when all of it is committed elsewhere.
+Knows: which log a key is in, how long an answer is waited for, what runs in the background. Does not know: how requests and
+salvaged mutations travel, where leaders are (a log that another node leads is `NotLeaderError`).
+Invariants: operations of a log take effect in the order in which they come, before the caller waits; a result is given when what
+it waits for has come true in the epoch in which it was asked, or not at all; a kept tail goes when all of it is committed
+elsewhere.
 """
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from braidlog.codec.batch import read_headers
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
+from braidlog.kv.log_kernel import split_rows
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.scanning import Scan, Scanned, scan
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot_records import SlotRecord
-from braidlog.kv.slots import LOG_TOPIC, SLOTS, slot_of
+from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC, log_of, slot_of, slots_in
 from braidlog.kv.tail_files import Tail, forget_tail, kept_tails
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
@@ -27,7 +29,7 @@ from braidlog.model.world import World
 from braidlog.partition.acknowledgements import Acknowledgement, settled_together
 from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.replicated import Produced
-from braidlog.partition.replicated_slot import REACHES, Performed, ReplicatedSlot, TailFolder
+from braidlog.partition.replicated_slot import NOT_DONE, REACHES, Performed, ReplicatedSlot, TailFolder
 from braidlog.replication.messages import Await, ReadIndex
 
 R = TypeVar("R")
@@ -62,67 +64,66 @@ class _Writer:
         )
 
 
-Awaited = tuple[ClusterPartition, bool]
-"""What is waited for together: of a slot the writes, or (True) the reads."""
+class _Awaited(NamedTuple):
+    """What the rows of a burst wait for that are in one log."""
+
+    partition: ClusterPartition
+    asked: Acknowledgement
+    rows: Sequence[int]
+    is_written: bool
 
 
 class _Burst:
-    """Operations that came together: what each has given, and what that waits for."""
+    """Operations that came together: what each gives, and what it waits for."""
 
     def __init__(self, count: int) -> None:
         self.results: list[Any] = [None] * count
-        self.latest: dict[Awaited, Performed] = {}
-        self._rows: dict[Awaited, list[int]] = {}
-        self._gathered: dict[ClusterPartition, tuple[ReplicatedSlot, list[int]]] = {}
+        self.refused: set[int] = set()
+        self.awaited: list[_Awaited] = []
 
-    def gather(self, row: int, partition: ClusterPartition, slot: ReplicatedSlot) -> None:
-        """What it writes becomes one batch with what others write to its slot."""
-        gathered = self._gathered.get(partition)
-        if gathered is None:
-            slot.gather()
-            gathered = self._gathered[partition] = slot, []
-        gathered[1].append(row)
+    def refuse(self, rows: Iterable[int], error: BrokerError) -> None:
+        self.refused.update(rows)
+        for row in rows:
+            self.results[row] = error
 
-    def note(self, row: int, partition: ClusterPartition, performed: Performed, level: Level) -> None:
-        self.results[row] = performed.result
-        if performed.waits_for(0, level) is not None:
-            kind = partition, performed.end is None
-            self._rows.setdefault(kind, []).append(row)
-            self.latest[kind] = performed
+    def waits(self, row: int) -> bool:
+        """Return whether the result of a row waits for anything: not if the log refused it."""
+        return row not in self.refused or self.results[row].reason not in NOT_DONE
 
-    def write(self) -> list[tuple[ClusterPartition, ReplicatedSlot]]:
-        """Write what was gathered; return the slots whose log has not taken it, and of which nothing is answered with more."""
-        failed = []
-        for partition, (slot, rows) in self._gathered.items():
-            error = slot.write_gathered()
-            if error is not None:
-                log.error("%s", error)
-                failed.append((partition, slot))
-                for row in rows:
-                    self.results[row] = error
-                for is_read in (False, True):
-                    self.latest.pop((partition, is_read), None)
-        return failed
+    def found_nothing(self, row: int) -> bool:
+        """Return whether a row has changed nothing because of what its key holds."""
+        return self.results[row] is None or row in self.refused
 
-    def conclude(self, kind: Awaited, asked: Acknowledgement) -> None:
-        """Nobody waits for it any longer: what has not come true is no result."""
-        try:
-            kind[0].conclude(asked)
-        except BrokerError as error:
-            refused = _not_true(kind[0], error, is_written=not kind[1])
-            for row in self._rows[kind]:
-                self.results[row] = refused
+    def conclude(self) -> None:
+        """Nothing is waited for any longer: what has not come true is no result."""
+        for partition, asked, rows, is_written in self.awaited:
+            try:
+                partition.conclude(asked)
+            except BrokerError as error:
+                unsure = [row for row in rows if self.waits(row)]
+                self.refuse(unsure, _not_true(partition, error, is_written=is_written))
 
 
 class Slots:
     """The use case. A partition of the slots' log is attached when it is opened here."""
 
-    def __init__(self, world: World, node: bytes, settings: KeyValueSettings, tails: TailFolder, spawn: Spawn) -> None:
+    def __init__(
+        self,
+        world: World,
+        node: bytes,
+        settings: KeyValueSettings,
+        tails: TailFolder,
+        spawn: Spawn,
+        *,
+        logs: Callable[[], int] = lambda: KEY_LOGS,
+    ) -> None:
+        """`logs` returns how many logs the slots are divided among."""
         self._world = world
         self._node = node
         self._settings = settings
         self._tails = tails
         self._spawn = spawn
+        self._logs = logs
         self._steady = SteadyClock(world)
         self._held: dict[int, tuple[ClusterPartition, ReplicatedSlot]] = {}
         self._writers: dict[int, _Writer] = {}
@@ -149,7 +150,7 @@ class Slots:
             self.attach(partition)
 
     def attach(self, partition: ClusterPartition) -> None:
-        """This node holds a slot from now on: its state is made from what is committed."""
+        """This node holds a log from now on: its state is made from what is committed."""
 
         writer = _Writer(partition, self._world)
         slot = ReplicatedSlot(partition.number, self._node, partition.replicated, writer, self._tails, self._settings)
@@ -159,20 +160,31 @@ class Slots:
         self._follow(partition, slot)
 
     def here(self) -> dict[int, ReplicatedSlot]:
-        """The slots that this node holds, by number."""
+        """The logs that this node holds, by number."""
         return {number: slot for number, (partition, slot) in self._held.items() if not partition.is_gone}
 
     def held(self, number: int) -> tuple[ClusterPartition, ReplicatedSlot] | None:
-        """A slot that this node holds, with its log."""
+        """A log that this node holds, with its partition."""
         found = self._held.get(number)
         return None if found is None or found[0].is_gone else found
+
+    def log_of(self, key: bytes) -> int:
+        """Return the log that a key is in."""
+        return log_of(slot_of(key), self._logs())
+
+    @property
+    def slots_led(self) -> int:
+        """Return how many slots this node leads."""
+        logs = self._logs()
+        return sum(slots_in(number, logs) for number, slot in self.here().items() if slot.is_leader)
 
     # -- operations --------------------------------------------------------------------------------------------
 
     async def execute(self, operation: o.Operation[R], level: Level) -> R:
         """Carry out an operation, or raise why not; TIMED_OUT: a write may have happened, and a read has no answer."""
-        await self._let_hand_over((operation,))
-        partition, slot = self._slot(slot_of(operation.key))
+        number = self.log_of(operation.key)
+        await self._let_hand_over((number,))
+        partition, slot = self._slot(number)
         performed = self._perform(partition, slot, operation, level)
         if performed.waits_for(0, level) is not None:
             try:
@@ -183,52 +195,81 @@ class Slots:
             raise performed.result
         return performed.result  # type: ignore[no-any-return]
 
-    async def execute_all(self, operations: Sequence[o.Operation[Any]], level: Level) -> list[Any]:
-        """Carry out several, in order and at once, and wait for all of them together. In the place of each is its result, or the
-        `BrokerError` with which it is refused: `NotLeaderError` if its slot is led elsewhere."""
-        await self._let_hand_over(operations)
-        burst = _Burst(len(operations))
-        try:
-            for row, operation in enumerate(operations):
-                try:
-                    partition, slot = self._slot(slot_of(operation.key))
-                    burst.gather(row, partition, slot)
-                    burst.note(row, partition, self._perform(partition, slot, operation, level), level)
-                except BrokerError as error:
-                    burst.results[row] = error
-        finally:
-            for partition, slot in burst.write():
-                self._follow(partition, slot)
-        # What the last write of a slot waits for is true of those before it, and so it is with its reads.
-        asked = {kind: self._asked(kind[0], last, level) for kind, last in burst.latest.items()}
-        try:
-            await settled_together(asked.values(), self._world, ANSWER_SECONDS_MAX)
-        finally:
-            for kind, each in asked.items():
-                burst.conclude(kind, each)
-        return burst.results
-
     async def execute_columns(self, columns: o.Columns, level: Level) -> o.Results:
-        """The same of columns."""
-        found = await self.execute_all([columns.operation(row) for row in range(len(columns.keys))], level)
-        refused = []
-        for row, result in enumerate(found):
-            if not isinstance(result, BrokerError):
-                found[row] = True if columns.kinds[row] == o.Kind.DELETE else result
-            elif result.reason is Reason.KEY_NOT_FOUND:
-                found[row] = None
-            else:
-                refused.append(row)
-        return o.Results(found, refused)
+        """Carry out many operations, those of each log in their order, and wait for all of them together.
+
+        In the place of each is its result, or the `BrokerError` with which it is refused: `NotLeaderError` if another node leads
+        its log. What one log writes is one batch, and one step of replication.
+        """
+        parts = [(number, rows) for number, rows in enumerate(split_rows(columns.keys, self._logs())) if rows]
+        await self._let_hand_over(number for number, _ in parts)
+        burst, now_ms = _Burst(len(columns.keys)), self._steady.now_ms()
+        for number, rows in parts:
+            try:
+                self._perform_rows(*self._slot(number), columns, rows, level, now_ms, burst)
+            except BrokerError as error:
+                burst.refuse(rows, error)
+        if burst.awaited:
+            try:
+                await settled_together([each.asked for each in burst.awaited], self._world, ANSWER_SECONDS_MAX)
+            finally:
+                burst.conclude()
+        return o.Results(burst.results, sorted(burst.refused))
+
+    def _perform_rows(
+        self,
+        partition: ClusterPartition,
+        slot: ReplicatedSlot,
+        columns: o.Columns,
+        rows: list[int],
+        level: Level,
+        now_ms: int,
+        burst: _Burst,
+    ) -> None:
+        if not slot.is_leader:
+            if level is not Level.ONE or columns.mutates or not slot.is_whole:
+                raise _led_elsewhere(partition.number)
+            burst.refused.update(slot.look_at_rows(columns, rows, now_ms, burst.results))
+            return
+        state = slot.slot
+        before = state.applied
+        if not columns.mutates and not state.keyspace.deadlines:  # with deadlines a read may write that a key has gone
+            refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
+        else:
+            with self._lent(slot, now_ms):
+                slot.gather(level)
+                try:
+                    refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
+                finally:
+                    error = slot.write_gathered()
+            if error is not None:
+                log.error("%s", error)
+                self._follow(partition, slot)
+                raise error
+        if refused:
+            burst.refused.update(refused)
+        is_written = state.applied != before
+        # A committed write tells as well as a read index that this node leads; but not that every replica knows it (ALL).
+        is_read = any(map(burst.found_nothing, rows)) if is_written and level is Level.ALL else not is_written
+        asks = is_read and level is not Level.ONE and any(map(burst.waits, rows))
+        if asks and not partition.replicated.reads_at_once:
+            asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
+            burst.awaited.append(_Awaited(partition, asked, rows, is_written))
+        if is_written:
+            burst.awaited.append(_Awaited(partition, self._writers[partition.number].asked, rows, is_written))
 
     async def scan(self, asked: Scan, level: Level) -> Scanned:
-        """Some names of the keys of a slot that is led here; answered as a read of that level."""
-        if asked.slot >= SLOTS:
-            return Scanned([], 0, b"", SLOTS)
+        """Return some names of the keys of a log that this node leads, as a read of that level.
+
+        The first slots, as many as there are logs, are each in another log: a piece asked of one of them is of its whole log.
+        """
+        logs = self._logs()
+        if asked.slot >= logs:
+            return Scanned([], 0, b"", logs)
         partition, slot = self._slot(asked.slot)
         if not slot.is_leader:
             raise _led_elsewhere(asked.slot)
-        found = scan(slot.slot.keyspace, asked, self._steady.now_ms())._replace(slots=SLOTS)
+        found = scan(slot.slot.keyspace, asked, self._steady.now_ms())._replace(slots=logs)
         if level is not Level.ONE:
             try:
                 reading = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
@@ -237,10 +278,10 @@ class Slots:
                 raise _not_true(partition, error, is_written=False) from None
         return found
 
-    async def _let_hand_over(self, operations: Sequence[o.Operation[Any]]) -> None:
-        """What is asked of a slot while another node is about to lead it waits until one does: nobody is left in doubt."""
-        for operation in operations:
-            held = self._held.get(slot_of(operation.key))
+    async def _let_hand_over(self, numbers: Iterable[int]) -> None:
+        """Wait while other nodes are about to lead these logs, so that no caller is left in doubt."""
+        for number in numbers:
+            held = self._held.get(number)
             if held is not None and held[0].held_writes.is_holding:
                 await held[0].held_writes.wait(self._world)
 
@@ -258,19 +299,23 @@ class Slots:
             if level is Level.ONE and type(operation) in _READS and slot.is_whole:
                 return Performed(slot.look(operation, now_ms), None, is_certain=True)
             raise _led_elsewhere(partition.number)
-        keyspace = slot.slot.keyspace
+        with self._lent(slot, now_ms):
+            return slot.perform(operation, level, now_ms)
+
+    @contextlib.contextmanager
+    def _lent(self, slot: ReplicatedSlot, now_ms: int) -> Iterator[None]:
+        """A log may use the memory that the node has left, and gives stamps after those of all other logs."""
+        keyspace, own = slot.slot.keyspace, slot.slot.clock
         before = keyspace.used_bytes
         if self._settings.memory_bytes_max:
             slot.slot.store.limit_to(max(self._settings.memory_bytes_max - self._used_bytes + before, 1))
-        own = slot.slot.clock
         if self.clock.wall_ms >= now_ms:
             own.follow(self.clock.stamp)
-        performed = slot.perform(operation, level, now_ms)
+        yield
         if own.wall_ms >= now_ms:
             self.clock.follow(own.stamp)
         self._used_bytes += keyspace.used_bytes - before
         self.peak_bytes = max(self.peak_bytes, self._used_bytes)
-        return performed
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
         """Take what another node has cut from its log; return when the verdict is final, or stands without being so."""
@@ -286,7 +331,7 @@ class Slots:
     def _slot(self, number: int) -> tuple[ClusterPartition, ReplicatedSlot]:
         held = self.held(number)
         if held is not None and held[1].fault is not None:
-            raise BrokerError(Reason.UNAVAILABLE, f"slot {number} is offline on this node: {held[1].fault}")
+            raise BrokerError(Reason.UNAVAILABLE, f"log {number} of keys is offline on this node: {held[1].fault}")
         if held is None:
             raise _led_elsewhere(number)
         return held
@@ -300,7 +345,7 @@ class Slots:
             return
         if self._apply_some(partition, slot):
             self._following.add(number)
-            self._spawn(self._catch_up(partition, slot), f"slot {number}")
+            self._spawn(self._catch_up(partition, slot), f"log {number} of keys")
 
     async def _catch_up(self, partition: ClusterPartition, slot: ReplicatedSlot) -> None:
         try:
@@ -319,7 +364,7 @@ class Slots:
             return slot.follow(RECORDS_PER_TURN)
         except StorageFault as fault:
             slot.fault = fault
-            log.error("slot %d is offline on this node: %s", partition.number, fault)  # noqa: TRY400 - the fault says where
+            log.error("log %d of keys is offline on this node: %s", partition.number, fault)  # noqa: TRY400 - the fault says where
             return False
 
     def go_on(self, number: int) -> None:
@@ -363,7 +408,7 @@ class Slots:
             await partition.delete_below(writing.begin, self._world)
         except BrokerError as error:
             slot.end_checkpoint(is_trimmed=False)
-            log.info("slot %d: its log is not trimmed: %s", number, error)
+            log.info("log %d of keys is not trimmed: %s", number, error)
             return False
         slot.end_checkpoint(is_trimmed=True)
         self.checkpoints += 1
@@ -378,7 +423,7 @@ class Slots:
         for tail in await self.tails():
             verdicts = []
             for record in tail.records:
-                verdicts.append(await self._sent(send, tail.slot, record))
+                verdicts.append(await self._sent(send, tail.log, record))
                 if verdicts[-1] is None:
                     break
             if all(each is not None and each.is_final for each in verdicts):
@@ -429,4 +474,6 @@ def _not_true(partition: ClusterPartition, error: BrokerError, *, is_written: bo
 
 
 def _led_elsewhere(number: int) -> NotLeaderError:
-    return NotLeaderError(LOG_TOPIC, number, f"this node does not lead slot {number}: ask the metadata who does")
+    return NotLeaderError(
+        LOG_TOPIC, number, f"this node does not lead log {number} of keys: ask the metadata for its leader"
+    )

@@ -10,7 +10,7 @@ from typing import Final
 from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.cluster.membership import Membership
 from braidlog.codec.crc import crc32c
-from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, placed
+from braidlog.kv.slots import FEED_TOPIC, LOG_TOPIC, placements
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication.assignment import Nodes
 
@@ -18,8 +18,8 @@ REPLICAS: Final = 3
 """Unless something else is asked for, or there are fewer nodes."""
 MIN_IN_SYNC: Final = 2
 BY_RANK: Final = frozenset({LOG_TOPIC, FEED_TOPIC})
-"""Topics whose partitions rank the nodes, each by itself (kv/slots.py): a node that is added takes its share of them, and nothing
-else moves. A slot and its feed are on the same nodes."""
+"""Topics whose partitions rank the nodes (kv/slots.py): a node that is added takes its share of them. A log of keys and its feed
+are on the same nodes."""
 
 
 def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int | None = None) -> tuple[Nodes, ...]:
@@ -36,7 +36,8 @@ def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int |
     if not leading:
         raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "every registered node is fenced or draining; try again later")
     if topic in BY_RANK:
-        return tuple(placed(number, leading, min(count, len(leading))) for number in numbers)
+        ranked = placements(len(numbers), leading, count)
+        return tuple(ranked[number] for number in numbers)
     is_internal = topic.startswith(INTERNAL_PREFIX)
     racks = {
         number: known.members[str(number)].rack

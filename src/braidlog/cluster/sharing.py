@@ -13,7 +13,7 @@ from braidlog.cluster.image import Image
 from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.cluster.placing import BY_RANK, MIN_IN_SYNC, REPLICAS, complete, live
 from braidlog.cluster.topic import Topic
-from braidlog.kv.slots import placed
+from braidlog.kv.slots import placements
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.reassignment import finish, reassign
 
@@ -75,7 +75,7 @@ def _moves(image: Image, topic: Topic) -> Iterator[Event]:
 def _moves_by_rank(image: Image, topic: Topic) -> Iterator[Event]:
     """By all nodes that are registered: one that is away for a while is not replaced. Nothing moves to one that is."""
     there, nodes = live(image.cluster), sorted(map(int, image.cluster.members))
-    for number, known in enumerate(topic.assignments):
-        target = placed(number, nodes, min(REPLICAS, len(nodes)))
+    targets = placements(topic.partitions, nodes, REPLICAS)
+    for number, (known, target) in enumerate(zip(topic.assignments, targets, strict=True)):
         if target != known.replicas and {*target} - {*known.replicas} <= {*there}:
             yield _assigned(topic, number, reassign(known, target))

@@ -1,10 +1,10 @@
-"""Checkpoints: the whole state of a slot, written into its own log by its leader, so that what is before it may go.
+"""Checkpoints: the whole state of a log, written into it by its leader, so that what is before it may go.
 
 Knows: the bytes of a checkpoint's records, when each key is written, how a state is made from them. Refuses to know: when one is
 worth its while, what is committed, who lets the log go (only up to the beginning of one whose end is committed).
 Invariant: whoever applies the log from the beginning of a checkpoint on has, from its end on, the state of whoever applied all of
 it. Keys are written while others change: one that is about to change, but by a SET, is written first; who finds it written later
-has seen no change of it that leans on what it held. A new key is told by what made it.
+has seen no change of it that leans on what it held.
 
 The record of a key has that key, all others have none. Their values:
 
@@ -23,17 +23,19 @@ The record of a key has that key, all others have none. Their values:
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from itertools import islice
 from typing import Final, NamedTuple
 
 from braidlog.kv.entries import Op
-from braidlog.kv.hlc import Stamp, unpack_stamp
-from braidlog.kv.slot import KeyStamps, Slot
+from braidlog.kv.hlc import Stamp
+from braidlog.kv.key_stamps import NEVER, STAMP_BYTES, changed_at, packed, replaced_at
+from braidlog.kv.operations import Columns, Kind
+from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import Origin, SlotRecord, unpack_record
 from braidlog.kv.snapshot import KIND_CODES
-from braidlog.kv.values import kind_of, read_value, write_value
+from braidlog.kv.values import HashValue, ListValue, kind_of, read_value, write_value
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 
 VERSION: Final = 1
@@ -47,7 +49,6 @@ _ORIGIN = struct.Struct(">IQQ")
 _KEY = struct.Struct(">BBBBQ")
 _END = struct.Struct(">BBQ")
 _ORIGINS_PER_PART = 1_000
-_STAMP_BYTES = 28
 _GONE = 0
 _KINDS = {code: kind for kind, code in KIND_CODES.items()}
 
@@ -86,7 +87,10 @@ class Checkpoint:
 
     def __init__(self, slot: Slot) -> None:
         self._slot = slot
-        self._pending = dict.fromkeys(slot.stamps)
+        self._keys = list(slot.stamps)
+        self._at = 0
+        self._done = set[bytes]()
+        """Keys that are written."""
         begin = _BEGIN.pack(VERSION, What.BEGIN, slot.latest_ms, slot.clock.wall_ms, slot.clock.counter)
         epochs = b"".join(_EPOCH.pack(*each) for each in slot.epochs_until_now())
         parts = [Part(None, begin + epochs), *_origin_parts(slot.origins)]
@@ -98,35 +102,51 @@ class Checkpoint:
         return self._slot.checkpoint is self
 
     def before(self, op: Op, key: bytes) -> None:
-        """The slot is about to write a change of a key."""
-        if key not in self._pending:
+        """The slot is about to write a change of a key. A SET leans on nothing and may be refused: its key waits."""
+        if op is Op.SET or key in self._done:
             return
-        del self._pending[key]
-        if op is not Op.SET and key in self._slot.stamps:  # else it went so long ago that it is forgotten
+        self._done.add(key)
+        if key in self._slot.stamps:  # else it went so long ago that it is forgotten
             try:
                 self._slot.append_parts([_key_part(self._slot, key)])
             except (BrokerError, StorageFault):
                 self._slot.checkpoint = None  # without it the checkpoint is worth nothing; the change goes its own way
 
+    def before_rows(self, columns: Columns, rows: Sequence[int]) -> None:
+        """Plain changes of these rows may be about to be written: what their keys hold is written first.
+
+        A key that holds a list or hash is not among them: its change is not plain.
+        """
+        slot, parts = self._slot, list[Part]()
+        for key in dict.fromkeys([columns.keys[row] for row in rows if columns.kinds[row] != Kind.SET]):
+            if key not in self._done and not isinstance(slot.keyspace.data.get(key), ListValue | HashValue):
+                self._done.add(key)
+                if key in slot.stamps:
+                    parts.append(_key_part(slot, key))
+        if parts:
+            try:
+                slot.append_parts(parts)
+            except (BrokerError, StorageFault):
+                slot.checkpoint = None
+
     def write_some(self, bytes_max: int = SLICE_BYTES) -> bool:
         """Write some keys; return whether there are more."""
-        parts, taken, size = list[Part](), list[bytes](), 0
-        for key in islice(self._pending, SLICE_KEYS):
-            taken.append(key)
-            if key in self._slot.stamps:
+        parts, at, size = list[Part](), self._at, 0
+        for at, key in enumerate(self._keys[self._at : self._at + SLICE_KEYS], self._at + 1):  # noqa: B007 - where it ended
+            if key not in self._done and key in self._slot.stamps:
                 parts.append(_key_part(self._slot, key))
                 size += len(parts[-1].value)
             if size >= bytes_max:
                 break
         if parts:
             self._slot.append_parts(parts)
-        for key in taken:
-            del self._pending[key]
-        return bool(self._pending)
+        self._done.update(self._keys[self._at : at])
+        self._at = at
+        return at < len(self._keys)
 
     def end(self) -> int:
         """All keys are written; return the offset after it."""
-        assert not self._pending, "a checkpoint ends when all keys are in it"
+        assert self._at == len(self._keys), "a checkpoint ends when all keys are in it"
         end = self._slot.append_parts([Part(None, _END.pack(VERSION, What.END, self.begin))])
         self._slot.checkpoint = None
         return end
@@ -145,9 +165,9 @@ def _key_part(slot: Slot, key: bytes) -> Part:
     if value is not None:
         kind, until_ms = KIND_CODES[kind_of(value)], slot.keyspace.deadlines.get(key, 0)
         written = write_value(value)
-    head = _KEY.pack(VERSION, What.KEY, kind, stamps.replaced is not None, until_ms)
-    replaced = b"" if stamps.replaced is None else stamps.replaced.pack()
-    return Part(key, head + stamps.changed.pack() + replaced + written)
+    replaced = replaced_at(stamps)
+    head = _KEY.pack(VERSION, What.KEY, kind, replaced != NEVER, until_ms)
+    return Part(key, head + changed_at(stamps) + (b"" if replaced == NEVER else replaced) + written)
 
 
 # -- on whoever applies the log ----------------------------------------------------------------------------------
@@ -158,7 +178,7 @@ def apply(slot: Slot, offset: int, record: SlotRecord | Part) -> None:
     if not slot.is_complete and slot.applied == slot.begins_at:
         is_begin = isinstance(record, Part) and record.value[1] == What.BEGIN
         if not is_begin or offset != slot.begins_at:
-            raise StorageFault(f"a slot's log begins at {slot.begins_at}, and no checkpoint does: keys are missing")
+            raise StorageFault(f"a log of keys begins at {slot.begins_at}, and no checkpoint does: keys are missing")
     if not isinstance(record, Part):
         slot.apply(offset, record)
         return
@@ -189,11 +209,13 @@ def _restore(slot: Slot, part: Part) -> None:
 
 def _restore_key(slot: Slot, key: bytes, data: bytes) -> None:
     _, _, kind, is_replaced, until_ms = _KEY.unpack_from(data)
-    at = _KEY.size + _STAMP_BYTES
-    changed, replaced = unpack_stamp(data[_KEY.size : at]), None
+    at = _KEY.size + STAMP_BYTES
+    changed, replaced = data[_KEY.size : at], NEVER
     if is_replaced:
-        replaced, at = unpack_stamp(data[at : at + _STAMP_BYTES]), at + _STAMP_BYTES
-    slot.stamps[key] = KeyStamps(replaced, changed)
+        replaced, at = data[at : at + STAMP_BYTES], at + STAMP_BYTES
+    if len(replaced) != STAMP_BYTES:
+        raise ProtocolError("a key of a checkpoint ends inside of its stamps")
+    slot.stamps[key] = packed(changed, replaced)
     if kind == _GONE:
         slot.remember_gone(key, until_ms)
     elif kind in _KINDS:

@@ -1,4 +1,4 @@
-"""Replicas of a slot compare their trees, and a follower that does not hold what its leader holds is put right.
+"""Replicas of a log of keys compare their trees, and a follower that does not hold what its leader holds is put right.
 
 Knows: what is asked, answered and put in place of what. Refuses to know: clocks, wires, who leads: its owner tells the epoch,
 asks every minute, and carries messages, which may be late, lost or come twice.
@@ -9,10 +9,11 @@ changed, whatever is written meanwhile.
     follower                                   leader
     SyncRequest(all leaves, digest)      →     SyncOk: the same, done
                                          ←     SyncEnd(NARROWER)            or UNKNOWN: asked again at the last mark
-    SyncRequest(32 leaves, digest), 32 →      …
+    SyncRequest(512 leaves, digest), 32 →     …
+    SyncRequest(16 leaves, digest), 32 →      …
     SyncRequest(one leaf, digest)        →     SyncDiff …, SyncEnd(TOLD): its keys after `offset`
 
-Both keep the leaves of the last marks: the first record at or behind each multiple of `MARK_EVERY`. A slot that is written to all
+Both keep the leaves of the last marks: the first record at or behind each multiple of `MARK_EVERY`. A log that is written to all
 the time is compared there, one that rests at its end.
 """
 
@@ -108,13 +109,13 @@ class SlotTree:
         self.slot = slot
         self.tree = MerkleTree(slot.keyspace, slot.stamp_of)
         self._marks: dict[int, Leaves] = {}
-        self._next_mark = _mark_after(slot.applied)
+        self.next_mark = _mark_after(slot.applied)
 
-    def changed(self, key: bytes) -> None:
-        """A key was changed by the record before `applied`."""
-        self.tree.note(key)
-        if self.slot.applied >= self._next_mark:
-            self._next_mark = _mark_after(self.slot.applied)
+    def changed(self, keys: Iterable[bytes]) -> None:
+        """These keys were changed by the records below `applied`, which is not beyond `next_mark`."""
+        self.tree.note(keys)
+        if self.slot.applied >= self.next_mark:
+            self.next_mark = _mark_after(self.slot.applied)
             self.keep(self.slot.applied, self.tree.leaves())
 
     def keep(self, offset: int, leaves: Leaves) -> None:
@@ -133,7 +134,7 @@ class SlotTree:
     def forget(self) -> None:
         """The log was cut, or the keys put right: what was before is not what this node has."""
         self._marks.clear()
-        self._next_mark = _mark_after(self.slot.applied)
+        self.next_mark = _mark_after(self.slot.applied)
 
     # -- at the leader -----------------------------------------------------------------------------------------
 
@@ -256,7 +257,7 @@ def _put_right(mine: SlotTree, leaf: int, told: LeafTold) -> Repaired:
     for key in removed:
         keyspace.remove(key)
         mine.slot.restamp(key, None)
-        tree.note(key)
+        tree.note((key,))
     for key, (value, written, deadline_ms, stamp) in wanted.items():
         held = keyspace.data.get(key)
         is_same = held is not None and (type(held), write_value(held)) == (type(value), written)
@@ -265,7 +266,7 @@ def _put_right(mine: SlotTree, leaf: int, told: LeafTold) -> Repaired:
                 keyspace.remove(key)
             keyspace.put(key, value, deadline_ms)
             mine.slot.restamp(key, stamp)
-            tree.note(key)
+            tree.note((key,))
             put.append(key)
     return Repaired(leaf, put, removed)
 

@@ -1,4 +1,4 @@
-"""A Merkle tree over the keys of one slot: two replicas find out which keys they do not hold alike without sending them.
+"""A Merkle tree over the keys of one log: two replicas find out which keys they do not hold alike without sending them.
 
 Knows: a digest of every key, and their sums. Refuses to know: logs, wires, what is done about a difference.
 Invariants: the tree depends on nothing but keys, values, deadlines and stamps: not on the order in which they came, nor on what
@@ -6,7 +6,7 @@ was there before. After `update` has returned False it is that of the keyspace a
 
     root     digest of all leaves                                 1
     ranges   digest of the leaves [first, last)                   any: who compares narrows them down
-    leaves   sum of the digests of its keys, modulo 2^64          1,024 by the key's CRC-32
+    leaves   sum of the digests of its keys, modulo 2^64          16,384 by the key's CRC-32
 
 A change costs the note of its key. Its digest is taken when the tree is asked for, once for all changes since: a list that a
 thousand elements were pushed to is read once.
@@ -14,19 +14,19 @@ thousand elements were pushed to is read once.
 
 import struct
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final, Protocol
 
 from braidlog.codec.crc import crc32c
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.values import Value, kind_of, write_value
 
-LEAVES: Final = 1024
+LEAVES: Final = 16 * 1024
 FAN_OUT: Final = 32
-"""Into so many ranges one that differs is parted: two questions lead from the root to a leaf."""
+"""A range that differs is divided into so many: three questions lead from the root to a leaf."""
 _MASK: Final = 2**64 - 1
 _KINDS: Final = {"string": 1, "counter": 2, "list": 3, "hash": 4}
-_LEAF: Final = struct.Struct(">Q")
+UPDATED_AT_ONCE: Final = 1024
 Range = tuple[int, int]
 """Leaves [first, last)."""
 
@@ -42,7 +42,7 @@ class Keys(Protocol):
 
 
 def leaf_of(key: bytes) -> int:
-    """Not by CRC-32C: that has chosen the slot, and the keys of one slot would share leaves."""
+    """Not by CRC-32C: that has chosen the log, and the keys of one log would share leaves."""
     return zlib.crc32(key) % LEAVES
 
 
@@ -63,7 +63,7 @@ def digest_of(key: bytes, value: Value, deadline_ms: int, stamp: Stamp | None) -
 
 
 class MerkleTree:
-    """The tree of one slot's keys. Belongs to the thread that changes them."""
+    """The tree of one log's keys. Belongs to the thread that changes them."""
 
     def __init__(self, keys: Keys, stamp_of: Callable[[bytes], Stamp | None] = lambda _: None) -> None:
         self._keys = keys
@@ -71,7 +71,7 @@ class MerkleTree:
         self._leaves = [0] * LEAVES
         self._digests: dict[bytes, int] = {}
         self._changed = set(keys.data)
-        self.note: Callable[[bytes], None] = self._changed.add
+        self.note: Callable[[Iterable[bytes]], None] = self._changed.update
         """Call it with every key that has changed, or gone."""
 
     def update(self, count_max: int) -> bool:
@@ -90,7 +90,7 @@ class MerkleTree:
 
     def leaves(self) -> tuple[int, ...]:
         """All of them, as they are now: what a later comparison is held against."""
-        while self.update(LEAVES):
+        while self.update(UPDATED_AT_ONCE):
             pass
         return tuple(self._leaves)
 
@@ -102,7 +102,7 @@ class MerkleTree:
 def range_digest(leaves: tuple[int, ...], among: Range) -> int:
     """One number for the leaves of a range; of all of them, the root. Equal leaves have equal ones."""
     first, last = among
-    packed = b"".join(map(_LEAF.pack, leaves[first:last]))
+    packed = struct.pack(f">{last - first}Q", *leaves[first:last])
     return crc32c(packed) << 32 | zlib.crc32(packed)
 
 

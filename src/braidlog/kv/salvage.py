@@ -24,6 +24,7 @@ from enum import Enum, auto
 
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import DRIFT_MS_MAX
+from braidlog.kv.key_stamps import changed_at, replaced_at
 from braidlog.kv.levels import Level
 from braidlog.kv.operations import INTEGER_MAX, INTEGER_MIN
 from braidlog.kv.slot import Slot
@@ -124,13 +125,13 @@ def is_known(slot: Slot, origin: Origin) -> bool:
 def is_newest(slot: Slot, record: SlotRecord) -> bool:
     """Newer than every change of its key, its deletion included."""
     known = slot.stamps.get(record.key)
-    return known is None or record.stamp > known.changed
+    return known is None or record.stamp.pack() > changed_at(known)
 
 
 def adds_to(slot: Slot, record: SlotRecord) -> bool:
     """Newer than what the key was last set to, or its deletion."""
     known = slot.stamps.get(record.key)
-    return known is None or known.replaced is None or record.stamp > known.replaced
+    return known is None or record.stamp.pack() > replaced_at(known)
 
 
 def effect(slot: Slot, record: SlotRecord) -> bytes | None:

@@ -1,4 +1,4 @@
-"""One slot: a keyspace that is made by a replicated log, on the leader and on followers alike.
+"""The keys of one log: a keyspace that is made by a replicated log, on the leader and on followers alike.
 
 Knows: what each record makes of the keys, when each key last changed, what was salvaged. Refuses to know: where the log is, who
 leads, what is committed (its owner applies no more than that on a follower, and all of the log on the leader).
@@ -10,16 +10,19 @@ stamps of the log. What is salvaged later than that is refused (`TOO_OLD`), so n
 """
 
 import heapq
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 from braidlog.kv.entries import Op
+from braidlog.kv.feed import MutationColumns
 from braidlog.kv.hlc import HybridClock, Stamp
+from braidlog.kv.key_stamps import last_change, with_change
 from braidlog.kv.keyspace import Keyspace
 from braidlog.kv.levels import Level
-from braidlog.kv.operations import Operation
+from braidlog.kv.operations import Columns, Operation
 from braidlog.kv.settings import Eviction, KeyValueSettings
-from braidlog.kv.slot_records import Origin, SlotRecord, element_digest
+from braidlog.kv.slot_records import Origin, RecordBatch, SlotRecord, element_digest
 from braidlog.kv.store import Mutation, Store
 from braidlog.kv.values import ListValue
 from braidlog.model.errors import StorageFault
@@ -44,6 +47,10 @@ class SlotLog(Protocol):
         """The same of the records of a checkpoint, with their keys, in one batch."""
         ...
 
+    def batch(self, wall_ms: int) -> RecordBatch:
+        """Return the batch that the log gathers, with room in it. Raises if it would be refused now."""
+        ...
+
     def holds(self, origin: Origin) -> bool | None:
         """Whether what was written in that epoch at that offset is in this log; None if that is deleted, and nobody knows."""
         ...
@@ -60,6 +67,23 @@ class UnderWay(Protocol):
         """A change of the key is about to be written."""
         ...
 
+    def before_rows(self, columns: Columns, rows: Sequence[int]) -> None:
+        """Plain changes of these rows may be about to be written."""
+        ...
+
+
+class KeyListener(Protocol):
+    """Hears of the keys that have changed (kv/comparing.py)."""
+
+    @property
+    def next_mark(self) -> int:
+        """The offset at which a run of records has to end, so that the state of that moment is seen."""
+        ...
+
+    def changed(self, keys: Iterable[bytes]) -> None:
+        """These keys were changed by the records below `applied`."""
+        ...
+
 
 class Watcher(Protocol):
     """Who is told of each change, as it is applied: on a leader before it is committed."""
@@ -68,16 +92,13 @@ class Watcher(Protocol):
         """`node`: which gave the stamp. The sequence is the offset after the change's record."""
         ...
 
+    def changed_together(self, told: MutationColumns, node: bytes) -> None:
+        """The same of plain changes in columns."""
+        ...
+
     def began_anew(self) -> None:
         """The state was thrown away, with changes that it told of: those after the watermark may never have been."""
         ...
-
-
-class KeyStamps(NamedTuple):
-    replaced: Stamp | None
-    """Of the last SET or DEL; None if there was none."""
-    changed: Stamp
-    """Of the last change of any kind."""
 
 
 class _StampedLog:
@@ -127,12 +148,11 @@ class Slot:
         self.clock = HybridClock(node)
         self.log = log
         self.delete_retention_ms = delete_retention_ms
-        self.stamps: dict[bytes, KeyStamps] = {}
-        """Of every key that is there, and of those that went not long ago."""
+        self.stamps: dict[bytes, bytes] = {}
+        """When each key has changed (key_stamps.py), also those that went not long ago."""
         self.origins: dict[Origin, int] = {}
         """What was salvaged not long ago → the wall time of its stamp."""
-        self.listeners: list[Callable[[bytes], None]] = []
-        """Called with the key after each change."""
+        self.listeners: list[KeyListener] = []
         self.watcher: Watcher | None = None
         self.gone: dict[bytes, int] = {}
         """Keys that went not long ago → the wall time of what took them."""
@@ -153,7 +173,7 @@ class Slot:
     def stamp_of(self, key: bytes) -> Stamp | None:
         """Of its last change, also if that took it away."""
         known = self.stamps.get(key)
-        return None if known is None else known.changed
+        return None if known is None else last_change(known)
 
     def restamp(self, key: bytes, stamp: Stamp | None) -> None:
         """The key was put right by its leader (kv/comparing.py): this is when it last changed. None: it should not be there."""
@@ -161,7 +181,7 @@ class Slot:
         if stamp is None:
             self.stamps.pop(key, None)
         else:
-            self.stamps[key] = KeyStamps(stamp, stamp)
+            self.stamps[key] = stamp.pack()
 
     # -- on the leader -----------------------------------------------------------------------------------------
 
@@ -222,21 +242,47 @@ class Slot:
         deadline_ms = self.keyspace.deadlines.get(operation.key)
         return self.store.look(operation, now_ms if deadline_ms is None else min(now_ms, deadline_ms - 1))
 
+    # -- many at once (log_columns.py) -------------------------------------------------------------------------
+
+    @property
+    def containers(self) -> tuple[Any, ...]:
+        """What the kernel reads and changes."""
+        keyspace = self.keyspace
+        return keyspace.data, keyspace.deadlines, keyspace.recency, self.stamps, self.gone, self._gone_by_time
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether records may be applied together: the first tells whether keys are missing, and a watcher hears of each."""
+        return self.watcher is None and (self.is_complete or self.applied > self.begins_at)
+
+    @property
+    def until_mark(self) -> int:
+        """Return how many records may be taken together; behind a mark that a checkpoint has passed, one."""
+        return max(min([each.next_mark - self.applied for each in self.listeners], default=sys.maxsize), 1)
+
+    @property
+    def forgets_at_ms(self) -> int:
+        """Return the wall time of a record after which something is forgotten."""
+        gone = self._gone_by_time
+        return gone[0][0] + self.delete_retention_ms if gone else sys.maxsize
+
+    def after_run(self, wall_ms: int) -> None:
+        """Records were taken together, the last of which has that wall time."""
+        self.latest_ms = max(self.latest_ms, wall_ms)
+        self._drop_returned()
+        self._forget()
+
     # -- stamps ------------------------------------------------------------------------------------------------
 
     def _note(self, op: Op, key: bytes, stamp: Stamp, argument: bytes) -> None:
-        known = self.stamps.get(key)
-        if op in REPLACES or known is None:
-            self.stamps[key] = KeyStamps(stamp if op in REPLACES else None, stamp)
-        else:
-            self.stamps[key] = KeyStamps(known.replaced, max(known.changed, stamp))
+        self.stamps[key] = with_change(self.stamps.get(key), stamp, replaces=op in REPLACES)
         self.latest_ms = max(self.latest_ms, stamp.wall_ms)
         self.gone.pop(key, None)
         if key not in self.keyspace.data:
             self.remember_gone(key, stamp.wall_ms)
         self._forget()
         for listener in self.listeners:
-            listener(key)
+            listener.changed((key,))
         if self.watcher is not None:
             argument = b"" if op in (Op.LPOP, Op.RPOP) else argument
             value, deadline_ms = self.keyspace.data.get(key), self.keyspace.deadlines.get(key, 0)
@@ -246,6 +292,10 @@ class Slot:
     def remember_gone(self, key: bytes, wall_ms: int) -> None:
         self.gone[key] = wall_ms
         heapq.heappush(self._gone_by_time, (wall_ms, key))
+        self._drop_returned()
+
+    def _drop_returned(self) -> None:
+        """Keys that are there again take no more room than those that are gone."""
         if len(self._gone_by_time) > 2 * len(self.gone) + _HEAP_SLACK:
             self._gone_by_time = sorted((wall_ms, key) for key, wall_ms in self.gone.items())
 

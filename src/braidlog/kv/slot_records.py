@@ -1,4 +1,4 @@
-"""The records of a slot's log: one mutation each.
+"""The records of a log of keys: one mutation each.
 
 Knows: the bytes. Refuses to know: what a mutation does, where the log is. The record's key is the key; its value:
 
@@ -20,9 +20,11 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.codec.records import seal_section
 from braidlog.kv.entries import OPS, Op
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.levels import Level
+from braidlog.kv.log_kernel import append_record
 
 VERSION = 1
 _HEAD = struct.Struct(">BBBBQI16sI")
@@ -55,12 +57,29 @@ class SlotRecord(NamedTuple):
         return head + (b"" if self.origin is None else _ORIGIN.pack(*self.origin)) + self.argument
 
 
+class RecordBatch:
+    """Records that are gathered, and written to a log as one batch. All have the time of the first."""
+
+    def __init__(self, wall_ms: int) -> None:
+        self.section = bytearray()
+        self.count = 0
+        self._wall_ms = wall_ms
+
+    def append(self, key: bytes | None, value: bytes) -> None:
+        append_record(self.section, self.count, key, value)
+        self.count += 1
+
+    def seal(self) -> bytes:
+        wall_ms = self._wall_ms
+        return seal_section(self.section, self.count, base_timestamp=wall_ms, max_timestamp=wall_ms)
+
+
 def unpack_record(key: bytes | None, value: bytes | None) -> SlotRecord:
     if not key or value is None or len(value) < _HEAD.size:
-        raise ProtocolError("a record of a slot has a key and a head")
+        raise ProtocolError("a record of a log of keys has a key and a head")
     version, op, level, is_salvaged, wall_ms, counter, node, ttl_seconds = _HEAD.unpack_from(value)
     if version != VERSION or op not in OPS or level not in _LEVELS or is_salvaged > 1:
-        raise ProtocolError(f"a record of a slot with version {version}, operation {op:#04x}, level {level}")
+        raise ProtocolError(f"a record of a log of keys with version {version}, operation {op:#04x}, level {level}")
     at, origin = _HEAD.size, None
     if is_salvaged:
         if len(value) < at + _ORIGIN.size:

@@ -1,30 +1,63 @@
-"""Keys are divided into slots, and slots among nodes.
+"""Keys are divided into slots, slots into logs, and logs among nodes.
 
-Pure, and fixed for ever: a key's slot is part of what is on disk. Nodes are ranked for each slot by a hash of both (rendezvous
-hashing): one that is added takes its share from all others, and nothing else moves.
+Pure, and fixed: the slot of a key and the log of a slot are part of what is on disk. A slot is the unit in which clients find
+keys; a log is the unit that is replicated, led and moved. A cluster has as many logs as its log topic has had partitions since it
+was made. Nodes are ranked for each log by a hash of both (rendezvous hashing with bounded loads): no node leads more than its
+share, rounded up, and a node that is added takes its share from the others.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from hashlib import blake2b
 from typing import Final
 
 from braidlog.codec.crc import crc32c
 
 SLOTS: Final = 128
+KEY_LOGS: Final = 8
+"""Of a cluster that is made now."""
 LOG_TOPIC: Final = "__kv_log"
-"""A slot is the partition of this topic with its number."""
+"""A log of keys is the partition of this topic with its number."""
 FEED_TOPIC: Final = "__kv"
-"""The change feed. Where keys are in slots, each slot's is the partition with its number; else it has one."""
+"""The change feed. In a cluster the changes of a log are in the partition with its number; a lone node has one partition."""
 
 
 def slot_of(key: bytes) -> int:
     return crc32c(key) % SLOTS
 
 
-def placed(slot: int, nodes: Iterable[int], replicas: int) -> tuple[int, ...]:
-    """The nodes that hold a slot, the preferred leader first."""
-    return tuple(sorted(nodes, key=lambda node: (_rank(slot, node), node), reverse=True)[:replicas])
+def log_of(slot: int, logs: int) -> int:
+    """Return the log that has the keys of a slot."""
+    return slot % logs
 
 
-def _rank(slot: int, node: int) -> bytes:
-    return blake2b(b"%d/%d" % (slot, node), digest_size=8).digest()
+def slots_in(log: int, logs: int) -> int:
+    """Return how many slots a log has."""
+    return len(range(log, SLOTS, logs))
+
+
+def placements(logs: int, nodes: Collection[int], replicas: int) -> list[tuple[int, ...]]:
+    """Return the nodes that hold each log, the preferred leader first."""
+    replicas = min(replicas, len(nodes))
+    leads, holds = dict.fromkeys(nodes, 0), dict.fromkeys(nodes, 0)
+    placed = []
+    for log in range(logs):
+        ranked = sorted(nodes, key=lambda node: (_rank(log, node), node), reverse=True)
+        leader = min(ranked, key=lambda node: not _takes_one_more(leads, node, logs))
+        leads[leader] += 1
+        ranked.remove(leader)
+        holds[leader] += 1
+        followers = sorted(ranked, key=lambda node: not _takes_one_more(holds, node, logs * replicas))[: replicas - 1]
+        for node in followers:
+            holds[node] += 1
+        placed.append((leader, *followers))
+    return placed
+
+
+def _takes_one_more(counts: dict[int, int], node: int, total: int) -> bool:
+    """Return whether a node has less than its share of a total that is divided evenly."""
+    share, rest = divmod(total, len(counts))
+    return counts[node] < share or (counts[node] == share and sum(each > share for each in counts.values()) < rest)
+
+
+def _rank(log: int, node: int) -> bytes:
+    return blake2b(b"%d/%d" % (log, node), digest_size=8).digest()

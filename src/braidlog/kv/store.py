@@ -120,6 +120,11 @@ class Store:
         """What the keys may take from now on, where several stores share what there is."""
         self._limit = memory_bytes_max
 
+    @property
+    def limit(self) -> int:
+        """What the keys may take; 0 is no limit."""
+        return self._limit
+
     def stop(self, fault: StorageFault) -> None:
         """Take no more mutations: something that must hear of each of them no longer does. Reads go on."""
         self._stopped = fault

@@ -2,11 +2,11 @@
 
 Knows: names and bytes. Invariant: a file with its name was synced, and so was its name, before anything was cut.
 
-`<slot, 3 digits>-<epoch>-<offset>-<number>.tail`, of the first mutation in it; `.tail.new` while it is written
+`<log, 3 digits>-<epoch>-<offset>-<number>.tail`, of the first mutation in it; `.tail.new` while it is written
 
      0  magic    8    BRAIDKVT
      8  version  u16  1
-    10  slot     u16
+    10  log      u16
     12  count    u32  of mutations
     16  of each: length u32, crc u32 (CRC-32C of what follows), key length u16, key, the record with its origin (slot_records.py)
 """
@@ -33,37 +33,37 @@ _KEY = struct.Struct(">H")
 
 class Tail(NamedTuple):
     path: str
-    slot: int
+    log: int
     records: list[SlotRecord]
     """In the order in which they were written; each has its origin."""
 
 
-def keep_tail(disk: Disk, folder: str, slot: int, records: Sequence[SlotRecord]) -> str:
+def keep_tail(disk: Disk, folder: str, log: int, records: Sequence[SlotRecord]) -> str:
     """Write them down, durably; return the file's path. Called before the cut, and again if a crash came between."""
     assert records[0].origin is not None
     if not disk.exists(folder):
         disk.make_folder(folder)
         disk.sync_folder(folder.rpartition("/")[0] or "/")
-    stem = f"{slot:03}-{records[0].origin.epoch:010}-{records[0].origin.offset:020}"
+    stem = f"{log:03}-{records[0].origin.epoch:010}-{records[0].origin.offset:020}"
     taken = [int(name[len(stem) + 1 :].partition(".")[0]) for name in disk.names(folder) if name.startswith(stem)]
     number = max(taken, default=-1) + 1  # never a name that is there: what is in that file is in no log any more
     path = join(folder, f"{stem}-{number:03}{SUFFIX}")
-    _write(disk, path.removesuffix(SUFFIX) + NEW_SUFFIX, path, slot, records)
+    _write(disk, path.removesuffix(SUFFIX) + NEW_SUFFIX, path, log, records)
     return path
 
 
 def keep_rest(disk: Disk, tail: Tail, records: Sequence[SlotRecord]) -> Tail:
     """Of a tail whose first mutations were carried out: the others, durably. One of which none is left goes."""
     if records:
-        _write(disk, tail.path + REST_SUFFIX, tail.path, tail.slot, records)
+        _write(disk, tail.path + REST_SUFFIX, tail.path, tail.log, records)
     else:
         forget_tail(disk, tail)
     return tail._replace(records=list(records))
 
 
-def _write(disk: Disk, new: str, path: str, slot: int, records: Sequence[SlotRecord]) -> None:
+def _write(disk: Disk, new: str, path: str, log: int, records: Sequence[SlotRecord]) -> None:
     """`new`: the name until it is whole and durable."""
-    parts = [_HEAD.pack(MAGIC, VERSION, slot, len(records))]
+    parts = [_HEAD.pack(MAGIC, VERSION, log, len(records))]
     for record in records:
         body = _KEY.pack(len(record.key)) + record.key + record.pack()
         parts += (_ITEM.pack(len(body), crc32c(body)), body)
@@ -90,7 +90,7 @@ def read_tail(disk: Disk, path: str) -> Tail:
     data = read_whole(disk, path)
     if len(data) < _HEAD.size:
         raise StorageFault(f"{len(data)} bytes are fewer than the head of a kept tail", path)
-    magic, version, slot, count = _HEAD.unpack_from(data)
+    magic, version, log, count = _HEAD.unpack_from(data)
     if (magic, version) != (MAGIC, VERSION):
         raise StorageFault("it is no kept tail of version 1", path)
     try:
@@ -99,7 +99,7 @@ def read_tail(disk: Disk, path: str) -> Tail:
         raise StorageFault(f"damaged: {error}", path) from error
     if len(records) != count:
         raise StorageFault(f"damaged: it holds {len(records)} mutations and says {count}", path)
-    return Tail(path, slot, records)
+    return Tail(path, log, records)
 
 
 def _items(data: bytes) -> Iterator[SlotRecord]:

@@ -148,6 +148,12 @@ class ReplicatedPartition:
     def is_leader(self) -> bool:
         return isinstance(self.replica.role, Leader) and self.replica.role.has_begun
 
+    @property
+    def reads_at_once(self) -> bool:
+        """Whether a `ReadIndex` would be answered in the step that takes it."""
+        replica, role = self.replica, self.replica.role
+        return isinstance(role, Leader) and leader.reads_at_once(replica, role)
+
     def tell(self, message: Message) -> None:
         """Take one step, and carry out what follows from it.
 

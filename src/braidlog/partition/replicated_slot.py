@@ -1,4 +1,4 @@
-"""A slot over its partition: the leader's state follows its own log to the end, a follower's what is committed.
+"""The keys of one log over its partition: the leader's state follows its own log to the end, a follower's what is committed.
 
 Knows: when the state has to be made anew, what an operation waits for, which mutations of a tail are kept before it is cut.
 Refuses to know: who waits, how requests and salvaged mutations travel.
@@ -8,19 +8,20 @@ after its mutations of level ONE are durable in a file of their own.
 
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from braidlog.codec.batch import iter_batches
+from braidlog.codec.batch import BatchHeader, iter_batches
 from braidlog.codec.records import decode_batch, encode_batch
-from braidlog.kv import checkpoints, salvage
+from braidlog.kv import salvage
 from braidlog.kv.checkpoints import Checkpoint, Part, read_record
 from braidlog.kv.levels import Level
-from braidlog.kv.operations import Operation
+from braidlog.kv.log_columns import BATCH_BYTES_MAX, RECORD_BYTES_MAX, apply_batch, execute_rows, look_at_rows
+from braidlog.kv.operations import Columns, Operation
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot import DELETE_RETENTION_MS, Slot
-from braidlog.kv.slot_records import Origin, SlotRecord
+from braidlog.kv.slot_records import Origin, RecordBatch, SlotRecord
+from braidlog.kv.slots import KEY_LOGS
 from braidlog.kv.tail_files import keep_tail
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.partition.replicated import ReplicatedPartition
@@ -29,14 +30,11 @@ from braidlog.storage.files import Disk
 from braidlog.storage.partition import PartitionLog
 
 R = TypeVar("R")
-READ_BYTES: Final = 1024 * 1024
-RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
-GATHERED_BYTES_MAX: Final = 256 * 1024
-"""Of records in one batch, save for one that is larger by itself."""
-LOG_SHARE: Final = 16
-"""A slot's log may grow to this part of `snapshot_wal_bytes`: a node has many."""
+READ_BYTES: Final = 256 * 1024
+LOG_SHARE: Final = KEY_LOGS
+"""A log may grow to this part of `snapshot_wal_bytes`, which is for all logs: a node reads all of them when it starts."""
 REACHES: Final = {Level.ONE: Reach.IN_SYNC, Level.QUORUM: Reach.MAJORITY, Level.ALL: Reach.EVERY}
-_NOT_DONE: Final = frozenset({Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE})
+NOT_DONE: Final = frozenset({Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE})
 """The log refused: nothing was decided by what the keys hold, so there is nothing to be sure of."""
 
 
@@ -99,9 +97,9 @@ class ReplicatedSlot:
         self.is_whole = False
         """Whether the state has had all that was committed, since it was made: before that keys are missing in it."""
         self._bytes_trimmed = 0
-        self._gathered: list[SlotRecord] | None = None
-        """Records that are applied and not written yet; None: each is written before it is applied."""
-        self._gathered_bytes = 0
+        self._gathers: Level | None = None
+        """Records are applied and not written yet, of this level; None: each is written before it is applied."""
+        self._batch: RecordBatch | None = None
         self._not_written: Exception | None = None
         """Why some that were gathered are not in the log."""
         self.fault: StorageFault | None = None
@@ -161,9 +159,13 @@ class ReplicatedSlot:
         return is_behind
 
     def _apply(self, log: PartitionLog, end: int, records_max: int) -> bool:
-        for origin, record in islice(rows_in(log, self.slot.applied, end), records_max):
-            checkpoints.apply(self.slot, origin.offset, record)
-        is_behind = self.slot.applied < end
+        slot = self.slot
+        while slot.applied < end and records_max > 0:
+            for data, position, header in _batches_in(log, slot.applied, end):
+                records_max -= apply_batch(slot, data, position, header, end, records_max)
+                if records_max <= 0:
+                    break
+        is_behind = slot.applied < end
         self.is_whole = self.slot.is_complete and (self.is_whole or not is_behind)
         return is_behind
 
@@ -195,6 +197,10 @@ class ReplicatedSlot:
             self._bytes_trimmed = self._partition.log.size_bytes
 
     def append_parts(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
+        if self._gathers is not None:
+            for part in parts:
+                self.batch(self.slot.latest_ms).append(*part)
+            return self.slot.applied + len(parts)
         keys, values = zip(*parts, strict=True)
         return self._append(
             encode_batch(values, keys=keys, base_timestamp=self.slot.latest_ms), Level.QUORUM, len(parts)
@@ -216,8 +222,14 @@ class ReplicatedSlot:
             result: Any = self.slot.execute(operation, level, now_ms)
         except BrokerError as error:
             result = error
-        is_certain = isinstance(result, BrokerError) and result.reason in _NOT_DONE
+        is_certain = isinstance(result, BrokerError) and result.reason in NOT_DONE
         return Performed(result, self.slot.applied if self.slot.applied != before else None, is_certain)
+
+    def perform_rows(
+        self, columns: Columns, rows: list[int], level: Level, now_ms: int, results: list[Any]
+    ) -> list[int]:
+        """Carry out rows of columns, into `results`, between `gather` and `write_gathered`; return those that are refused."""
+        return execute_rows(self.slot, columns, rows, level, now_ms, results)
 
     def look(self, operation: Operation[R], now_ms: int) -> R | BrokerError:
         """What a follower has; or the refusal."""
@@ -226,60 +238,61 @@ class ReplicatedSlot:
         except BrokerError as error:
             return error
 
+    def look_at_rows(self, columns: Columns, rows: list[int], now_ms: int, results: list[Any]) -> list[int]:
+        """Read rows of columns as a follower has them; return those that are refused."""
+        return look_at_rows(self.slot, columns, rows, now_ms, results)
+
     def salvage(self, record: SlotRecord, now_ms: int) -> tuple[Verdict, int]:
         """What becomes of a salvaged mutation, if everything below the offset is committed in this epoch."""
         return salvage.salvage(self.slot, record, now_ms), self._partition.log.end_offset
 
-    def gather(self) -> None:
-        """What operations write from now on goes into the log by `write_gathered`, in one batch. Nothing else happens to the
-        replica meanwhile, and nobody is answered. While a checkpoint is under way, whose records stand between, each is
-        written by itself."""
-        if self.slot.checkpoint is None:
-            self._gathered = []
+    def gather(self, level: Level) -> None:
+        """What operations of this level write from now on goes into the log by `write_gathered`, in one batch.
+
+        Nothing else happens to the replica meanwhile, and no caller is answered.
+        """
+        self._gathers = level
+
+    def batch(self, wall_ms: int) -> RecordBatch:
+        """Return the batch that is gathered, with room in it. Refused before its first record: then nothing is written."""
+        assert self._gathers is not None, "records are gathered"
+        if self._batch is not None and len(self._batch.section) >= BATCH_BYTES_MAX:
+            self._flush_gathered()
+        if self._batch is None:  # until all are written nothing else happens: what is true of the first is true of all
+            self._writer.check(self._gathers)
+            self._batch = RecordBatch(wall_ms)
+        return self._batch
 
     def write_gathered(self) -> BrokerError | None:
         """The error: the log has not taken all of it. Then nothing counts that operations have given since `gather`, and the
         state, which has what the log does not have, is thrown away."""
         self._flush_gathered()
-        self._gathered = None
+        self._gathers = None
         error, self._not_written = self._not_written, None
         if error is None:
             return None
         self._led_epoch = None
         self._begin_anew()
         return BrokerError(
-            Reason.TIMED_OUT, f"the log of slot {self.number}: {error}; some may be written all the same"
+            Reason.TIMED_OUT, f"log {self.number} of keys: {error}; some changes may be written all the same"
         )
 
     def _flush_gathered(self) -> None:
-        gathered = self._gathered
-        if not gathered or self._not_written is not None:
+        batch, self._batch = self._batch, None
+        if batch is None or not batch.count or self._not_written is not None:
             return
-        self._gathered, self._gathered_bytes = [], 0
-        first = gathered[0]
-        data = encode_batch(
-            [each.pack() for each in gathered],
-            keys=[each.key for each in gathered],
-            base_timestamp=first.stamp.wall_ms,
-        )
+        assert self._gathers is not None
         try:
-            self._append(data, first.level, len(gathered))
+            self._append(batch.seal(), self._gathers, batch.count)
         except (BrokerError, ProtocolError, StorageFault) as error:
             self._not_written = error
 
     def append(self, record: SlotRecord) -> int:
-        gathered = self._gathered
-        if gathered is None:
+        if self._gathers is None:
             data = encode_batch([record.pack()], keys=[record.key], base_timestamp=record.stamp.wall_ms)
             return self._append(data, record.level, 1)
-        if not gathered:  # until all are written nothing else happens: what is true of the first is true of all
-            self._writer.check(record.level)
-        gathered.append(record)
-        self._gathered_bytes += len(record.key) + len(record.argument)
-        end = self.slot.applied + 1
-        if self._gathered_bytes >= GATHERED_BYTES_MAX:
-            self._flush_gathered()
-        return end
+        self.batch(record.stamp.wall_ms).append(record.key, record.pack())
+        return self.slot.applied + 1
 
     def _append(self, data: bytes, level: Level, records: int) -> int:
         end = self._partition.log.end_offset + records
@@ -329,13 +342,19 @@ def records_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin
 
 def rows_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[Origin, SlotRecord | Part]]:
     """The same with the records of checkpoints."""
+    for data, position, header in _batches_in(log, start, end):
+        for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
+            if start <= offset < end:
+                yield Origin(header.leader_epoch, offset), read_record(key, value)
+
+
+def _batches_in(log: PartitionLog, start: int, end: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
+    """The batches of a log with records in [start, end): bytes, and the position and the header of a batch in them."""
     at = start
     while at < end:
         data = log.read(at, READ_BYTES, upto=end)
         if not data:
-            raise StorageFault(f"a slot's log has nothing at {at}, though it goes on to {end}", log.folder)
+            raise StorageFault(f"a log of keys has nothing at {at}, and its end is {end}", log.folder)
         for position, header in iter_batches(data):
-            for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
-                if at <= offset < end:
-                    yield Origin(header.leader_epoch, offset), read_record(key, value)
+            yield data, position, header
             at = header.next_offset

@@ -167,7 +167,7 @@ class ClusterNode:
         if not left:
             return ""
         return (
-            f"{len(left)} files of writes that were cut from the logs of slots are too old to be taken by themselves: "
+            f"{len(left)} files of writes that were cut from the logs of keys are too old to be taken by themselves: "
             f"{left[0].path}; `braid kv salvage` shows them"
         )
 

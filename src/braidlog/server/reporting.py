@@ -235,13 +235,12 @@ class Reporter:
             return r.KeyValueReport(fault=str(error))
         fault = "" if keyvalue.fault is None else str(keyvalue.fault)
         slots = keyvalue.slots
-        here = [] if slots is None else list(slots.here().values())
         return r.KeyValueReport(
             fault,
             msgspec.to_builtins(counts),
             memory.used_bytes,
             memory.limit_bytes,
-            slots_led=sum(each.is_leader for each in here),
+            slots_led=0 if slots is None else slots.slots_led,
             differences=0 if slots is None else slots.differed,
         )
 

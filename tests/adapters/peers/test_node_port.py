@@ -20,7 +20,7 @@ from braidlog.broker.key_exchange import KeyExchange
 from braidlog.broker.routing import Routing
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import DRIFT_MS_MAX, Stamp, unpack_stamp
-from braidlog.kv.slots import slot_of
+from braidlog.kv.slots import KEY_LOGS, log_of, slot_of
 from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason
 from braidlog.server.doors import make_adapter
 from braidlog.wire.contract import NEED_DATA
@@ -188,12 +188,12 @@ def test_a_clock_that_is_far_ahead_is_refused_and_one_that_is_near_is_followed()
 
 def test_where_keys_are_in_no_slots_nothing_is_taken_that_was_cut_and_nothing_compared() -> None:
     made = ports()
-    slot = slot_of(b"k")
-    cut = m.Replicate(0, slot, 1, bytes(28), 0, 1, 5, b"k", b"v")
+    log = log_of(slot_of(b"k"), KEY_LOGS)
+    cut = m.Replicate(0, log, 1, bytes(28), 0, 1, 5, b"k", b"v")
     epoch = made[1].linked.node.services.routing.epoch
     assert asked(made[1], cut) == m.TopologyChanged(1, epoch)
-    compared = asked(made[1], m.SyncRequest(slot, 1, 0, 0, 1024, 0))
-    assert compared == m.SyncEnd(slot, 1, 0, 0, 1024, 0, m.Verdict.UNKNOWN)
+    compared = asked(made[1], m.SyncRequest(log, 1, 0, 0, 1024, 0))
+    assert compared == m.SyncEnd(log, 1, 0, 0, 1024, 0, m.Verdict.UNKNOWN)
 
 
 class PartedKeys:

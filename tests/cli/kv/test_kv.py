@@ -283,7 +283,7 @@ def test_writes_that_a_cluster_lacks_are_shown_and_carried_out_once(kv: Kv, tmp_
     ]
     path = keep_tail(OsDisk(), str(tmp_path / TAIL_FOLDER), 7, records)
     (told,) = kv.json("salvage", data)
-    assert (told["file"], told["slot"], len(told["changes"])) == (Path(path).name, 7, 8)
+    assert (told["file"], told["log"], len(told["changes"])) == (Path(path).name, 7, 8)
     assert "cut-s, cut-n, cut-l and 2 more" in kv.ok("salvage", data)
     assert "not among the files" in kv("salvage", data, "--apply", "other.tail").stderr
     assert kv("salvage", data, "--apply", told["file"], stdin=b"n\n").exit_code == 1

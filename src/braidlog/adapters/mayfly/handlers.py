@@ -315,9 +315,9 @@ class MayflyAdapter(ForwardingAdapter):
             if not is_elsewhere(error):
                 raise
             answers = [error.with_traceback(None)] * len(burst)
-        elsewhere = [at for at, answer in enumerate(answers) if isinstance(answer, BrokerError)]
-        if not elsewhere:
+        if not any(issubclass(kind, BrokerError) for kind in set(map(type, answers))):
             return answers
+        elsewhere = [at for at, answer in enumerate(answers) if isinstance(answer, BrokerError)]
         requests = burst.requests
         asked = [at for at in elsewhere if self.hands_on(requests[at], answers[at])]
         works = [

@@ -122,9 +122,8 @@ class NodePortAdapter:
     async def _replicated(self, message: m.Replicate) -> m.Message:
         try:
             is_settled = await self._exchange.replicate(
-                message.slot,
+                message.log,
                 salvaged(
-                    message.slot,
                     message.operation,
                     message.key,
                     message.argument,
@@ -143,8 +142,8 @@ class NodePortAdapter:
         """The keys of a leaf leave one by one, as fast as the other node takes them."""
         among = asked.first_leaf, asked.next_leaf
         ask = comparing.Ask(asked.epoch, asked.offset, among, asked.digest)
-        reply = await self._exchange.comparing.answer(asked.slot, ask)
-        place = asked.slot, asked.epoch
+        reply = await self._exchange.comparing.answer(asked.log, ask)
+        place = asked.log, asked.epoch
         if isinstance(reply, comparing.Same):
             return m.SyncOk(*place, asked.offset, *among)
         if not isinstance(reply, comparing.LeafTold):

@@ -1,4 +1,4 @@
-"""`braid kv salvage`: writes that were cut from the logs of slots, and that a person has to decide about."""
+"""`braid kv salvage`: writes that were cut from the logs of keys, and that a person has to decide about."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -32,7 +32,7 @@ SHOWN_MAX = 3
 def salvage(*, data: str, wanted: str | None, yes: bool, url: str, timeout: float, output: str) -> None:
     """Show the writes that the node with the folder DATA acknowledged with consistency ONE, and that its cluster does not have.
 
-    A node that led a slot, and was taken for dead, may have taken writes that no other node has. When it follows the new
+    A node that led a log of keys, and was taken for dead, may have taken writes that no other node has. When it follows the new
     leader they are kept in files, and sent to it; most are gone from here within seconds. What stays is older than a day, or from
     a clock that is ahead: what was written since could be undone by it, so nobody but you can say whether it still counts.
 
@@ -89,10 +89,10 @@ def _show(tails: dict[str, Tail], output: str) -> None:
         print_json([_figures(name, tail) for name, tail in tails.items()])
     elif tails:
         rows = [
-            [name, str(tail.slot), moment(_written(tail.records)), str(len(tail.records)), _keys(tail.records)]
+            [name, str(tail.log), moment(_written(tail.records)), str(len(tail.records)), _keys(tail.records)]
             for name, tail in tails.items()
         ]
-        print_table(["FILE", "SLOT", "WRITTEN", "CHANGES", "KEYS"], rows)
+        print_table(["FILE", "LOG", "WRITTEN", "CHANGES", "KEYS"], rows)
     else:
         click.echo("Nothing is kept: the cluster has all that this node acknowledged.")
 
@@ -101,7 +101,7 @@ def _figures(name: str, tail: Tail) -> dict[str, Any]:
     keys = list(dict.fromkeys(shown(record.key) for record in tail.records))
     return {
         "file": name,
-        "slot": tail.slot,
+        "log": tail.log,
         "written_ms": _written(tail.records),
         "changes": [{"operation": each.op.name, "key": shown(each.key)} for each in tail.records],
         "keys": keys,

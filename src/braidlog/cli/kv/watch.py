@@ -46,8 +46,8 @@ def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, ou
     """Follow every change as it is made, until interrupted: one line each, with when, what, and the new value.
 
     The changes are records of the topic __kv of the same node. It is there once something was changed, unless kv.feed is off.
-    In a cluster whose keys are in slots it has a partition for each slot: the changes of a key come in their order, those of
-    different keys in about theirs.
+    In a cluster whose keys are in slots it has a partition for each of the 8 logs: the changes of a key come in their order,
+    those of different keys in about theirs.
     """
     try:
         client = connect(feed_url, retry_timeout=5.0, connect_timeout=5.0)

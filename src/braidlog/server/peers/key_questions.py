@@ -24,7 +24,7 @@ from braidlog.wire.peer.asking import AskingConnection, LeafKeys
 
 SETTLED_SECONDS_MAX: Final = 10.0
 COMPARED_SECONDS_MAX: Final = 5.0
-"""Meanwhile a slot may have to wait with what it applies."""
+"""Meanwhile a follower may hold what it applies to the log."""
 
 
 class KeyQuestions(NodeQuestions):
@@ -48,22 +48,22 @@ class KeyQuestions(NodeQuestions):
         forward = forward_of(call, self._exchange.stamp())
         return relayed(call, await self.ask(node, forward, len(forward.body), seconds, changes=call.changes))
 
-    async def replicate(self, slot: int, record: SlotRecord) -> Verdict:
-        """To whoever leads a slot: what was cut here. `BrokerError`: not now."""
-        leader = self._leader_of(slot)
+    async def replicate(self, number: int, record: SlotRecord) -> Verdict:
+        """To the leader of a log: what was cut here. `BrokerError`: not now."""
+        leader = self._leader_of(number)
         assert record.origin is not None, "what was cut has one"
         message = m.Replicate(
-            0, slot, record.op, record.stamp.pack(), record.ttl_seconds, *record.origin, record.key, record.argument
+            0, number, record.op, record.stamp.pack(), record.ttl_seconds, *record.origin, record.key, record.argument
         )
         answer = await self.ask(leader, message, len(record.argument), SETTLED_SECONDS_MAX, changes=False)
         if isinstance(answer, m.TopologyChanged):
-            raise NothingDoneError(Reason.NOT_LEADER, f"node {leader} does not lead slot {slot}")
+            raise NothingDoneError(Reason.NOT_LEADER, f"node {leader} does not lead log {number} of keys")
         return Verdict.TAKEN if answer.is_settled else Verdict.TOO_OLD
 
-    async def compare(self, slot: int, ask: Ask) -> Reply:
-        """Of whoever leads a slot: has it the same? `BrokerError`: it cannot be asked now."""
-        message = m.SyncRequest(slot, ask.epoch, ask.offset, *ask.among, ask.digest)
-        answer = await self.ask(self._leader_of(slot), message, 0, COMPARED_SECONDS_MAX, changes=False)
+    async def compare(self, number: int, ask: Ask) -> Reply:
+        """Of the leader of a log: has it the same? `BrokerError`: it cannot be asked now."""
+        message = m.SyncRequest(number, ask.epoch, ask.offset, *ask.among, ask.digest)
+        answer = await self.ask(self._leader_of(number), message, 0, COMPARED_SECONDS_MAX, changes=False)
         if isinstance(answer, LeafKeys):
             keys = [KeyTold(each.key, each.kind, each.value, each.deadline_ms, each.stamp) for each in answer.keys]
             return LeafTold(ask, answer.end.offset, tuple(keys))
@@ -71,8 +71,8 @@ class KeyQuestions(NodeQuestions):
             return Same(ask)
         return Narrower(ask) if answer.verdict is m.Verdict.NARROWER else Unknown(ask)
 
-    def _leader_of(self, slot: int) -> int:
-        known = self._routing.assignment(LOG_TOPIC, slot) if self._routing.has_partition(LOG_TOPIC, slot) else None
+    def _leader_of(self, number: int) -> int:
+        known = self._routing.assignment(LOG_TOPIC, number) if self._routing.has_partition(LOG_TOPIC, number) else None
         if known is None or known.leader is None:
-            raise NotLeaderError(LOG_TOPIC, slot, f"nobody leads slot {slot} now")
+            raise NotLeaderError(LOG_TOPIC, number, f"log {number} of keys has no leader")
         return known.leader

@@ -2,7 +2,7 @@
 
 Knows: which answer belongs to which question. Refuses to know: what either leads to.
 Invariants: an answer to nothing that was asked ends the connection; what is told of one leaf is handed on whole, and has a bound.
-A question about leaves has no number: of each range of each slot one is open at a time, and of each slot one about a single leaf.
+A question about leaves has no number: of each range of each log one is open at a time, and of each log one about a single leaf.
 """
 
 from typing import Any, Final, NamedTuple
@@ -66,7 +66,7 @@ class AskingConnection(PeerConnection):
         self._asked: dict[int, type[m.Message]] = {}
         self._syncs: dict[tuple[int, ...], int] = {}
         self._keys: dict[int, list[m.SyncDiff]] = {}
-        """Slot → what has been told of the leaf that was asked about."""
+        """Log → what has been told of the leaf that was asked about."""
         self._told_bytes = 0
 
     @property
@@ -84,7 +84,7 @@ class AskingConnection(PeerConnection):
             self._asked.pop(self._syncs.get(place, 0), None)
             self._syncs[place] = number
             if message.next_leaf - message.first_leaf == 1:
-                self._keys[message.slot] = []
+                self._keys[message.log] = []
         else:
             message = msgspec.structs.replace(message, request=number)
         frame = write(self._sender, message)
@@ -127,14 +127,14 @@ class AskingConnection(PeerConnection):
         return Response(number, found)
 
     def _collect(self, diff: m.SyncDiff) -> None:
-        told = self._keys.get(diff.slot)
+        told = self._keys.get(diff.log)
         self._told_bytes += len(diff.value)
         if told is None or self._told_bytes > LEAF_BYTES_MAX:
-            raise ProtocolError(f"more is told of the keys of slot {diff.slot} than was asked, or can be kept")
+            raise ProtocolError(f"more is told of the keys of log {diff.log} than was asked, or can be kept")
         told.append(diff)
 
     def _leaf_keys(self, end: m.SyncEnd) -> LeafKeys:
-        keys = tuple(self._keys.pop(end.slot, ()))
+        keys = tuple(self._keys.pop(end.log, ()))
         self._told_bytes -= sum(len(each.value) for each in keys)
         if len(keys) != end.keys or any(each.offset != end.offset for each in keys):
             raise ProtocolError(f"{len(keys)} keys of a leaf were told, and {end.keys} announced")
@@ -142,4 +142,4 @@ class AskingConnection(PeerConnection):
 
 
 def _range(message: m.SyncRequest | m.SyncOk | m.SyncEnd) -> tuple[int, ...]:
-    return message.slot, message.epoch, message.first_leaf, message.next_leaf
+    return message.log, message.epoch, message.first_leaf, message.next_leaf

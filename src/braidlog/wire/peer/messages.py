@@ -97,7 +97,7 @@ class Replicate(Message, frozen=True):
     """A change that was cut from a log, and is not to be lost. Answered by `Replicated`, once it is settled."""
 
     request: int
-    slot: int
+    log: int
     operation: int
     stamp: bytes
     ttl_seconds: int
@@ -117,12 +117,12 @@ class Replicated(Message, frozen=True):
 
 
 class SyncRequest(Message, frozen=True):
-    """Are these leaves of a slot's tree, as it was at an offset of its log, the same at the leader?
+    """Are these leaves of a log's tree, as it was at an offset of the log, the same at the leader?
 
     Answered by `SyncOk`, or by any number of `SyncDiff` and a `SyncEnd`.
     """
 
-    slot: int
+    log: int
     epoch: int
     offset: int
     first_leaf: int
@@ -131,7 +131,7 @@ class SyncRequest(Message, frozen=True):
 
 
 class SyncOk(Message, frozen=True):
-    slot: int
+    log: int
     epoch: int
     offset: int
     first_leaf: int
@@ -141,7 +141,7 @@ class SyncOk(Message, frozen=True):
 class SyncDiff(Message, frozen=True):
     """A key of a leaf that differs, as the leader has it after `offset`."""
 
-    slot: int
+    log: int
     epoch: int
     offset: int
     stamp: bytes
@@ -166,7 +166,7 @@ class Verdict(IntEnum):
 class SyncEnd(Message, frozen=True):
     """These leaves differ. Of one leaf: these were all of its keys, `keys` of them, as they are after `offset`."""
 
-    slot: int
+    log: int
     epoch: int
     offset: int
     first_leaf: int
@@ -248,7 +248,7 @@ STAMP: Final = Kind(
 KEY: Final = _short("key", 1, KV_KEY_BYTES_MAX)
 PRINCIPAL: Final = Kind("str", _read_principal, TEXT.write, 2, 2 + PRINCIPAL_BYTES_MAX)
 VERDICT: Final = Kind("u8", _read_verdict, U8.write, 1, 1)
-_PLACE: Final = (("slot", U16), ("epoch", U32), ("offset", U64))
+_PLACE: Final = (("log", U16), ("epoch", U32), ("offset", U64))
 _LEAVES: Final = (("first_leaf", U16), ("next_leaf", U16))
 
 
@@ -307,7 +307,7 @@ OPERATIONS: Final = (
         Replicate,
         (
             ("request", U32),
-            ("slot", U16),
+            ("log", U16),
             ("operation", U8),
             ("stamp", STAMP),
             ("ttl_seconds", U32),

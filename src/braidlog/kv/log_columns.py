@@ -1,0 +1,233 @@
+"""Columns of operations, and batches of records, on the keys of one log: the plain ones by the kernel, others one by one.
+
+Knows: what has to be asked once for many (rights, clock, room), and where a run of plain ones has to end. Does not know: which
+keys are in which log, who waits.
+Invariant: the state, the records and the answers are those of `Slot.execute` and `Slot.apply` for each row or record, in order.
+"""
+
+import struct
+from typing import Any, Final
+
+from braidlog.codec.batch import HEADER_BYTES, BatchHeader
+from braidlog.codec.records import decode_batch
+from braidlog.kv import checkpoints
+from braidlog.kv.checkpoints import read_record
+from braidlog.kv.feed import MutationColumns
+from braidlog.kv.hlc import Stamp
+from braidlog.kv.levels import Level
+from braidlog.kv.log_kernel import apply_records, change_rows, read_rows
+from braidlog.kv.operations import Columns, Kind
+from braidlog.kv.slot import Slot
+from braidlog.kv.slot_records import VERSION, SlotRecord
+from braidlog.model.errors import BrokerError, Reason
+
+UNLIMITED: Final = 2**62
+BATCH_BYTES_MAX: Final = 256 * 1024
+"""Of gathered records in one batch, except for one that is larger by itself."""
+ONE_BY_ONE: Final = 16
+"""So many mutations are applied one by one from one that is not plain on, then the kernel is tried again."""
+RECORDS_PER_CALL: Final = 10
+"""So many records cost the kernel about as much as one that is applied by itself."""
+RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
+_HEAD: Final = struct.Struct(">BBBBQI16sI")
+
+
+# -- on the leader -----------------------------------------------------------------------------------------------
+
+
+def execute_rows(
+    slot: Slot, columns: Columns, rows: list[int], level: Level, now_ms: int, results: list[Any]
+) -> list[int]:
+    """Carry out some rows in their order, into `results`; return those that are refused, with a `BrokerError`.
+
+    Changes are written to the batch that the log gathers.
+    """
+    refused: list[int] = []
+    take_plain = _change_plain if columns.mutates else _read_plain
+    at = 0
+    while True:
+        now_ms = max(now_ms, slot.clock.wall_ms)
+        at = take_plain(slot, columns, rows, at, level, now_ms, results)
+        if at == len(rows):
+            return refused
+        row, at = rows[at], at + 1
+        try:
+            result = slot.execute(columns.operation(row), level, now_ms)
+            results[row] = True if columns.kinds[row] == Kind.DELETE else result
+        except BrokerError as error:
+            is_missing = error.reason is Reason.KEY_NOT_FOUND
+            results[row] = None if is_missing else error
+            if not is_missing:
+                refused.append(row)
+
+
+def look_at_rows(slot: Slot, columns: Columns, rows: list[int], now_ms: int, results: list[Any]) -> list[int]:
+    """Read some rows as a follower has them; return those that are refused."""
+    refused: list[int] = []
+    at = 0
+    while True:
+        at = _look_up(slot, columns, rows, at, now_ms, results, is_leader=False)
+        if at == len(rows):
+            return refused
+        row, at = rows[at], at + 1
+        try:
+            results[row] = slot.look(columns.operation(row), now_ms)
+        except BrokerError as error:
+            is_missing = error.reason is Reason.KEY_NOT_FOUND
+            results[row] = None if is_missing else error
+            if not is_missing:
+                refused.append(row)
+
+
+def _read_plain(
+    slot: Slot, columns: Columns, rows: list[int], at: int, _: Level, now_ms: int, results: list[Any]
+) -> int:
+    before = at
+    at = _look_up(slot, columns, rows, at, now_ms, results, is_leader=True)
+    slot.store.operations += at - before
+    return at
+
+
+def _look_up(
+    slot: Slot, columns: Columns, rows: list[int], at: int, now_ms: int, results: list[Any], *, is_leader: bool
+) -> int:
+    store, (data, deadlines, recency, *_) = slot.store, slot.containers
+    end, hits = read_rows(data, deadlines, recency, columns.keys, rows, at, now_ms, is_leader, results)
+    store.hits += hits
+    store.misses += end - at - hits
+    return end
+
+
+def _change_plain(
+    slot: Slot, columns: Columns, rows: list[int], at: int, level: Level, now_ms: int, results: list[Any]
+) -> int:
+    """Carry out plain changes from rows[at] on; return where one is that is not plain."""
+    store, clock, keyspace = slot.store, slot.clock, slot.keyspace
+    if store.fault is not None or not clock.can_tick(now_ms, len(rows) - at):
+        return at
+    try:
+        slot.log.batch(now_ms)
+    except BrokerError:
+        return at  # `execute` refuses each of them
+    if slot.checkpoint is not None:
+        slot.checkpoint.before_rows(columns, rows[at:])
+    while at < len(rows):
+        try:
+            batch = slot.log.batch(now_ms)
+        except BrokerError:
+            return at
+        records_max = 1 if slot.forgets_at_ms <= now_ms else slot.until_mark
+        first = clock.counter + 1 if now_ms == clock.wall_ms else 0
+        head = _HEAD.pack(VERSION, 0, level, 0, now_ms, 0, clock.node, 0)
+        begin = at
+        at, written, keyspace.used_bytes, peak_bytes = change_rows(
+            slot.containers,
+            columns.kinds,
+            columns.keys,
+            columns.values,
+            columns.ttls,
+            rows,
+            at,
+            records_max,
+            keyspace.used_bytes,
+            store.limit or UNLIMITED,
+            keyspace.key_cost,
+            batch.section,
+            batch.count,
+            BATCH_BYTES_MAX,
+            head,
+            first,
+            results,
+        )
+        batch.count += written
+        store.operations += at - begin
+        store.peak_bytes = max(store.peak_bytes, peak_bytes)
+        if written:
+            store.mutations += written
+            clock.tick_many(now_ms, written)
+            _changed(slot, columns, rows[begin:at], now_ms, first, written, results)
+        if at == len(rows) or (written < records_max and len(batch.section) < BATCH_BYTES_MAX):
+            return at
+    return at
+
+
+def _changed(
+    slot: Slot, columns: Columns, rows: list[int], wall_ms: int, counter: int, written: int, results: list[Any]
+) -> None:
+    sequence = slot.store.sequence
+    slot.passed(sequence + written - 1)
+    slot.after_run(wall_ms)
+    keys = [columns.keys[row] for row in rows] if slot.listeners or slot.watcher is not None else []
+    for listener in slot.listeners:
+        listener.changed(keys)
+    if slot.watcher is not None:
+        found = [results[row] for row in rows]
+        kinds, values = bytes([columns.kinds[row] for row in rows]), [columns.values[row] for row in rows]
+        told = Columns(mutates=True, kinds=kinds, keys=keys, values=values)
+        slot.watcher.changed_together(
+            MutationColumns(sequence + 1, wall_ms, counter, told, found, 0, len(rows), written), slot.clock.node
+        )
+
+
+# -- on followers ------------------------------------------------------------------------------------------------
+
+
+def apply_batch(slot: Slot, data: bytes, position: int, header: BatchHeader, end: int, records_max: int) -> int:
+    """Apply the records of a batch from `slot.applied` on and below `end`, at about so much cost; return the cost.
+
+    The batch's checksum was verified. A `StorageFault`: they do not belong to this state's past.
+    """
+    section = memoryview(data)[position + HEADER_BYTES : position + header.size_bytes]
+    last, cost = min(end, header.next_offset), 0
+    while slot.applied < last and cost < records_max:
+        before, upto = slot.applied, slot.applied + (records_max - cost) * RECORDS_PER_CALL
+        if header.compression == 0 and _apply_plain(slot, section, header, min(last, upto)):
+            cost += 1 + (slot.applied - before) // RECORDS_PER_CALL
+            continue
+        cost += _apply_singly(slot, data, position, last, records_max - cost)
+    return cost
+
+
+def _apply_singly(slot: Slot, data: bytes, position: int, end: int, records_max: int) -> int:
+    """Apply records of a batch one by one, until the kernel is worth a try; return how many."""
+    count, left = 0, ONE_BY_ONE
+    for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
+        if slot.applied <= offset < end:
+            record = read_record(key, value)
+            checkpoints.apply(slot, offset, record)
+            count, left = count + 1, left - isinstance(record, SlotRecord)
+            if not left or count == records_max:
+                return count
+    slot.passed(end - 1)  # a batch may span offsets that it has no records of
+    return count
+
+
+def _apply_plain(slot: Slot, section: memoryview, header: BatchHeader, end: int) -> bool:
+    """Apply plain records as far as they come; return whether there was one."""
+    if not slot.takes_columns:
+        return False
+    keyspace, before = slot.keyspace, slot.applied
+    changed: list[bytes] = []
+    applied, keyspace.used_bytes, wall_ms, counter = apply_records(
+        slot.containers,
+        section,
+        header.record_count,
+        header.base_offset,
+        header.last_offset_delta,
+        header.base_timestamp,
+        before,
+        min(end, before + slot.until_mark),
+        keyspace.used_bytes,
+        keyspace.key_cost,
+        slot.forgets_at_ms,
+        slot.delete_retention_ms,
+        changed,
+    )
+    if applied == before:
+        return False
+    slot.observe(Stamp(wall_ms, counter, slot.clock.node))
+    slot.passed(applied - 1)
+    slot.after_run(wall_ms)
+    for listener in slot.listeners:
+        listener.changed(changed)
+    return True
