@@ -127,9 +127,14 @@ class Peers:
     """`peers[1]` leads at first; all three are in sync."""
 
     def __init__(
-        self, settings: TopicSettings | None = None, *, min_in_sync: int = 2, beside: "Peers | None" = None
+        self,
+        settings: TopicSettings | None = None,
+        *,
+        min_in_sync: int = 2,
+        first: tuple[int, ...] = (1, 2, 3),
+        beside: "Peers | None" = None,
     ) -> None:
-        """`beside`: in the same world, of another topic."""
+        """`first`: who has a replica at first. `beside`: in the same world, of another topic."""
         self.clock: ManualClock = ManualClock() if beside is None else beside.clock
         self.world: ManualWorld = ManualWorld(self.clock) if beside is None else beside.world
         self.settings: TopicSettings = settings or TopicSettings()
@@ -137,7 +142,7 @@ class Peers:
         self.under_way: deque[tuple[int, int, Between]] = deque()
         self.away: set[int] = set()
         self._peers = {number: Peer(self, number) for number in (1, 2, 3)}
-        self.assignment = Assignment(replicas=(1, 2, 3), in_sync=(1, 2, 3), leader=1, leader_epoch=1)
+        self.assignment = Assignment(replicas=first, in_sync=first, leader=1, leader_epoch=1)
         self.assign()
 
     def __getitem__(self, number: int) -> Peer:
@@ -146,11 +151,14 @@ class Peers:
     def assign(self, assignment: Assignment | None = None) -> None:
         """The metadata says so to everyone who is there."""
         self.assignment = assignment or self.assignment
-        incarnations = tuple((number, peer.incarnation) for number, peer in self._peers.items())
         for number, peer in self._peers.items():
             if number not in self.away:
-                peer.partition.tell(m.Assigned(self.assignment, incarnations, self.min_in_sync))
+                peer.partition.tell(self.assigned(self.assignment))
         self.carry()
+
+    def assigned(self, assignment: Assignment) -> m.Assigned:
+        incarnations = tuple((number, peer.incarnation) for number, peer in self._peers.items())
+        return m.Assigned(assignment, incarnations, self.min_in_sync)
 
     def elect(self, leader: int) -> None:
         self.assign(self.assignment.led_by(leader))

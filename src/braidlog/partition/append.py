@@ -61,8 +61,10 @@ class Written(NamedTuple):
     appended: Appended
     append_time_ms: int | None
     """What its records were stamped with, where the log stamps them."""
+    leader_epoch: int
+    """In which it was written: no later leader's commits acknowledge it."""
     acknowledgement: Acknowledgement | None = None
-    """Where several nodes hold the partition: told what becomes of it."""
+    """Settled by the steps of the replica; None: nothing is asked of them yet, for an only replica commits what it has."""
 
 
 class Append:
@@ -133,13 +135,13 @@ class Append:
         the way of all batches, which defines what happens.
         """
         hosted = self._hosting.hosted(topic, partition)
-        log = hosted.plain_log if type(hosted) is HostedPartition and not topic.startswith(INTERNAL_PREFIX) else None
+        log = None if hosted is None or topic.startswith(INTERNAL_PREFIX) else hosted.plain_log
         if log is None or self.no_room is not None or self._waking.is_busy or self.checks_schemas(topic):
             return self._append_sealed(topic, partition, values, keys, acks)
         assert hosted is not None
         settings = log.settings
         try:
-            written = log.append_records(values, keys, leader_epoch=hosted.leader_epoch, now_ms=self._world.now_ms())
+            written = hosted.append_records_alone(values, keys, self._world.now_ms())
         except StorageFault as fault:
             fault.place = str(hosted)
             raise
@@ -150,7 +152,7 @@ class Append:
         self.batches_written += 1
         self.bytes_written += size
         if settings.flush is _ACK or acks is _ALL:
-            kept = Written(hosted, appended, None)
+            kept = Written(hosted, appended, None, hosted.leader_epoch)
             return appended if self.is_acknowledged(kept, acks=acks) else self._acknowledged(kept, acks)
         self._world.appended(log)
         hosted.advance_alone(appended[1] + 1)
@@ -285,20 +287,13 @@ class Append:
         self._admit(hosted, log, headers, now_ms)
         acknowledgement = None
         try:
-            if isinstance(hosted, ClusterPartition):
-                produced = Produced(batch, headers, now_ms, records_checked)
+            produced = Produced(batch, headers, now_ms, records_checked, own)
+            if not hosted.is_sole and isinstance(hosted, ClusterPartition):
                 appended, acknowledgement = hosted.produce(
                     produced, needs_all=acks is Acks.ALL, is_awaited=acks is not Acks.NONE
                 )
             else:
-                appended = log.append(
-                    batch,
-                    leader_epoch=hosted.leader_epoch,
-                    now_ms=now_ms,
-                    records_checked=records_checked,
-                    headers=headers,
-                    own=own,
-                )
+                appended = hosted.append_alone(produced)
         except StorageFault as fault:
             fault.place = str(hosted)
             raise
@@ -309,7 +304,7 @@ class Append:
             self.bytes_written += len(batch)
         # Of a retry nobody knows any more when it was stamped.
         stamp = now_ms if log.settings.append_time and not appended.duplicate else None
-        return Written(hosted, appended, stamp, acknowledgement)
+        return Written(hosted, appended, stamp, hosted.leader_epoch, acknowledgement)
 
     def _admit(self, hosted: HostedPartition, log: PartitionLog, headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Raise unless producers, transactions and times of batches are such as may write here."""
@@ -332,7 +327,7 @@ class Append:
 
     def sync_together(self, written: Sequence[Written]) -> None:
         """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""
-        for hosted in {each.hosted: None for each in written if not isinstance(each.hosted, ClusterPartition)}:
+        for hosted in {each.hosted: None for each in written if each.acknowledgement is None}:
             if hosted.log.settings.flush is Flush.ACK:
                 self._world.sync_soon(hosted.log, hosted.advance)
 
@@ -350,7 +345,8 @@ class Append:
         """The waiting of `acknowledge`, for what `is_acknowledged` said must wait."""
         hosted, appended = written.hosted, written.appended
         if isinstance(hosted, ClusterPartition):
-            await self._committed(hosted, written, timeout_ms, in_sync_min if acks is Acks.ALL else 1)
+            if not _is_short(written) or not await self._synced_alone(hosted, written):
+                await self._committed(hosted, written, timeout_ms, in_sync_min if acks is Acks.ALL else 1)
             return
         log = hosted.log
         if log.settings.flush is Flush.ACK:
@@ -362,7 +358,7 @@ class Append:
     def is_acknowledged(self, written: Written, *, acks: Acks, in_sync_min: int = 1) -> bool:
         """Asked once of what was written: whether it is kept as `acks` says already, or there is something to wait for."""
         hosted, appended = written.hosted, written.appended
-        if isinstance(hosted, ClusterPartition):
+        if isinstance(hosted, ClusterPartition) and not _is_short(written):
             return acks is Acks.NONE
         log = hosted.log
         if log.settings.flush is not Flush.ACK:
@@ -404,17 +400,23 @@ class Append:
         behind = (last.last_sequence - header.base_sequence + 1) % SEQUENCES
         if not header.record_count <= behind < SEQUENCES // 2:
             return None
-        return Written(hosted, Appended(last.base_offset, last.last_offset, duplicate=True), None)
+        return Written(hosted, Appended(last.base_offset, last.last_offset, duplicate=True), None, hosted.leader_epoch)
 
     async def _committed(self, hosted: ClusterPartition, written: Written, timeout_ms: int, in_sync_min: int) -> None:
         """Wait for what the leader's steps say of it, in the epoch in which it was written."""
         next_offset = written.appended.next_offset
-        acknowledgement = written.acknowledgement or hosted.committed_later(next_offset)
+        acknowledgement = written.acknowledgement or hosted.committed_later(next_offset, written.leader_epoch)
         outcome = await acknowledgement.wait(self._world, min(timeout_ms, ACKS_TIMEOUT_MS_MAX) / 1000)
         if isinstance(outcome, Failed):
             raise hosted.failed(outcome.reason)
         if outcome is None or len(hosted.replicas.in_sync) < in_sync_min:
             raise _timed_out(hosted, next_offset, timeout_ms, in_sync_min)
+
+    async def _synced_alone(self, hosted: ClusterPartition, written: Written) -> bool:
+        """Wait until the log of an only replica is durable; return whether that has committed what was written."""
+        await self._world.durable(hosted.replicated.log, written.appended.next_offset)
+        hosted.advance()
+        return _is_short(written) and hosted.high_watermark >= written.appended.next_offset
 
     async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int, in_sync_min: int) -> None:
         """Wait until the in-sync replicas have it. If they do not in time the producer does not know: it is not taken back."""
@@ -432,6 +434,12 @@ class Append:
                 await wakeup.wait(left)
             finally:
                 hosted.unwatch(wakeup)
+
+
+def _is_short(written: Written) -> bool:
+    """Whether its only replica alone says what becomes of it, in the epoch in which it was written."""
+    hosted = written.hosted
+    return written.acknowledgement is None and hosted.is_sole and hosted.leader_epoch == written.leader_epoch
 
 
 def _is_replicated(hosted: HostedPartition, next_offset: int, in_sync_min: int) -> bool:

@@ -213,18 +213,55 @@ class ClusterPartition(HostedPartition):
             is_new = self.replicated.is_damaged and not self.replicated.replica.is_damaged
             self.tell(Damaged() if is_new else Tick())
 
+    # -- the short ways of an only replica ---------------------------------------------------------------------
+
+    @property
+    def is_sole(self) -> bool:
+        """Whether this node leads and has the only replica: what it has is committed then, and no step has to say so."""
+        return self.replicated.is_sole and self._inbox is None and not self.is_gone
+
+    @property
+    def plain_log(self) -> PartitionLog | None:
+        return self.replicated.log if self.is_sole else None
+
+    def append_alone(self, produced: Produced) -> Appended:
+        return self.replicated.append_alone(produced)
+
+    def append_records_alone(
+        self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, now_ms: int
+    ) -> tuple[Appended, int] | None:
+        return self.replicated.append_records_alone(values, keys, now_ms)
+
+    def advance(self) -> int:
+        """Count what the log has, after an append or a sync; wake those that wait for it."""
+        replicated = self.replicated
+        if self.is_sole and not replicated.has_waiters:
+            if replicated.count_alone():
+                if self._waiting:
+                    self.wake()
+                if self.followed is not None:
+                    self.followed()
+        elif not self.is_gone:
+            self.tell(Synced(replicated.log.durable_offset, replicated.replica.log.cuts))
+        return replicated.watermark
+
+    def advance_alone(self, next_offset: int) -> None:  # noqa: ARG002 - the log says it
+        self.advance()
+
     # -- what its clients ask for ------------------------------------------------------------------------------
 
     @property
     def is_awaited(self) -> bool:
-        """Whether something was asked for of which nobody knows yet what became of it."""
-        return bool(self._pending)
+        """Whether something was asked for, or appended, of which nobody knows yet what became of it."""
+        return bool(self._pending) or (self.is_sole and self.high_watermark < self.end_offset)
 
     def produce(
         self, produced: Produced, *, needs_all: bool, is_awaited: bool, reach: Reach = Reach.IN_SYNC
     ) -> tuple[Appended, Acknowledgement]:
         """Write what a producer sent, or find it written before; refused before anything is written if it could not be kept."""
         self.require_room(needs_all=needs_all, reach=reach)
+        if self.is_sole:
+            return self._produce_alone(produced, is_awaited=is_awaited)
         acknowledgement = self._await() if is_awaited else Acknowledgement()
         token = acknowledgement.token
         try:
@@ -238,6 +275,20 @@ class ClusterPartition(HostedPartition):
             raise
         if isinstance(acknowledgement.outcome, Failed):
             raise self.failed(acknowledgement.outcome.reason)
+        return appended, acknowledgement
+
+    def _produce_alone(self, produced: Produced, *, is_awaited: bool) -> tuple[Appended, Acknowledgement]:
+        replicated = self.replicated
+        appended = replicated.append_alone(produced)
+        acknowledgement = self._await() if is_awaited else Acknowledgement()
+        if is_awaited:
+            self.tell(Await(acknowledgement.token, appended.next_offset))
+        else:
+            self.advance()
+        if replicated.log.settings.flush is Flush.ACK:
+            self.sync(appended.next_offset, 0)
+        else:
+            self._node.world.appended(replicated.log)
         return appended, acknowledgement
 
     def append_marker(self, marker: bytes, now_ms: int) -> int:
@@ -284,9 +335,12 @@ class ClusterPartition(HostedPartition):
         if self._pending.pop(asked.token, None) is not None:
             self.tell(Withdraw(asked.token))
 
-    def committed_later(self, next_offset: int) -> Acknowledgement:
-        """Told once everything below is committed."""
+    def committed_later(self, next_offset: int, epoch: int | None = None) -> Acknowledgement:
+        """Told once everything below is committed; in `epoch`, if that is given, and no later one."""
         acknowledgement = self._await()
+        if epoch not in (None, self.leader_epoch):
+            self._pending.pop(acknowledgement.token).settle(Failed(acknowledgement.token, Reason.NOT_LEADER))
+            return acknowledgement
         self.tell(Await(acknowledgement.token, next_offset))
         return acknowledgement
 
@@ -378,8 +432,8 @@ class ClusterPartition(HostedPartition):
     def _synced(self) -> None:
         """A cut that is under way has made durable what it leaves: what the log says now is true of that, too."""
         self._is_syncing = False
+        self.advance()
         log, replica = self.replicated.log, self.replicated.replica
-        self.tell(Synced(log.durable_offset, replica.log.cuts))
         if replica.flush_on_ack and log.durable_offset < log.end_offset:
             self.sync(log.end_offset, replica.log.cuts)
 

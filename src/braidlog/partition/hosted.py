@@ -17,11 +17,12 @@ from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFa
 from braidlog.model.names import no_topic
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
+from braidlog.partition.replicated import Produced
 from braidlog.partition.upkeep import is_due
 from braidlog.replication.replicas import LeaderLog, Message, Placed, Ready, ReplicaSet
 from braidlog.storage.damage import Damage
 from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.partition import FileSlice, PartitionLog
+from braidlog.storage.partition import Appended, FileSlice, PartitionLog
 from braidlog.storage.rest import Rest
 
 Opener = Callable[[str, int], PartitionLog]
@@ -130,6 +131,21 @@ class HostedPartition:
             return None
         self.is_used = True
         return held if self.replicas.replication_factor == 1 else None
+
+    @property
+    def is_sole(self) -> bool:
+        return self.replicas.replication_factor == 1
+
+    def append_alone(self, produced: Produced) -> Appended:
+        data, headers, now_ms, checked, own = produced
+        return self.log.append(
+            data, leader_epoch=self.leader_epoch, now_ms=now_ms, records_checked=checked, headers=headers, own=own
+        )
+
+    def append_records_alone(
+        self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, now_ms: int
+    ) -> tuple[Appended, int] | None:
+        return self.log.append_records(values, keys, leader_epoch=self.leader_epoch, now_ms=now_ms)
 
     @property
     def open_log(self) -> PartitionLog | None:

@@ -109,7 +109,7 @@ class ReplicasShown(observers.ReplicaSet):
 
     @property
     def high_watermark(self) -> int:
-        return self._replicated.replica.watermark
+        return self._replicated.watermark
 
     @property
     def common_end(self) -> int:

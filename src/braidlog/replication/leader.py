@@ -273,6 +273,27 @@ def _lags(replica: Replica, leader: Leader, follower: Progress, now_ms: int) -> 
     return follower.node in leader.members.committed and now_ms - follower.caught_up_ms > replica.lag_ms_max
 
 
+# ── An only replica ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_sole(replica: Replica) -> bool:
+    """Whether this replica leads and is the only one: what it has, durably if the topic says so, is committed then."""
+    role = replica.role
+    return (
+        isinstance(role, Leader)
+        and role.has_begun
+        and not role.followers
+        and role.members == InSyncSet((replica.node,))
+        and replica.min_in_sync <= 1
+        and not replica.is_damaged
+    )
+
+
+def has_waiters(replica: Replica) -> bool:
+    role = replica.role
+    return isinstance(role, Leader) and bool(role.waiting or role.deleting or role.reads)
+
+
 # ── What is committed ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
