@@ -12,7 +12,7 @@ from tests.partition.peers import TOPIC, Peers
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.append import Acks
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.replication import messages as m
 from braidlog.replication.assignment import Assignment, Node, SetChange, may_change, with_change
 from braidlog.replication.ready import ProposeChange
@@ -68,13 +68,14 @@ class Walk:
             self._jobs.append((value, acks, self.peers[number].append(value, acks=acks), number))
 
     def _wait(self) -> None:
-        """As a marker waits for what is in the log."""
+        """As a key and a marker wait for what is in the log."""
         for number in NODES:
             partition = self.peers[number].partition
             if partition.role is Role.LEADER:
-                self._waits.append(
-                    self.peers.world.spawn(partition.made_durable(partition.end_offset, self.peers.world))
-                )
+                world, end = self.peers.world, partition.end_offset
+                asked = partition.ask_for(lambda token, end=end: m.Await(token, end))  # type: ignore[misc]
+                for waiting in (partition.come_true(asked, world, 60), partition.made_durable(end, world)):
+                    self._waits.append(world.spawn(waiting))
 
     def _sync(self) -> None:
         self.peers.world.sync()
@@ -165,10 +166,12 @@ class Walk:
             except (BrokerError, StorageFault):
                 self._count("refused")
                 continue
+            partition = self.peers[number].partition
+            is_kept = acks is Acks.NONE or not self._flushes or partition.log.durable_offset > offset
+            if partition.role is Role.LEADER and not is_kept:
+                raise PromiseBrokenError(f"{value!r} was acknowledged at {offset}, and a power cut can take it")
             if acks is Acks.ALL:
                 self._count("acknowledged")
-                if self._flushes and self.peers[number].partition.log.durable_offset <= offset:
-                    raise PromiseBrokenError(f"{value!r} was acknowledged at {offset}, and a power cut can take it")
                 if self._acknowledged.setdefault(offset, value) != value:
                     raise PromiseBrokenError(f"{value!r} and {self._acknowledged[offset]!r} are both at {offset}")
         self._jobs = left if len(left) < len(self._jobs) else self._jobs

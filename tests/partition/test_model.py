@@ -7,9 +7,9 @@ import pytest
 from tests.partition.switching import PromiseBrokenError, Walk
 
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.partition.append import Append
+from braidlog.partition.partition import Partition
 from braidlog.partition.replicated import ReplicatedPartition
-from braidlog.replication import leader
+from braidlog.replication import sole
 from braidlog.replication.replica_state import Leader, Replica
 
 SEEDS = 150
@@ -38,9 +38,9 @@ BUGS = {
         "replica",
         property(lambda self: self._replica, ReplicatedPartition.replica.fset),  # type: ignore[attr-defined]
     ),
-    "a set of one is taken for an only replica": Bug(86, leader, "is_sole", _leads_its_set),
-    "waiters of steps are not told": Bug(240, leader, "has_waiters", lambda _: False),
-    "it is acknowledged before the sync": Bug(1, Append, "_synced_alone", _is_not_synced),
+    "a set of one is taken for an only replica": Bug(86, sole, "is_sole", _leads_its_set),
+    "waiters of steps are not told": Bug(240, sole, "counts_alone", sole.is_sole),
+    "it is acknowledged before the sync": Bug(1, Partition, "durable_alone", _is_not_synced),
 }
 
 

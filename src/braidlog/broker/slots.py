@@ -25,7 +25,7 @@ from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.world import World
 from braidlog.partition.acknowledgements import Acknowledgement, settled_together
-from braidlog.partition.cluster_partition import ClusterPartition
+from braidlog.partition.partition import Partition
 from braidlog.partition.replicated import Produced
 from braidlog.partition.replicated_slot import REACHES, Performed, ReplicatedSlot, TailFolder
 from braidlog.replication.messages import Await, ReadIndex
@@ -46,7 +46,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 class _Writer:
     """A `SlotWriter`: into a partition that is led here."""
 
-    def __init__(self, partition: ClusterPartition, world: World) -> None:
+    def __init__(self, partition: Partition, world: World) -> None:
         self._partition = partition
         self._world = world
         self.asked = Acknowledgement()
@@ -62,7 +62,7 @@ class _Writer:
         )
 
 
-Awaited = tuple[ClusterPartition, bool]
+Awaited = tuple[Partition, bool]
 """What is waited for together: of a slot the writes, or (True) the reads."""
 
 
@@ -73,9 +73,9 @@ class _Burst:
         self.results: list[Any] = [None] * count
         self.latest: dict[Awaited, Performed] = {}
         self._rows: dict[Awaited, list[int]] = {}
-        self._gathered: dict[ClusterPartition, tuple[ReplicatedSlot, list[int]]] = {}
+        self._gathered: dict[Partition, tuple[ReplicatedSlot, list[int]]] = {}
 
-    def gather(self, row: int, partition: ClusterPartition, slot: ReplicatedSlot) -> None:
+    def gather(self, row: int, partition: Partition, slot: ReplicatedSlot) -> None:
         """What it writes becomes one batch with what others write to its slot."""
         gathered = self._gathered.get(partition)
         if gathered is None:
@@ -83,14 +83,14 @@ class _Burst:
             gathered = self._gathered[partition] = slot, []
         gathered[1].append(row)
 
-    def note(self, row: int, partition: ClusterPartition, performed: Performed, level: Level) -> None:
+    def note(self, row: int, partition: Partition, performed: Performed, level: Level) -> None:
         self.results[row] = performed.result
         if performed.waits_for(0, level) is not None:
             kind = partition, performed.end is None
             self._rows.setdefault(kind, []).append(row)
             self.latest[kind] = performed
 
-    def write(self) -> list[tuple[ClusterPartition, ReplicatedSlot]]:
+    def write(self) -> list[tuple[Partition, ReplicatedSlot]]:
         """Write what was gathered; return the slots whose log has not taken it, and of which nothing is answered with more."""
         failed = []
         for partition, (slot, rows) in self._gathered.items():
@@ -124,7 +124,7 @@ class Slots:
         self._tails = tails
         self._spawn = spawn
         self._steady = SteadyClock(world)
-        self._held: dict[int, tuple[ClusterPartition, ReplicatedSlot]] = {}
+        self._held: dict[int, tuple[Partition, ReplicatedSlot]] = {}
         self._writers: dict[int, _Writer] = {}
         self._following: set[int] = set()
         self.clock = HybridClock(node)
@@ -139,7 +139,7 @@ class Slots:
         self.left: list[Tail] = []
         """Kept tails that a person has to decide about."""
 
-    def led_anew(self, partition: ClusterPartition) -> None:
+    def led_anew(self, partition: Partition) -> None:
         """A partition of `LOG_TOPIC` was opened here, has another leader, or is gone."""
         held = self._held.get(partition.number)
         if partition.is_gone:
@@ -148,7 +148,7 @@ class Slots:
         elif held is None or held[0] is not partition:
             self.attach(partition)
 
-    def attach(self, partition: ClusterPartition) -> None:
+    def attach(self, partition: Partition) -> None:
         """This node holds a slot from now on: its state is made from what is committed."""
 
         writer = _Writer(partition, self._world)
@@ -162,7 +162,7 @@ class Slots:
         """The slots that this node holds, by number."""
         return {number: slot for number, (partition, slot) in self._held.items() if not partition.is_gone}
 
-    def held(self, number: int) -> tuple[ClusterPartition, ReplicatedSlot] | None:
+    def held(self, number: int) -> tuple[Partition, ReplicatedSlot] | None:
         """A slot that this node holds, with its log."""
         found = self._held.get(number)
         return None if found is None or found[0].is_gone else found
@@ -244,14 +244,14 @@ class Slots:
             if held is not None and held[0].held_writes.is_holding:
                 await held[0].held_writes.wait(self._world)
 
-    def _asked(self, partition: ClusterPartition, performed: Performed, level: Level) -> Acknowledgement:
+    def _asked(self, partition: Partition, performed: Performed, level: Level) -> Acknowledgement:
         """What tells when the result may be given: of a write that was just made, its own acknowledgement."""
         if performed.end is not None:
             return self._writers[partition.number].asked
         return partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
 
     def _perform(
-        self, partition: ClusterPartition, slot: ReplicatedSlot, operation: o.Operation[Any], level: Level
+        self, partition: Partition, slot: ReplicatedSlot, operation: o.Operation[Any], level: Level
     ) -> Performed:
         now_ms = self._steady.now_ms()
         if not slot.is_leader:
@@ -283,7 +283,7 @@ class Slots:
             await partition.come_true(asked, self._world, ANSWER_SECONDS_MAX)
         return verdict
 
-    def _slot(self, number: int) -> tuple[ClusterPartition, ReplicatedSlot]:
+    def _slot(self, number: int) -> tuple[Partition, ReplicatedSlot]:
         held = self.held(number)
         if held is not None and held[1].fault is not None:
             raise BrokerError(Reason.UNAVAILABLE, f"slot {number} is offline on this node: {held[1].fault}")
@@ -293,7 +293,7 @@ class Slots:
 
     # -- in the background -------------------------------------------------------------------------------------
 
-    def _follow(self, partition: ClusterPartition, slot: ReplicatedSlot) -> None:
+    def _follow(self, partition: Partition, slot: ReplicatedSlot) -> None:
         """A few records at once; a long log beside whatever else is to be done."""
         number = partition.number
         if number in self._following or partition.is_gone or partition.is_cutting:
@@ -302,7 +302,7 @@ class Slots:
             self._following.add(number)
             self._spawn(self._catch_up(partition, slot), f"slot {number}")
 
-    async def _catch_up(self, partition: ClusterPartition, slot: ReplicatedSlot) -> None:
+    async def _catch_up(self, partition: Partition, slot: ReplicatedSlot) -> None:
         try:
             is_behind = True
             while is_behind and not partition.is_gone:
@@ -311,7 +311,7 @@ class Slots:
         finally:
             self._following.discard(partition.number)
 
-    def _apply_some(self, partition: ClusterPartition, slot: ReplicatedSlot) -> bool:
+    def _apply_some(self, partition: Partition, slot: ReplicatedSlot) -> bool:
         """A log that cannot be read takes its slot offline here, and nothing else: other nodes have it."""
         if slot.fault is not None:
             return False
@@ -420,7 +420,7 @@ class Slots:
         return self._used_bytes
 
 
-def _not_true(partition: ClusterPartition, error: BrokerError, *, is_written: bool) -> BrokerError:
+def _not_true(partition: Partition, error: BrokerError, *, is_written: bool) -> BrokerError:
     """What is said of what has not come true."""
     if is_written:
         # It is in the log here, and may be committed yet: whoever asks again may do it twice.

@@ -6,7 +6,7 @@ Knows: time, wakeups. Refuses to know: what is read.
 from collections.abc import Iterable
 
 from braidlog.model.world import Wakeup, World
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.partition import Partition
 
 REST_SECONDS, REST_SECONDS_MAX = 0.005, 0.1
 
@@ -26,6 +26,6 @@ class Rest:
         self._seconds = min(2 * self._seconds, REST_SECONDS_MAX)
 
 
-def unwatch(partitions: Iterable[HostedPartition], wakeup: Wakeup) -> None:
+def unwatch(partitions: Iterable[Partition], wakeup: Wakeup) -> None:
     for partition in partitions:
         partition.unwatch(wakeup)

@@ -14,11 +14,12 @@ import msgspec
 
 from braidlog.codec.batch import BatchHeader, iter_batches, read_headers
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
-from braidlog.replication import follower, leader
+from braidlog.replication import follower, leader, sole
 from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import (
     Answer,
     Append,
+    Assigned,
     Await,
     Batch,
     Complaint,
@@ -168,8 +169,9 @@ class ReplicatedPartition:
     def replica(self, replica: Replica) -> None:
         self._replica = replica
         self.watermark = replica.watermark
-        self.is_sole = leader.is_sole(replica)
-        self.has_waiters = leader.has_waiters(replica)
+        self.is_sole = sole.is_sole(replica)
+        self.counts_alone = sole.counts_alone(replica)
+        self.acknowledges_alone = self.counts_alone and replica.min_in_sync <= 1
 
     # -- the short ways of an only replica: nothing is asked of a step, and no message is built -----------------
 
@@ -188,6 +190,11 @@ class ReplicatedPartition:
         self._is_behind = True
         return self.log.append_records(values, keys, leader_epoch=self._replica.epoch, now_ms=now_ms)
 
+    def append_marker_alone(self, marker: bytes, now_ms: int) -> int:
+        """Append the end of a transaction; returns the offset after it."""
+        self._is_behind = True
+        return self.log.append_marker(marker, leader_epoch=self._replica.epoch, now_ms=now_ms).next_offset
+
     def count_alone(self) -> bool:
         """Commit what the only replica has, durably if the topic says so. Return whether the watermark has moved."""
         log = self.log
@@ -197,6 +204,11 @@ class ReplicatedPartition:
         self.watermark = counted
         self._is_behind = True
         return True
+
+    def resume(self, assigned: Assigned, epoch: int) -> None:
+        """Lead on in `epoch`, the last one of a log that was opened again: the only replica is here."""
+        self.replica = sole.resumed(self._replica, assigned, epoch)
+        self._keep_watermark()
 
     # -- all others: a step for each message ---------------------------------------------------------------------
 
@@ -355,7 +367,7 @@ class ReplicatedPartition:
     def _keep_watermark(self) -> None:
         """Also if only the common end moved: it falls when a replica comes back with nothing."""
         is_alone = self.log.state.is_alone
-        if self.is_sole:
+        if self.is_sole and not sole.has_external(self.replica):
             if not is_alone:
                 self.log.stand_alone()
             return
