@@ -36,7 +36,7 @@ REACHES_INTO_A_LOG = re.compile(r"\b(hosted|h)\.log\b|\bpartition\([^)]*\)\.log\
 
 
 def test_nobody_reaches_through_a_partition_into_its_log() -> None:
-    """What an import contract cannot see: an attribute. The way round is a method of `HostedPartition`."""
+    """What an import contract cannot see: an attribute. The way round is a method of `Partition`."""
     assert REACHES_INTO_A_LOG.search("hosting.partition(name, 0).log.sync()")
     for folder in ("adapters", "broker", "coordinator", "server"):
         for path in (ROOT / "src/braidlog" / folder).rglob("*.py"):

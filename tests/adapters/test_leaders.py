@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.adapters.one_of_three import CONVERSATION, in_bytes, served
@@ -15,7 +16,7 @@ from braidlog.broker.topic_leaders import SERVED_SECONDS_MAX
 from braidlog.cluster import events as e
 from braidlog.model.errors import NothingDoneError, NotLeaderError, Reason
 from braidlog.replication.assignment import Assignment
-from braidlog.replication.replicas import Replica, ReplicaSet
+from braidlog.replication.replicas import ReplicaInfo, Replicas
 from braidlog.server.doors import make_adapter
 from braidlog.wire.flux import messages as fm
 from braidlog.wire.mayfly import messages as mm
@@ -60,27 +61,15 @@ def test_mlog_tells_how_far_followers_have_got_where_it_leads() -> None:
     """The leader knows; and who observes it from outside is listed behind the replicas, in sync if it has what is committed."""
     node = three_nodes(leader=2)
     hosted = node.services.hosting.partition(TOPIC, 0)
-    hosted.replicas = ReplicaSetOfLeader()
-    (topic,) = mlog(node, m.ListTopicsRequest()).topics
+    told = Replicas("2", 1, (ReplicaInfo("1", 4), ReplicaInfo("3", 5)), (ReplicaInfo("mlog-7", 3, in_sync=True),))
+    with mock.patch.object(type(hosted), "replicas", told):
+        (topic,) = mlog(node, m.ListTopicsRequest()).topics
     assert topic.replicas == (
         m.ReplicaInfo("3", True, 5),
         m.ReplicaInfo("1", False, 4),
         m.ReplicaInfo("2", True, 0),
         m.ReplicaInfo("mlog-7", True, 3),
     )
-
-
-class ReplicaSetOfLeader(ReplicaSet):
-    def __init__(self) -> None:
-        super().__init__("2")
-
-    @property
-    def followers(self) -> list[Replica]:
-        return [Replica("1", 4), Replica("3", 5)]
-
-    @property
-    def observers(self) -> list[Replica]:
-        return [Replica("mlog-7", 3, in_sync=True)]
 
 
 def test_mlog_creates_a_topic_and_answers_its_followers() -> None:

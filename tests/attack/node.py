@@ -20,7 +20,7 @@ from braidlog.cli import main
 from braidlog.codec.batch import BatchHeader
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
-from braidlog.partition.cluster_partition import ClusterPartition
+from braidlog.partition.partition import Partition
 from braidlog.server.world import LoopWorld
 from braidlog.storage.files import OsDisk, OsFile
 from braidlog.storage.partition import Appended, PartitionLog
@@ -216,13 +216,13 @@ def forget_aborted_transaction() -> None:
 
 def acknowledge_before_the_set() -> None:
     """As if nobody ever asked for more than the leader."""
-    produce = ClusterPartition.produce
+    produce = Partition.produce
 
-    def hasty(self: ClusterPartition, produced: Any, *, needs_all: bool, is_awaited: bool, reach: Any = None) -> Any:
+    def hasty(self: Partition, produced: Any, *, needs_all: bool, is_awaited: bool, reach: Any = None) -> Any:
         del needs_all, reach
         return produce(self, produced, needs_all=False, is_awaited=is_awaited)
 
-    replace(ClusterPartition, "produce", hasty)
+    replace(Partition, "produce", hasty)
 
 
 BUGS: dict[str, Callable[[], None]] = {

@@ -13,6 +13,9 @@ from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.append import Acks
 from braidlog.partition.internal_topic import InternalTopic
+from braidlog.partition.partition import Partition
+from braidlog.partition.replicated import summary_of
+from braidlog.replication.ready import DropAbove
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import Appended, PartitionLog
 from braidlog.testing.clock import ManualClock
@@ -87,6 +90,13 @@ class Node:
                 return found
             found += [record.value for record in got.records]
             offset = got.next_offset
+
+
+def cut(hosted: Partition, offset: int) -> None:
+    """As a follower's steps do when its leader has fewer records."""
+    hosted.log.truncate(offset)
+    hosted.replicated.replica = hosted.replicated.replica.now(log=summary_of(hosted.log), watermark=offset)
+    hosted.outcome(DropAbove(offset))
 
 
 def batch_of(

@@ -30,9 +30,9 @@ from braidlog.kv.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, placement
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush
-from braidlog.partition.cluster_partition import ClusterPartition
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.node_replicas import Nowhere
+from braidlog.partition.partition import Partition
 from braidlog.partition.published import read_published
 from braidlog.partition.replicated_slot import TailFolder
 from braidlog.server.compose import Server
@@ -124,10 +124,10 @@ class KeyNodes(ThreeNodes):
 
         await self.until(is_so)
 
-    def feed(self, slot: int) -> ClusterPartition | None:
+    def feed(self, slot: int) -> Partition | None:
         for number in self.servers:
             hosted = self.services(number).hosting.hosted(FEED_TOPIC, slot)
-            if isinstance(hosted, ClusterPartition) and hosted.role is Role.LEADER:
+            if isinstance(hosted, Partition) and hosted.role is Role.LEADER:
                 return hosted
         return None
 

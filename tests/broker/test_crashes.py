@@ -225,7 +225,7 @@ class Campaign:
             node.run(transactions.add_partitions(name, txn.producer_id, txn.epoch, places))
             for topic, number in places[:3]:
                 batch = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
-                node.run(node.services.append.append(topic, number, batch))
+                node.run(node.services.append.append(topic, number, batch, transactional_id=name))
             commits = [Commit(topic, number, offset) for topic, number in places]
             producing = Producing(name, txn.producer_id, txn.epoch)
             node.run(node.services.pending_commits.stage("g1", producing, commits, guard=lambda: None))
@@ -246,7 +246,7 @@ class Campaign:
             node.run(transactions.add_partitions(name, txn.producer_id, txn.epoch, places))
             for topic, number in places:
                 data = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
-                node.run(node.services.append.append(topic, number, data))
+                node.run(node.services.append.append(topic, number, data, transactional_id=name))
             return Producing(name, txn.producer_id, txn.epoch)
 
         def call() -> None:

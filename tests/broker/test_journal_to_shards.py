@@ -100,7 +100,7 @@ def transaction(node: Node, name: str) -> Producing:
     txn = node.run(transactions.begin_producer(name, 900_000))
     node.run(transactions.add_partitions(name, txn.producer_id, txn.epoch, [("a", 0)]))
     data = batch_of(name.encode(), producer=(txn.producer_id, txn.epoch, 0), transactional=True)
-    node.run(node.services.append.append("a", 0, data))
+    node.run(node.services.append.append("a", 0, data, transactional_id=name))
     return Producing(name, txn.producer_id, txn.epoch)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from tests.broker.node import Node, batch_of
+from tests.broker.node import Node, batch_of, cut
 from tests.kv.crashing import KEYS, plain
 from tests.kv.workloads import Mixed
 from tests.sampling import FULL
@@ -26,7 +26,7 @@ from braidlog.kv.values import HashValue, ListValue, read_value
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.record import Record
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.replication.assignment import Assignment
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
@@ -508,7 +508,7 @@ def test_a_feed_whose_records_were_taken_back_tells_the_state_again() -> None:
     node = KvNode()
     for number in range(6):
         node.do(o.Set(b"k%d" % number, b"v"))
-    node.services.hosting.partition(FEED_TOPIC, 0).truncate(2)
+    cut(node.services.hosting.partition(FEED_TOPIC, 0), 2)
     node.do(o.Set(b"more", b"v"))
     for each in (node, node.again()):
         assert folded(each.feed()) == plain(each.kv.store)

@@ -12,7 +12,7 @@ from tests.server.etcd.members import Member, members
 from braidlog.broker.schema_log import TOPIC, Place
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.registry import changes
 from braidlog.registry.changes import Wanted
 from braidlog.registry.framing import head

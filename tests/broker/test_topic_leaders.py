@@ -10,7 +10,7 @@ from braidlog.broker.topic_leaders import CALL, SERVED_SECONDS_MAX, Led
 from braidlog.broker.topics import Placed
 from braidlog.cluster.events import FenceNode
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 
 BOUND_MS = int(SERVED_SECONDS_MAX * 1000)
 

@@ -17,7 +17,7 @@ from braidlog.coordinator.holdings import Holdings, StateLimits
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.snapshots import Snapshot
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 
 
 @pytest.fixture

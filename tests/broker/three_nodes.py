@@ -3,11 +3,14 @@
 import uuid
 from typing import cast
 
+import msgspec
 from tests.broker.node import Node
 
 from braidlog.cluster import events as e
+from braidlog.cluster.topic import Topic
 from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, ShardLog
 from braidlog.replication.assignment import Assignment
+from braidlog.replication.messages import Assigned
 from braidlog.replication.registration import Life
 
 TOPIC = "orders"
@@ -36,12 +39,30 @@ def three_nodes(leader: int | None = 3, *, partitions: int = 1, name: str = "2")
     """Each partition of `orders` is held by 3, 1 and 2, in sync are 3 and 2; this node follows it, unless it is the leader.
     Node 1 coordinates all there is to coordinate."""
     node = Node(name=name)
+    commits_alone(node)
     node.create(TOPIC, partitions)
     node.services.metadata.change_alone([registered(number) for number in (1, 2, 3)])
     coordinate(node, leads=name == "1")
     for number in range(partitions):
         assign(node, leader, number)
     return node
+
+
+def commits_alone(node: Node) -> None:
+    """What this node leads is committed at once, and what it follows it does not serve: the other two are in its metadata, and
+    nowhere else."""
+    hosting = node.services.hosting
+    told, own = hosting.assigned, (hosting.number,)
+
+    def assigned(topic: Topic, number: int, epoch: int = 0) -> Assigned:
+        found = told(topic, number, epoch)
+        if found.assignment.leader != hosting.number:
+            others = tuple(each for each in found.assignment.in_sync if each != hosting.number)
+            return msgspec.structs.replace(found, assignment=msgspec.structs.replace(found.assignment, in_sync=others))
+        alone = msgspec.structs.replace(found.assignment, replicas=own, in_sync=own)
+        return msgspec.structs.replace(found, assignment=alone, min_in_sync=1)
+
+    hosting.assigned = assigned  # type: ignore[method-assign]
 
 
 class LedShard:
@@ -79,8 +100,11 @@ def coordinate(node: Node, *, leads: bool) -> None:
 
 def assign(node: Node, leader: int | None, number: int = 0) -> None:
     known = node.services.routing.assignment(TOPIC, number)
-    after = Assignment(replicas=(3, 1, 2), in_sync=(3, 2), leader=leader, leader_epoch=7)
     assert known is not None
+    partition_epoch, epoch = known.partition_epoch + 1, max(7, known.leader_epoch + 1)
+    after = Assignment(
+        replicas=(3, 1, 2), in_sync=(3, 2), leader=leader, leader_epoch=epoch, partition_epoch=partition_epoch
+    )
     epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
     node.services.metadata.change_alone([e.AssignPartition(topic=TOPIC, partition=number, after=after, **epochs)])
     assert not node.run(node.services.reconciler.follow())

@@ -16,7 +16,7 @@ from braidlog.broker.access.authorize import Rule
 from braidlog.broker.access.users import Hash
 from braidlog.cluster.image import Image
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk

@@ -33,7 +33,7 @@ class MetadataNode:
         self.folder = DataFolder(self.disk, "/data", clock)
         self.store: LocalStore = open_metadata(self.folder, self.world, node="0", snapshot_every=snapshot_every)
         self.metadata = Metadata(self.store, self.world)
-        self.hosting = Hosting(self.folder, "0")
+        self.hosting = Hosting(self.folder, "0", self.world)
         self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world)
         self.topics = Topics(self.reconciler, self.hosting, self.world, TopicSettings())
         self.placement = Placement(self.metadata, self.reconciler, self.hosting, self.world)

@@ -43,8 +43,8 @@ from braidlog.coordinator.transaction import Producing
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.stages import stage_name
 from braidlog.partition.append import Acks
-from braidlog.partition.cluster_partition import ClusterPartition
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
+from braidlog.partition.partition import Partition
 from braidlog.replication.assignment import Assignment
 from braidlog.server import cluster_node
 from braidlog.server.compose import Server
@@ -114,9 +114,9 @@ class ThreeNodes:
         await self.services(1).topics.create(topic, 1)
         await self.until(lambda: all(self.services(each).hosting.hosted(topic, 0) is not None for each in NODES))
 
-    def partition(self, number: int) -> ClusterPartition:
+    def partition(self, number: int) -> Partition:
         found = self.services(number).hosting.hosted("a", 0)
-        assert isinstance(found, ClusterPartition)
+        assert isinstance(found, Partition)
         return found
 
     def assignment(self) -> Assignment:

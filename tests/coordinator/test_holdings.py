@@ -247,7 +247,8 @@ def test_counts_are_as_a_restarted_node_counts(seed: int) -> None:
         begun = node.run(services.transactions.begin_producer(name))
         producer = (name, begun.producer_id, begun.epoch)
         node.run(services.transactions.add_partitions(*producer, [("a", 1)]))
-        node.run(services.append.append("a", 1, batch_of(b"x", producer=(*producer[1:], 0), transactional=True)))
+        batch = batch_of(b"x", producer=(*producer[1:], 0), transactional=True)
+        node.run(services.append.append("a", 1, batch, transactional_id=name))
         staging = services.pending_commits.stage(
             rng.choice(names), Producing(*producer), [Commit("a", 2, 5)], guard=lambda: None
         )

@@ -11,7 +11,7 @@ from braidlog.coordinator.staging import NO_BATCH, STAGES_MAX, UNUSED_MS_MAX, De
 from braidlog.coordinator.transaction import Producing, TxnState
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.stages import SINK_CHARS_MAX, StageName, read_stage_name, stage_name
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.testing.faults import Crash
 
 ME = "User:me"
@@ -32,7 +32,7 @@ def stage(node: Node, value: bytes, *, batch: int = 0, task: str = "0-0", sink: 
     node.run(node.services.transactions.add_partitions(name, txn.producer_id, txn.epoch, PLACES))
     for topic, number in PLACES:
         data = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
-        node.run(node.services.append.append(topic, number, data))
+        node.run(node.services.append.append(topic, number, data, transactional_id=name))
     return Producing(name, txn.producer_id, txn.epoch)
 
 
@@ -165,7 +165,7 @@ def test_a_losing_attempt_cannot_write_any_more(node: Node) -> None:
     for name, producer_id, epoch in (loser, winner):
         late = batch_of(b"late", producer=(producer_id, epoch, 1), transactional=True)
         with pytest.raises(BrokerError):
-            node.run(node.services.append.append("a", 0, late))
+            node.run(node.services.append.append("a", 0, late, transactional_id=name))
         with pytest.raises(BrokerError):
             node.run(node.services.transactions.add_partitions(name, producer_id, epoch, PLACES))
     assert seen(node) == ([b"winner"], [b"winner"])
@@ -280,7 +280,7 @@ def test_whoever_races_each_batch_counts_once(seed: int) -> None:
                     data = batch_of(
                         b"%d/%d" % (batch, task), producer=(txn.producer_id, txn.epoch, 0), transactional=True
                     )
-                    await node.services.append.append("a", task, data)
+                    await node.services.append.append("a", task, data, transactional_id=name)
                     stages.append(Producing(name, txn.producer_id, txn.epoch))
                 await staging.commit("s", batch, stages, owner=ME)
                 await staging.abort("s", batch, stages if rng.random() < 0.5 else None, owner=ME)

@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.broker.node import Node
+from tests.broker.node import Node, cut
 from tests.model.manual_world import Job
 
 from braidlog.codec.murmur import partition_for_key
@@ -150,14 +150,14 @@ def test_events_that_were_truncated_are_forgotten(node: Node) -> None:
         event(node, b"k", number, b"%d" % number)
     event(node, other, 0, b"other")
     before = (node.services.streams.count, node.services.streams._holdings.bytes_held)
-    assert hosted.truncate(2) == 2
+    cut(hosted, 2)
     assert (version(node, b"k"), version(node, other)) == (2, 0)
     assert event(node, b"k", 2, b"again").version == 3
     assert events(node, b"k") == [(1, b"0"), (2, b"1"), (3, b"again")]
     assert event(node, b"k", 3, b"3").version == 4
     event(node, other, 0, b"other")
     assert (node.services.streams.count, node.services.streams._holdings.bytes_held) == before
-    hosted.restart_at(7, 0)
+    cut(hosted, 0)
     assert version(node, b"k") == 0
 
 
@@ -178,7 +178,7 @@ def test_an_index_that_is_being_read_does_not_keep_what_is_truncated_meanwhile(
     monkeypatch.setattr(streams, "_rows", slowly)
     reading = again.spawn(again.services.streams.version("s", b"k"))
     assert not reading.is_done
-    again.services.hosting.partition("s", number).truncate(2)
+    cut(again.services.hosting.partition("s", number), 2)
     again.world.settle()
     assert reading.result() == 2
 
@@ -232,7 +232,7 @@ def test_records_of_transactions_are_no_events(node: Node) -> None:
         base_sequence=0,
         transactional=True,
     )
-    node.run(node.services.append.append("s", number, batch))
+    node.run(node.services.append.append("s", number, batch, transactional_id="t"))
     node.run(txn.end("t", begun.producer_id, begun.epoch, commit=False))
     assert version(node, b"k") == 0
     assert event(node, b"k", 0, b"real").version == 1

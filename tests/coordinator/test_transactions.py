@@ -19,7 +19,7 @@ from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transaction import Producing, Transaction, TxnState, to_end
 from braidlog.coordinator.transactions import EPOCH_MAX, RESUMED_AT_ONCE
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.testing.faults import Crash
 
 DAY_MS = 24 * 3600 * 1000
@@ -42,9 +42,11 @@ def add(node: Node, txn: Transaction, *partitions: tuple[str, int], name: str = 
     node.run(node.services.transactions.add_partitions(name, txn.producer_id, txn.epoch, places))
 
 
-def write(node: Node, txn: Transaction, topic: str, value: bytes, *, sequence: int = 0, partition: int = 0) -> None:
+def write(
+    node: Node, txn: Transaction, topic: str, value: bytes, *, sequence: int = 0, partition: int = 0, name: str = "t"
+) -> None:
     batch = batch_of(value, producer=(txn.producer_id, txn.epoch, sequence), transactional=True)
-    node.run(node.services.append.append(topic, partition, batch))
+    node.run(node.services.append.append(topic, partition, batch, transactional_id=name))
 
 
 def stage(node: Node, txn: Transaction, *commits: Commit, name: str = "t") -> None:
@@ -221,7 +223,7 @@ def test_appends_only_where_and_when_the_transaction_writes(node: Node) -> None:
     end(node, txn, commit=True)
     assert reason_of(write, node, txn, "a", b"late", sequence=1) is Reason.INVALID_TRANSACTION_STATE
     stranger = Transaction(999_999, 0, 1000)
-    assert reason_of(write, node, stranger, "a", b"x") is Reason.INVALID_TRANSACTION_STATE
+    assert reason_of(write, node, stranger, "a", b"x") is Reason.PRODUCER_ID_MISMATCH
 
 
 def test_no_record_before_its_partition_is_durably_in_the_journal(node: Node) -> None:
@@ -230,7 +232,7 @@ def test_no_record_before_its_partition_is_durably_in_the_journal(node: Node) ->
     with node.world.holding_syncs():
         adding = node.spawn(node.services.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
         batch = batch_of(b"x", producer=(txn.producer_id, txn.epoch, 0), transactional=True)
-        early = node.spawn(node.services.append.append("a", 0, batch))
+        early = node.spawn(node.services.append.append("a", 0, batch, transactional_id="t"))
         assert isinstance(early.error, BrokerError)
         assert early.error.reason is Reason.INVALID_TRANSACTION_STATE
     adding.result()
@@ -251,8 +253,8 @@ def test_what_is_added_later_does_not_hold_up_who_writes_to_what_was_added_befor
             node.spawn(transactions.add_group("t", txn.producer_id, txn.epoch, "g")),
         ]
         batch = batch_of(b"x", producer=(txn.producer_id, txn.epoch, 0), transactional=True)
-        writing = node.spawn(node.services.append.append("a", 0, batch))
-        early = node.spawn(node.services.append.append("a", 1, batch))
+        writing = node.spawn(node.services.append.append("a", 0, batch, transactional_id="t"))
+        early = node.spawn(node.services.append.append("a", 1, batch, transactional_id="t"))
         assert writing.error is None
         assert isinstance(early.error, BrokerError)
     for job in adding:
@@ -263,7 +265,7 @@ def test_what_is_added_later_does_not_hold_up_who_writes_to_what_was_added_befor
     with node.world.holding_syncs():
         node.spawn(transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
         late = batch_of(b"y", producer=(txn.producer_id, txn.epoch, 1), transactional=True)
-        refused = node.spawn(node.services.append.append("a", 0, late))
+        refused = node.spawn(node.services.append.append("a", 0, late, transactional_id="t"))
         assert isinstance(refused.error, BrokerError), "the next transaction has to say so anew, durably"
 
 
@@ -305,7 +307,7 @@ def test_epochs_end_and_a_new_producer_id_begins(node: Node) -> None:
     assert new.producer_id != txn.producer_id
     add(node, new)
     write(node, new, "a", b"x")
-    assert reason_of(write, node, txn, "a", b"zombie") is Reason.INVALID_TRANSACTION_STATE
+    assert reason_of(write, node, txn, "a", b"zombie") is Reason.PRODUCER_ID_MISMATCH
 
 
 def test_a_transaction_in_a_topic_that_goes_ends_all_the_same(node: Node) -> None:
@@ -406,11 +408,11 @@ def test_batches_that_wait_for_their_partition_to_be_added_keep_their_order(node
     async def one(sequence: int) -> None:
         batch = batch_of(b"%d" % sequence, producer=(txn.producer_id, txn.epoch, sequence), transactional=True)
         header = read_header(batch)
-        if not append.is_verified("a", 0, header, adds=True):
+        if not append.is_verified("a", 0, header):
             await append.verify("a", 0, header, "t", adds=True)
         append.write("a", 0, batch)
         if sequence == 0:
-            assert not append.is_verified("a", 0, header, adds=True), "number 1 waits still: who comes now is behind it"
+            assert not append.is_verified("a", 0, header), "number 1 waits still: who comes now is behind it"
 
     with node.world.holding_syncs():
         early = [node.spawn(one(0)), node.spawn(one(1))]
@@ -656,7 +658,7 @@ def test_requests_of_one_id_at_once_are_as_if_one_after_the_other(seed: int) -> 
                 await transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)])
                 value = b"%d/%d" % (number, turn)
                 batch = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
-                await node.services.append.append("a", 0, batch)
+                await node.services.append.append("a", 0, batch, transactional_id="t")
                 await transactions.end("t", txn.producer_id, txn.epoch, commit=rng.random() < 0.7)
             except BrokerError as error:
                 if error.reason not in (Reason.STALE_PRODUCER_EPOCH, Reason.INVALID_TRANSACTION_STATE):
@@ -691,7 +693,7 @@ def test_one_partition_that_takes_no_marker_holds_up_its_own_transactions_only(n
     add(node, stuck, ("a", 0), ("b", 0))
     add(node, fine, ("a", 1), name="u")
     write(node, stuck, "b", b"x")
-    write(node, fine, "a", b"y", partition=1)
+    write(node, fine, "a", b"y", partition=1, name="u")
     node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
     assert reason_of(end, node, stuck, commit=True) is Reason.NOT_LEADER
     assert transactions.find("t").state is TxnState.COMMITTING

@@ -11,9 +11,10 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.model.world import Wakeup
 from braidlog.partition.append import Acks, Append
-from braidlog.partition.cluster_partition import ClusterPartition, Key
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.partition import Partition
+from braidlog.partition.partition_node import Key
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.trim import Trim
 from braidlog.partition.verification import Question, Verified
@@ -31,23 +32,26 @@ Between = m.Fetch | m.Answer | m.Complaint
 
 
 class Peer:
-    """One node with one partition of one topic; a `ClusterNode`."""
+    """One node with one partition of one topic; a `PartitionNode`."""
+
+    may_close = False
 
     def __init__(self, cluster: "Peers", number: int) -> None:
         self.cluster = cluster
         self.number = number
+        self.name = str(number)
         self.incarnation = number
         self.world = cluster.world
         self.disk = SimulatedDisk()
         self.folder = DataFolder(self.disk, "/data", cluster.clock)
         self.folder.create_topic(TOPIC, 1, cluster.settings, topic_id=TOPIC_ID, created_ms=1)
-        self.hosting = Hosting(self.folder, str(number))
+        self.hosting = Hosting(self.folder, str(number), self.world)
         self.hosting.cluster = self
         opener = self.folder.open_partition
-        self.partition = ClusterPartition(TOPIC, TOPIC_ID, 0, opener(TOPIC, 0), self, opener)
+        self.partition = Partition(TOPIC, TOPIC_ID, 0, opener(TOPIC, 0), self, opener)
         self.hosting.host([self.partition])
         producers = ProducerLimit(self.hosting, self.world, 100)
-        self.append_service = Append(self.hosting, self.world, lambda *_: None, producers, self.ask)
+        self.append_service = Append(self.hosting, self.world, producers, self.ask)
         self.fetch = Fetch(self.hosting, self.world, Here())
         self.trim = Trim(self.hosting, self.world)
         self.proposed: list[Proposal] = []
@@ -78,11 +82,11 @@ class Peer:
         assert key == (bytes.fromhex(TOPIC_ID), 0)
         self.cluster.under_way.append((self.number, node, message))
 
-    def propose(self, partition: ClusterPartition, proposal: Proposal) -> None:
+    def propose(self, partition: Partition, proposal: Proposal) -> None:
         assert partition is self.partition
         self.proposed.append(proposal)
 
-    def begin_epoch(self, partition: ClusterPartition, epoch: int) -> None:
+    def begin_epoch(self, partition: Partition, epoch: int) -> None:
         assert partition is self.partition
         self.beginning.append(epoch)
 
@@ -92,7 +96,7 @@ class Peer:
 
     def follow(self) -> None: ...
 
-    def led_anew(self, partition: ClusterPartition) -> None: ...
+    def led_anew(self, partition: Partition) -> None: ...
 
     def replaced(self) -> None:
         self.is_replaced = True
@@ -127,9 +131,14 @@ class Peers:
     """`peers[1]` leads at first; all three are in sync."""
 
     def __init__(
-        self, settings: TopicSettings | None = None, *, min_in_sync: int = 2, beside: "Peers | None" = None
+        self,
+        settings: TopicSettings | None = None,
+        *,
+        min_in_sync: int = 2,
+        first: tuple[int, ...] = (1, 2, 3),
+        beside: "Peers | None" = None,
     ) -> None:
-        """`beside`: in the same world, of another topic."""
+        """`first`: who has a replica at first. `beside`: in the same world, of another topic."""
         self.clock: ManualClock = ManualClock() if beside is None else beside.clock
         self.world: ManualWorld = ManualWorld(self.clock) if beside is None else beside.world
         self.settings: TopicSettings = settings or TopicSettings()
@@ -137,7 +146,7 @@ class Peers:
         self.under_way: deque[tuple[int, int, Between]] = deque()
         self.away: set[int] = set()
         self._peers = {number: Peer(self, number) for number in (1, 2, 3)}
-        self.assignment = Assignment(replicas=(1, 2, 3), in_sync=(1, 2, 3), leader=1, leader_epoch=1)
+        self.assignment = Assignment(replicas=first, in_sync=first, leader=1, leader_epoch=1)
         self.assign()
 
     def __getitem__(self, number: int) -> Peer:
@@ -146,11 +155,14 @@ class Peers:
     def assign(self, assignment: Assignment | None = None) -> None:
         """The metadata says so to everyone who is there."""
         self.assignment = assignment or self.assignment
-        incarnations = tuple((number, peer.incarnation) for number, peer in self._peers.items())
         for number, peer in self._peers.items():
             if number not in self.away:
-                peer.partition.tell(m.Assigned(self.assignment, incarnations, self.min_in_sync))
+                peer.partition.tell(self.assigned(self.assignment))
         self.carry()
+
+    def assigned(self, assignment: Assignment) -> m.Assigned:
+        incarnations = tuple((number, peer.incarnation) for number, peer in self._peers.items())
+        return m.Assigned(assignment, incarnations, self.min_in_sync)
 
     def elect(self, leader: int) -> None:
         self.assign(self.assignment.led_by(leader))

@@ -9,7 +9,7 @@ from braidlog.codec.batch import seal
 from braidlog.codec.records import encode_batch, sealed_batch
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.partition.append import Acks, Appended
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.storage.head import DATA_START
 
 

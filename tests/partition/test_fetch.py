@@ -13,7 +13,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.slices import SLICE
 from braidlog.partition.append import Acks
 from braidlog.partition.fetch import Fetch, Outcome, Wanted
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.long_polls import REST_SECONDS_MAX
 from braidlog.partition.reading import HERE_RECORDS_MAX, Fetched, Rows
 from braidlog.storage.checking import CheckBudget
@@ -298,7 +298,7 @@ def transact(node: Node, name: str, *values: bytes, commit: bool | None) -> None
     begun = node.run(txn.begin_producer(name))
     node.run(txn.add_partitions(name, begun.producer_id, begun.epoch, [("a", 0)]))
     batch = batch_of(*values, producer=(begun.producer_id, begun.epoch, 0), transactional=True)
-    node.run(node.services.append.append("a", 0, batch))
+    node.run(node.services.append.append("a", 0, batch, transactional_id=name))
     if commit is not None:
         node.run(txn.end(name, begun.producer_id, begun.epoch, commit=commit))
 
@@ -443,7 +443,7 @@ def test_committed_readers_find_no_time_beyond_what_is_stable(node: Node) -> Non
     begun = node.run(node.services.transactions.begin_producer("tx"))
     node.run(node.services.transactions.add_partitions("tx", begun.producer_id, begun.epoch, [("a", 0)]))
     late = batch_of(b"y", producer=(begun.producer_id, begun.epoch, 0), transactional=True, time_ms=1_700_000_002_000)
-    node.run(node.services.append.append("a", 0, late))
+    node.run(node.services.append.append("a", 0, late, transactional_id="tx"))
     offset_at = node.services.fetch.offset_at
     assert node.run(offset_at("a", 0, 1_700_000_001_000)) == (1, 1_700_000_002_000)
     assert node.run(offset_at("a", 0, 1_700_000_001_000, committed_only=True)) is None

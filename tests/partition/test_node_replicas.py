@@ -19,12 +19,13 @@ from braidlog.cluster.store import Conflict, Entry, Metadata
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.append import Acks, Append
-from braidlog.partition.cluster_partition import ClusterPartition, Key
 from braidlog.partition.fetch import Fetch
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.node_replicas import Between, NodeReplicas
 from braidlog.partition.opening import retry
+from braidlog.partition.partition import Partition
+from braidlog.partition.partition_node import Key
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.verification import Verified
@@ -82,7 +83,7 @@ class Node:
         self.folder_id = self.folder.identity.folder_id
         self.metadata = Metadata(cluster.store, self.world)
         self.metadata.catch_up()
-        self.hosting = Hosting(self.folder, str(number))
+        self.hosting = Hosting(self.folder, str(number), self.world)
         self.replicas = NodeReplicas(
             number, self.hosting, self.metadata, self.folder, self.world, self.spawn, lambda: None
         )
@@ -92,7 +93,7 @@ class Node:
         before_release = {"a": lambda number, log: self.released.append((number, log.end_offset))}
         self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world, before_release)
         producers = ProducerLimit(self.hosting, self.world, 100)
-        self.append_service = Append(self.hosting, self.world, lambda *_: None, producers, self.ask)
+        self.append_service = Append(self.hosting, self.world, producers, self.ask)
         self.fetch = Fetch(self.hosting, self.world, Here())
         if opens:
             self.world.run(self.reconciler.open_all())
@@ -120,9 +121,9 @@ class Node:
         self.replicas.registered(incarnation)
         self.cluster.settle()
 
-    def partition(self, number: int = 0) -> ClusterPartition:
+    def partition(self, number: int = 0) -> Partition:
         found = self.hosting.partition("a", number)
-        assert isinstance(found, ClusterPartition)
+        assert isinstance(found, Partition)
         return found
 
     def append(self, *values: bytes, partition: int = 0, producer: tuple[int, int, int] | None = None) -> Job[Appended]:
@@ -395,7 +396,7 @@ def test_what_changes_for_many_partitions_is_told_in_slices(monkeypatch: pytest.
     assert 10 < len(late) < 90, "the loop turns in between"
     assert {*range(0, 100, 4)} <= {*late}, "what it leads itself comes first"
     asked = node.hosting.hosted("a", late[0])
-    assert isinstance(asked, ClusterPartition)
+    assert isinstance(asked, Partition)
     node.replicas.received(3, asked.key, Refused(Question(2, 0, 3, 1, 0, 0, 0), Refusal.UNKNOWN_EPOCH, 2))
     assert asked.replicated.replica.epoch == 2, "whoever is asked about hears of it first"
     cluster.world.settle()
@@ -405,7 +406,7 @@ def test_what_changes_for_many_partitions_is_told_in_slices(monkeypatch: pytest.
 def test_partitions_are_not_gone_through_for_a_change_of_leaders(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = Cluster(partitions=4)
     renewed: list[int] = []
-    monkeypatch.setattr(ClusterPartition, "renew", lambda partition, _: renewed.append(partition.number))
+    monkeypatch.setattr(Partition, "renew", lambda partition, _: renewed.append(partition.number))
     followed: list[None] = []
     monkeypatch.setattr(cluster[2].hosting, "host", lambda *_: followed.append(None))
     cluster.kill(1)

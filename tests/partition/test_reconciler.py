@@ -9,7 +9,7 @@ from braidlog.coordinator.offsets import Commit
 from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.storage.log import Log
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk

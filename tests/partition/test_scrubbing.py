@@ -13,7 +13,7 @@ from braidlog.codec.layout import Kind, Part, RowForm
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.fetch import Wanted
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.partition import Partition
 from braidlog.partition.scrubbing import Scrubber, ScrubSettings
 from braidlog.storage.compaction import Compaction
 from braidlog.storage.files import File
@@ -62,7 +62,7 @@ class Setting:
         return Scrubber(node.folder, node.services.hosting, node.world, self.worker, changed, self.told.append)
 
     @property
-    def hosted(self) -> HostedPartition:
+    def hosted(self) -> Partition:
         return self.node.services.hosting.partition("a", 0)
 
     def path(self, number: int) -> str:

@@ -3,7 +3,7 @@
 import pytest
 from tests.model.manual_world import Job
 from tests.partition.peers import TOPIC, Peers
-from tests.partition.test_cluster_partition import slow_disk
+from tests.partition.test_partition import slow_disk
 
 from braidlog.codec.records import EndMarker
 from braidlog.coordinator.markers import mark

@@ -18,8 +18,8 @@ from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, ShardLog, p
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.internal_log import InternalLog
 from braidlog.partition.acknowledgements import NOBODY, Acknowledgement
-from braidlog.partition.cluster_partition import ClusterPartition
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
+from braidlog.partition.partition import Partition
 from braidlog.partition.replicated import Produced
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import Append, Await, Message
@@ -79,7 +79,7 @@ class _Hosting:
 
 
 class ShardReplica(SimulatedReplica):
-    """As much of a `ClusterPartition` as a `ReplicatedLog` asks for."""
+    """As much of a `Partition` as a `ReplicatedLog` asks for."""
 
     number, is_gone, key = 0, False, (b"", 0)
     node: "ShardNode"
@@ -106,7 +106,7 @@ class ShardReplica(SimulatedReplica):
         shown = self.is_leader, self.leader_epoch
         if self._is_here and shown != self._shown:
             self._shown = shown
-            self.node.coordinators.led_anew(cast("ClusterPartition", self))
+            self.node.coordinators.led_anew(cast("Partition", self))
 
     def produce(self, produced: Produced, *, needs_all: bool, is_awaited: bool) -> tuple[Appended, Acknowledgement]:
         assert not is_awaited

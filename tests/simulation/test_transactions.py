@@ -10,7 +10,7 @@ from braidlog.coordinator.journal import NOTHING, Mark, Table
 from braidlog.coordinator.pending_commits import PendingCommits
 from braidlog.coordinator.transactions import Transactions
 from braidlog.partition import verification
-from braidlog.partition.cluster_partition import ClusterPartition
+from braidlog.partition.partition import Partition
 from braidlog.storage.producers import ProducerTable
 
 Patch = pytest.MonkeyPatch
@@ -32,13 +32,13 @@ class NeverForgets(dict[int, int]):
 
 
 def stale_cache(patch: Patch) -> None:
-    made = ClusterPartition.__init__
+    made = Partition.__init__
 
-    def make(self: ClusterPartition, *args: object) -> None:
-        made(self, *args)  # type: ignore[arg-type]
+    def make(self: Partition, *args: object, **named: object) -> None:
+        made(self, *args, **named)  # type: ignore[arg-type]
         self.verified = NeverForgets()
 
-    patch.setattr(ClusterPartition, "__init__", make)
+    patch.setattr(Partition, "__init__", make)
 
 
 def unsettled_decision_carried_out(patch: Patch) -> None:
@@ -68,11 +68,11 @@ def pending_unknown_to_the_shard(patch: Patch) -> None:
 
 
 BUGS: dict[int, tuple[Callable[[Patch], None], int]] = {
-    36: (staged_commit_repeated, 2),
-    37: (stale_cache, 0),
-    57: (unsettled_decision_carried_out, 5),
+    36: (staged_commit_repeated, 0),
+    37: (stale_cache, 1),
+    57: (unsettled_decision_carried_out, 165),
     58: (pending_unknown_to_the_shard, 8),
-    59: (marker_repeated_into_the_next, 19),
+    59: (marker_repeated_into_the_next, 0),
     60: (verification_older_than_a_marker, 86),
 }
 """Each with a seed in which it shows itself."""

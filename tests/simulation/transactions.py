@@ -26,9 +26,9 @@ from braidlog.coordinator.transactions import Transactions
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.append import Acks, Append
-from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.partition import Partition
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.verification import Question, Verified
 from braidlog.replication import messages as m
@@ -151,7 +151,7 @@ class Sent:
 
 
 class Universe:
-    """One run. It is a `ClusterNode` to its partitions, and a `MarkerWriter` to its coordinators."""
+    """One run. It is a `PartitionNode` to its partitions, and a `MarkerWriter` to its coordinators."""
 
     number = 1
     incarnation = 1
@@ -165,12 +165,12 @@ class Universe:
         self.ids: Any = Ids()
         folder = self._folder = DataFolder(SimulatedDisk(), "/data", self.clock)
         folder.create_topic(TOPIC, PARTITIONS, TopicSettings(), topic_id=TOPIC_ID, created_ms=1)
-        self.hosting = Hosting(folder, "1")
+        self.hosting = Hosting(folder, "1", self.world)
+        self.name, self.may_close = "1", False
         self.hosting.cluster = self
         opener = folder.open_partition
         self.partitions = [
-            ClusterPartition(TOPIC, TOPIC_ID, number, opener(TOPIC, number), self, opener)
-            for number in range(PARTITIONS)
+            Partition(TOPIC, TOPIC_ID, number, opener(TOPIC, number), self, opener) for number in range(PARTITIONS)
         ]
         self._assigned = [Assignment(replicas=(1,), in_sync=(1,), leader=1)] * PARTITIONS
         self.hosting.put(
@@ -185,7 +185,7 @@ class Universe:
         )
         self.hosting.host(self.partitions)
         producers = ProducerLimit(self.hosting, self.world, 1000)
-        self.append = Append(self.hosting, self.world, lambda *_: None, producers, self.ask)
+        self.append = Append(self.hosting, self.world, producers, self.ask)
         self.fetch = Fetch(self.hosting, self.world, Here())
         self._markers = LocalMarkers(self.hosting, self.world, self._end_commits)
         self._shards = {"transactions": Shard(), "groups": Shard()}
@@ -199,7 +199,7 @@ class Universe:
             self.move_leader(number)
         self.world.settle()
 
-    # -- what partitions ask for (`ClusterNode`) ---------------------------------------------------------------
+    # -- what partitions ask for (`PartitionNode`) ---------------------------------------------------------------
 
     def send(self, *_: object) -> None:
         raise AssertionError("there are no followers")
@@ -209,7 +209,7 @@ class Universe:
     def led_anew(self, *_: object) -> None: ...
     def replaced(self) -> None: ...
 
-    def begin_epoch(self, partition: ClusterPartition, epoch: int) -> None:
+    def begin_epoch(self, partition: Partition, epoch: int) -> None:
         async def begin() -> None:
             await self.world.pause()
             self._folder.begin_epochs([(partition.replicated.log, epoch)])

@@ -12,7 +12,7 @@ from tests.broker.node import Node
 from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.partition.append import Acks, Appended
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.storage.head import DATA_START
 from braidlog.storage.partition import PartitionLog
 
@@ -62,7 +62,8 @@ class Twins:
         if kind == "late":
             node.clock.advance(1000 * 3600 * 24)
         elif kind == "leader":
-            hosted.assume(Role.LEADER, hosted.leader_epoch + 1)
+            for role in (Role.FOLLOWER, Role.LEADER):
+                node.run(node.services.placement.set_role("a", 0, role))
         elif kind == "sync":
             hosted.log.sync()
             hosted.advance()
@@ -150,7 +151,7 @@ def test_an_acknowledgement_waits_for_the_disk_where_that_is_promised() -> None:
 
 def test_who_does_not_lead_takes_none() -> None:
     node = _node()
-    node.services.hosting.partition("a", 0).assume(Role.FOLLOWER, 1)
+    node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
     assert _refused(node) is Reason.NOT_LEADER
 
 
@@ -183,7 +184,7 @@ def test_other_replicas_are_waited_for() -> None:
     node.append("a", b"first")
     hosted = node.services.hosting.partition("a", 0)
     assert node.services.append.append_records("a", 0, [b"x"], acks=Acks.LEADER) == Appended(1, 1)
-    assert hosted.plain_log is None
+    assert not hosted.replicated.counts_alone
     assert hosted.log.watermark == hosted.high_watermark
 
 

@@ -19,8 +19,8 @@ from braidlog.coordinator.markers import End
 from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, ShardLog, Shards, place_of
 from braidlog.model.errors import BrokerError, NotCoordinatorError, StorageFault
 from braidlog.model.world import World
-from braidlog.partition.cluster_partition import ClusterPartition
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
+from braidlog.partition.partition import Partition
 from braidlog.partition.replicated_log import ReplicatedLog
 
 log = logging.getLogger("braidlog.coordinator")
@@ -56,7 +56,7 @@ class Coordinators:
         self._spawn = spawn
         self._shards = Shards(self._load, Coordinator.discard, self._world, spawn)
 
-    def led_anew(self, partition: ClusterPartition) -> None:
+    def led_anew(self, partition: Partition) -> None:
         """A partition of `STATE_TOPIC` has another leader, or the same in another epoch."""
         assert self._shards is not None
         if partition.role is Role.LEADER and not partition.is_gone:
@@ -122,10 +122,6 @@ class Coordinators:
         here = self.here()
         known = (each for each in here if each.transactions.id_of(producer_id) is not None)
         return next(known, here[0] if here else self._own)
-
-    def check_append(self, producer_id: int, epoch: int, topic: str, number: int) -> None:
-        """Refuse a transactional batch that no open transaction of a node that is alone expects."""
-        self.of_producer(producer_id).transactions.check_append(producer_id, epoch, topic, number)
 
     async def end_commits(self, group: str, ends: Sequence[End]) -> None:
         """Count or drop what transactions commit for a group that is kept here."""

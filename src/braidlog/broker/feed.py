@@ -26,7 +26,7 @@ from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.partition import Partition
 from braidlog.partition.published import append_published, read_published
 
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)
@@ -53,7 +53,7 @@ class Feed:
     def __init__(self, topics: Topics, world: World) -> None:
         self._topics = topics
         self._world = world
-        self._hosted: HostedPartition | None = None
+        self._hosted: Partition | None = None
         self._store: Store | None = None
         self._sections: deque[FeedSection] = deque()
         """What comes before anything in `_pending`; all are full but the last."""
@@ -89,7 +89,7 @@ class Feed:
             self._use(hosted)
             self.sequence = last_sequence(hosted)
 
-    def _use(self, hosted: HostedPartition) -> None:
+    def _use(self, hosted: Partition) -> None:
         self._hosted = hosted
         hosted.when_cut(self._drop_above)
 
@@ -364,7 +364,7 @@ def _is_full(section: FeedSection) -> bool:
     return section.count >= BATCH_RECORDS_MAX or len(section.data) >= BATCH_BYTES
 
 
-def keys_told(hosted: HostedPartition) -> Iterable[bytes]:
+def keys_told(hosted: Partition) -> Iterable[bytes]:
     """The keys that a reader of a feed takes to be there."""
     there = dict[bytes, None]()
     for data, position, _ in visible(read_published(hosted, hosted.start_offset)):
@@ -376,7 +376,7 @@ def keys_told(hosted: HostedPartition) -> Iterable[bytes]:
     return there
 
 
-def last_sequence(hosted: HostedPartition) -> int:
+def last_sequence(hosted: Partition) -> int:
     """The mutation that the last record of a feed tells of; 0 if there is none."""
     offset = hosted.end_offset - 1
     while offset >= hosted.start_offset and (found := next(read_published(hosted, offset), None)) is not None:

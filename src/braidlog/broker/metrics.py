@@ -8,11 +8,12 @@ from braidlog.coordinator.groups.service import Groups
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.report import LagReport, LogReport, PartitionReport
 from braidlog.model.slices import in_slices
-from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.partition import Partition
 
 
-def partition_report(hosted: HostedPartition) -> PartitionReport:
+def partition_report(hosted: Partition) -> PartitionReport:
     return PartitionReport(
         hosted.topic,
         hosted.number,

@@ -13,10 +13,11 @@ from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.world import World
-from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.hosting import Hosting, refuse_internal
+from braidlog.partition.partition import Partition
 from braidlog.partition.reconciler import Reconciler
-from braidlog.replication.replicas import Expire, SetInSync
+from braidlog.replication.messages import ExpireExternal, SetExternalInSync
 
 
 class Placement:
@@ -59,7 +60,7 @@ class Placement:
         refuse_internal(name)
         await self._reconciler.change(name, decide)
 
-    async def set_role(self, name: str, number: int, role: Role) -> HostedPartition:
+    async def set_role(self, name: str, number: int, role: Role) -> Partition:
         """Make this node leader or follower of a partition."""
 
         def decide(image: Image) -> list[Event]:
@@ -86,7 +87,7 @@ class Placement:
             self._check_follower(node, followers)
             await self.set_followers(name, sorted([*followers, node]), hosted.replicas.min_in_sync)
         else:
-            hosted.step(SetInSync(node, in_sync), self._world.now_ms())
+            hosted.tell(SetExternalInSync(node, in_sync))
 
     def _check_follower(self, node: str, followers: list[str]) -> None:
         if not 1 <= len(node) <= NAME_CHARS_MAX or node == self.node:
@@ -112,8 +113,13 @@ class Placement:
             )
         return known[:count]
 
-    def expire_replicas(self, lag_ms_max: int) -> list[tuple[HostedPartition, str]]:
+    def expire_replicas(self, lag_ms_max: int) -> list[tuple[Partition, str]]:
         """Take followers that have not fetched for so long out of their in-sync sets; called every now and then."""
-        now_ms = self._world.now_ms()
-        replicated = [hosted for hosted in self._hosting.opened() if hosted.replicas.replication_factor > 1]
-        return [(hosted, node) for hosted in replicated for node, _ in hosted.step(Expire(lag_ms_max), now_ms).changed]
+        expired = []
+        for hosted in self._hosting.opened():
+            if self._hosting.topics[hosted.topic].observers:
+                before = hosted.replicas.in_sync
+                hosted.tell(ExpireExternal(lag_ms_max))
+                after = hosted.replicas.in_sync
+                expired += [(hosted, node) for node in before if node not in after]
+        return expired

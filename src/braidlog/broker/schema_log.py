@@ -18,8 +18,8 @@ from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.world import World
 from braidlog.partition.append import Acks, Append
 from braidlog.partition.fetch import Fetch
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.partition import Partition
 
 CALL: Final = "schema-log"
 TOPIC: Final = "_schemas"
@@ -114,7 +114,7 @@ class SchemaLog:
     async def _here(self, asked: _Asked) -> Page:
         return await (self._append_here(asked.place, asked.entries) if asked.entries else self._read_here(asked.place))
 
-    def _leading(self) -> tuple[HostedPartition, str]:
+    def _leading(self) -> tuple[Partition, str]:
         hosted = self._hosting.partition(TOPIC, 0)
         hosted.require_leader()
         return hosted, self._hosting.meta(TOPIC).topic_id

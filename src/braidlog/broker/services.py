@@ -163,7 +163,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     configuration.
     """
     metadata = Metadata(store or open_metadata(folder, world, node=node), world)
-    hosting = Hosting(folder, node)
+    hosting = Hosting(folder, node, world)
     tails = tails_of(folder)
     before_release = {LOG_TOPIC: lambda number, log: keep_uncommitted(log, number, tails)}
     reconciler = Reconciler(metadata, folder, hosting, world, before_release)
@@ -190,7 +190,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     own = making.coordinator(journal, tables)
     coordinators.begin(own, making)
     producers = ProducerLimit(hosting, world, holdings.limits.producers_max)
-    append = Append(hosting, world, coordinators.check_append, producers, transaction_checks.ask)
+    append = Append(hosting, world, producers, transaction_checks.ask)
     fetch = Fetch(hosting, world, worker)
     stream_snapshots = StreamSnapshots(coordinators, forwarding)
     streams = EventStreams(hosting, append, fetch, stream_snapshots, world, holdings)

@@ -24,8 +24,8 @@ from braidlog.kv.slot import Slot
 from braidlog.kv.store import Mutation
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.world import Wakeup, World
-from braidlog.partition.cluster_partition import ClusterPartition
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
+from braidlog.partition.partition import Partition
 from braidlog.partition.replicated import Produced
 from braidlog.partition.replicated_slot import ReplicatedSlot
 
@@ -46,7 +46,7 @@ Change = tuple[Mutation | MutationColumns, bytes]
 class SlotFeed:
     """One slot's, as long as this node leads its partition in one epoch. A `Watcher` of the slot."""
 
-    def __init__(self, feed: ClusterPartition, slots: Slots, settings: KeyValueSettings, world: World) -> None:
+    def __init__(self, feed: Partition, slots: Slots, settings: KeyValueSettings, world: World) -> None:
         self._feed = feed
         self._epoch = feed.leader_epoch
         self._slots = slots
@@ -126,7 +126,7 @@ class SlotFeed:
                 if held[1].slot.watcher is self:
                     held[1].slot.watcher = None
 
-    async def _follow(self, source: ClusterPartition, slot: ReplicatedSlot) -> None:
+    async def _follow(self, source: Partition, slot: ReplicatedSlot) -> None:
         """Tell what the slot's log holds since, then what is changed, until the slot begins anew."""
         self._pending.clear()
         self._pending_rows = 0
@@ -151,7 +151,7 @@ class SlotFeed:
             if goes_on():
                 await self._tell_pending(source, goes_on)
 
-    async def _tell_past(self, source: ClusterPartition, slot: ReplicatedSlot, end: int) -> None:
+    async def _tell_past(self, source: Partition, slot: ReplicatedSlot, end: int) -> None:
         """What was committed before this began: by a state of its own, made from the log."""
         shadow, told = slot.shadow(), _Collected(self.sequence)
         lacks = self.sequence < shadow.begins_at
@@ -190,7 +190,7 @@ class SlotFeed:
             number = end if at == last else 0
             yield state_record(image, key, image.data.get(key), sequence=number, stamp=stamp, now_ms=now_ms)
 
-    async def _tell_pending(self, source: ClusterPartition, goes_on: Callable[[], bool]) -> None:
+    async def _tell_pending(self, source: Partition, goes_on: Callable[[], bool]) -> None:
         """Written out at once, as lists and hashes are now, and told when all of it is committed."""
         changes = list(self._pending)
         batches, end = list(_batches(changes)), _end(changes[-1][0])
@@ -210,7 +210,7 @@ class SlotFeed:
             await self._feed.made_durable(self._feed.end_offset, self._world)
         self.sequence = upto
 
-    async def _until_changed(self, source: ClusterPartition) -> None:
+    async def _until_changed(self, source: Partition) -> None:
         wakeup = self._world.wakeup()
         source.watch(wakeup)
         try:
@@ -298,7 +298,7 @@ class SlotFeeds:
         self._spawn = spawn
         self._told: dict[int, SlotFeed] = {}
 
-    def led_anew(self, partition: ClusterPartition) -> None:
+    def led_anew(self, partition: Partition) -> None:
         """A partition of `FEED_TOPIC` has another leader, or the same in another epoch."""
         former = self._told.pop(partition.number, None)
         if former is not None:

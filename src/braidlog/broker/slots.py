@@ -27,7 +27,7 @@ from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.world import World
 from braidlog.partition.acknowledgements import Acknowledgement, settled_together
-from braidlog.partition.cluster_partition import ClusterPartition
+from braidlog.partition.partition import Partition
 from braidlog.partition.replicated import Produced
 from braidlog.partition.replicated_slot import NOT_DONE, REACHES, Performed, ReplicatedSlot, TailFolder
 from braidlog.replication.messages import Await, ReadIndex
@@ -48,7 +48,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 class _Writer:
     """A `SlotWriter`: into a partition that is led here."""
 
-    def __init__(self, partition: ClusterPartition, world: World) -> None:
+    def __init__(self, partition: Partition, world: World) -> None:
         self._partition = partition
         self._world = world
         self.asked = Acknowledgement()
@@ -67,7 +67,7 @@ class _Writer:
 class _Awaited(NamedTuple):
     """What the rows of a burst wait for that are in one log."""
 
-    partition: ClusterPartition
+    partition: Partition
     asked: Acknowledgement
     rows: Sequence[int]
     is_written: bool
@@ -125,7 +125,7 @@ class Slots:
         self._spawn = spawn
         self._logs = logs
         self._steady = SteadyClock(world)
-        self._held: dict[int, tuple[ClusterPartition, ReplicatedSlot]] = {}
+        self._held: dict[int, tuple[Partition, ReplicatedSlot]] = {}
         self._writers: dict[int, _Writer] = {}
         self._following: set[int] = set()
         self.clock = HybridClock(node)
@@ -140,7 +140,7 @@ class Slots:
         self.left: list[Tail] = []
         """Kept tails that a person has to decide about."""
 
-    def led_anew(self, partition: ClusterPartition) -> None:
+    def led_anew(self, partition: Partition) -> None:
         """A partition of `LOG_TOPIC` was opened here, has another leader, or is gone."""
         held = self._held.get(partition.number)
         if partition.is_gone:
@@ -149,7 +149,7 @@ class Slots:
         elif held is None or held[0] is not partition:
             self.attach(partition)
 
-    def attach(self, partition: ClusterPartition) -> None:
+    def attach(self, partition: Partition) -> None:
         """This node holds a log from now on: its state is made from what is committed."""
 
         writer = _Writer(partition, self._world)
@@ -163,7 +163,7 @@ class Slots:
         """The logs that this node holds, by number."""
         return {number: slot for number, (partition, slot) in self._held.items() if not partition.is_gone}
 
-    def held(self, number: int) -> tuple[ClusterPartition, ReplicatedSlot] | None:
+    def held(self, number: int) -> tuple[Partition, ReplicatedSlot] | None:
         """A log that this node holds, with its partition."""
         found = self._held.get(number)
         return None if found is None or found[0].is_gone else found
@@ -218,7 +218,7 @@ class Slots:
 
     def _perform_rows(
         self,
-        partition: ClusterPartition,
+        partition: Partition,
         slot: ReplicatedSlot,
         columns: o.Columns,
         rows: list[int],
@@ -285,14 +285,14 @@ class Slots:
             if held is not None and held[0].held_writes.is_holding:
                 await held[0].held_writes.wait(self._world)
 
-    def _asked(self, partition: ClusterPartition, performed: Performed, level: Level) -> Acknowledgement:
+    def _asked(self, partition: Partition, performed: Performed, level: Level) -> Acknowledgement:
         """What tells when the result may be given: of a write that was just made, its own acknowledgement."""
         if performed.end is not None:
             return self._writers[partition.number].asked
         return partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
 
     def _perform(
-        self, partition: ClusterPartition, slot: ReplicatedSlot, operation: o.Operation[Any], level: Level
+        self, partition: Partition, slot: ReplicatedSlot, operation: o.Operation[Any], level: Level
     ) -> Performed:
         now_ms = self._steady.now_ms()
         if not slot.is_leader:
@@ -328,7 +328,7 @@ class Slots:
             await partition.come_true(asked, self._world, ANSWER_SECONDS_MAX)
         return verdict
 
-    def _slot(self, number: int) -> tuple[ClusterPartition, ReplicatedSlot]:
+    def _slot(self, number: int) -> tuple[Partition, ReplicatedSlot]:
         held = self.held(number)
         if held is not None and held[1].fault is not None:
             raise BrokerError(Reason.UNAVAILABLE, f"log {number} of keys is offline on this node: {held[1].fault}")
@@ -338,7 +338,7 @@ class Slots:
 
     # -- in the background -------------------------------------------------------------------------------------
 
-    def _follow(self, partition: ClusterPartition, slot: ReplicatedSlot) -> None:
+    def _follow(self, partition: Partition, slot: ReplicatedSlot) -> None:
         """A few records at once; a long log beside whatever else is to be done."""
         number = partition.number
         if number in self._following or partition.is_gone or partition.is_cutting:
@@ -347,7 +347,7 @@ class Slots:
             self._following.add(number)
             self._spawn(self._catch_up(partition, slot), f"log {number} of keys")
 
-    async def _catch_up(self, partition: ClusterPartition, slot: ReplicatedSlot) -> None:
+    async def _catch_up(self, partition: Partition, slot: ReplicatedSlot) -> None:
         try:
             is_behind = True
             while is_behind and not partition.is_gone:
@@ -356,7 +356,7 @@ class Slots:
         finally:
             self._following.discard(partition.number)
 
-    def _apply_some(self, partition: ClusterPartition, slot: ReplicatedSlot) -> bool:
+    def _apply_some(self, partition: Partition, slot: ReplicatedSlot) -> bool:
         """A log that cannot be read takes its slot offline here, and nothing else: other nodes have it."""
         if slot.fault is not None:
             return False
@@ -465,7 +465,7 @@ class Slots:
         return self._used_bytes
 
 
-def _not_true(partition: ClusterPartition, error: BrokerError, *, is_written: bool) -> BrokerError:
+def _not_true(partition: Partition, error: BrokerError, *, is_written: bool) -> BrokerError:
     """What is said of what has not come true."""
     if is_written:
         # It is in the log here, and may be committed yet: whoever asks again may do it twice.

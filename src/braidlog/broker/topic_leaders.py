@@ -15,7 +15,7 @@ from braidlog.cluster.store import Metadata
 from braidlog.coordinator.holdings import NODE
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.world import World
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.hosting import Hosting
 
 CALL: Final = "leads"

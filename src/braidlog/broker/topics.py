@@ -25,8 +25,8 @@ from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.model.world import World
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import PUBLISHED, Hosting, refuse_internal
+from braidlog.partition.partition import Partition
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.assignment import Nodes
 
@@ -195,7 +195,7 @@ class Topics:
                 f"try again in {seconds:.1f} s, or create it by request",
             )
 
-    async def publish(self, name: str, settings: TopicSettings) -> HostedPartition:
+    async def publish(self, name: str, settings: TopicSettings) -> Partition:
         """The partition of a topic that the broker writes for others to read; made if it is not there."""
         assert name in PUBLISHED
         if not self.hosting.exists(name):

@@ -15,9 +15,9 @@ from braidlog.codec.records import EndMarker, control_batch
 from braidlog.coordinator.offsets import Place
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.world import World
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.opening import wake
+from braidlog.partition.partition import Partition
 
 Failures = dict[Place | str, BrokerError | StorageFault]
 """Where an end could not be written, in a partition or for a group, and why."""
@@ -66,7 +66,7 @@ class LocalMarkers:
         """All are written before any is waited for."""
         failures: Failures = {}
         await self._open(ends)
-        marked: dict[Place, tuple[HostedPartition, int]] = {}
+        marked: dict[Place, tuple[Partition, int]] = {}
         for end in ends:
             for place in end.places:
                 try:
@@ -95,7 +95,7 @@ class LocalMarkers:
         await wake(found, self._hosting, self._world)
 
 
-def mark(hosted: HostedPartition, producer_id: int, epoch: int, marker: EndMarker, now_ms: int) -> int:
+def mark(hosted: Partition, producer_id: int, epoch: int, marker: EndMarker, now_ms: int) -> int:
     """Append the marker of an end, unless it is there; return the offset below which all must be durable for it to be."""
     hosted.require_leader()
     if hosted.has_ended(producer_id, marker):
@@ -113,7 +113,7 @@ def mark(hosted: HostedPartition, producer_id: int, epoch: int, marker: EndMarke
     return hosted.append_marker(batch, now_ms)
 
 
-async def abort_hanging(hosted: HostedPartition, producer_id: int, epoch: int, world: World) -> None:
+async def abort_hanging(hosted: Partition, producer_id: int, epoch: int, world: World) -> None:
     """Abort what a producer has open in a partition, if anything: no transaction is known that would ever end it."""
     opened = [] if hosted.open_log is None else hosted.producers()  # in a closed partition no transaction is open
     known = next((each for each in opened if each.producer_id == producer_id), None)

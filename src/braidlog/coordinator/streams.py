@@ -26,9 +26,9 @@ from braidlog.model.slices import breathe
 from braidlog.model.world import World
 from braidlog.partition.append import Acks, Append
 from braidlog.partition.fetch import CLIP_BYTES_MAX, Fetch
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.opening import require_open
+from braidlog.partition.partition import Partition
 from braidlog.partition.reading import HERE_RECORDS_MAX, Limits
 
 VERSION_HEADER = "aggregateVersion"
@@ -104,7 +104,7 @@ class _PartitionIndex:
         self._admit = admit
         self._dismiss = dismiss
 
-    async def catch_up(self, hosted: HostedPartition, fetch: Fetch) -> None:
+    async def catch_up(self, hosted: Partition, fetch: Fetch) -> None:
         """Read what is new, with others served in between. Two may do so at once: an event that was taken is not taken again."""
         while self.offset < hosted.end_offset and not self.is_forgotten:
             self.offset = max(self.offset, hosted.start_offset)
@@ -268,7 +268,7 @@ class EventStreams:
             else:
                 return home, _NONE
 
-    def _index(self, hosted: HostedPartition, topic: str, topic_id: str, number: int) -> _PartitionIndex:
+    def _index(self, hosted: Partition, topic: str, topic_id: str, number: int) -> _PartitionIndex:
         known_id, indexes = self._indexes.get(topic, ("", {}))
         if known_id != topic_id:
             self._forget(topic)

@@ -1,7 +1,7 @@
 """Transactions: records in several partitions, and committed offsets, that count together or not at all.
 
 Knows: who has a transaction open, where it wrote, how it ended. Refuses to know: how records are appended, any dialect.
-Invariants: a partition is durably in the journal before a transactional record is in it (`check_append` guards every append);
+Invariants: a partition is durably in the journal before a transactional record is in it (`verify` comes before its first append);
 how a transaction ends is durable before its first marker is written, and from then on it ends that way, crash or no crash;
 several that end together are decided in one entry of the journal; a producer of an old epoch is fenced. Commits that a
 transaction carries are kept with their group (`pending_commits.py`), the transaction knows the group's name before that. One
@@ -298,15 +298,6 @@ class Transactions:
                 found: Transaction | None = self._table.get(name)
                 if found is not None:
                     await self._finish(name, found)
-
-    def check_append(self, producer_id: int, epoch: int, topic: str, partition: int) -> None:
-        """Refuse a transactional batch that no open transaction expects: nothing would ever end it."""
-        name = self._by_producer.get(producer_id)
-        if name is None:
-            raise BrokerError(
-                Reason.INVALID_TRANSACTION_STATE, f"producer {producer_id} has no transactional id on this node"
-            )
-        self.verify(name, producer_id, epoch, topic, partition)
 
     def verify(self, name: str, producer_id: int, epoch: int, topic: str, partition: int) -> Verified:
         """Our word that this transaction is open and writes there, for who leads that partition."""

@@ -2,11 +2,11 @@
 
 Knows: what each acknowledgement promises. Refuses to know: how the batch came, how the answer goes.
 Invariants: an acknowledgement is given only for what is kept: `LEADER` as the topic's `flush` says, `ALL` once every in-sync
-replica has it and there are enough of them. A transactional batch goes only where its transaction was said to write: a node that
-is alone looks itself (`guard`), where several hold the partition the coordinator is asked before (`verify`).
+replica has it and there are enough of them. A transactional batch goes only where its transaction writes: the coordinator is
+asked before (`verify`).
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
@@ -20,10 +20,9 @@ from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.acknowledgements import Acknowledgement
-from braidlog.partition.cluster_partition import ClusterPartition
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, refuse_published
 from braidlog.partition.opening import wake
+from braidlog.partition.partition import Partition
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.replicated import Produced
 from braidlog.partition.schema_check import SchemaCheck, heads_of_batches
@@ -37,9 +36,6 @@ ACKS_TIMEOUT_MS = 2_000
 SEQUENCES = 2**31
 
 Buffer = bytes | bytearray | memoryview
-
-Guard = Callable[[int, int, str, int], None]
-"""guard(producer_id, epoch, topic, partition) raises if no open transaction of that producer writes there."""
 
 
 class Acks(IntEnum):
@@ -57,21 +53,22 @@ _ACK: Final = Flush.ACK
 class Written(NamedTuple):
     """A batch that is in the log and not acknowledged yet."""
 
-    hosted: HostedPartition
+    hosted: Partition
     appended: Appended
     append_time_ms: int | None
     """What its records were stamped with, where the log stamps them."""
+    leader_epoch: int
+    """In which it was written: no later leader's commits acknowledge it."""
     acknowledgement: Acknowledgement | None = None
-    """Where several nodes hold the partition: told what becomes of it."""
+    """Settled by the steps of the replica; None: nothing is asked of them yet, for an only replica commits what it has."""
 
 
 class Append:
     """The use case."""
 
-    def __init__(self, hosting: Hosting, world: World, guard: Guard, producers: ProducerLimit, ask: Ask) -> None:
+    def __init__(self, hosting: Hosting, world: World, producers: ProducerLimit, ask: Ask) -> None:
         self._hosting = hosting
         self._world = world
-        self._guard = guard
         self._verification = Verification(ask, world)
         self.producers = producers
         self._waking = Turns(world)
@@ -133,13 +130,13 @@ class Append:
         the way of all batches, which defines what happens.
         """
         hosted = self._hosting.hosted(topic, partition)
-        log = hosted.plain_log if type(hosted) is HostedPartition and not topic.startswith(INTERNAL_PREFIX) else None
-        if log is None or self.no_room is not None or self._waking.is_busy or self.checks_schemas(topic):
+        if hosted is None or not hosted.is_sole or hosted.held_writes.is_holding or topic.startswith(INTERNAL_PREFIX):
             return self._append_sealed(topic, partition, values, keys, acks)
-        assert hosted is not None
-        settings = log.settings
+        if self.no_room is not None or self._waking.is_busy or self.checks_schemas(topic):
+            return self._append_sealed(topic, partition, values, keys, acks)
+        replicated = hosted.replicated
         try:
-            written = log.append_records(values, keys, leader_epoch=hosted.leader_epoch, now_ms=self._world.now_ms())
+            written = hosted.append_records_alone(values, keys, self._world.now_ms())
         except StorageFault as fault:
             fault.place = str(hosted)
             raise
@@ -149,11 +146,11 @@ class Append:
         self.records_written += len(values)
         self.batches_written += 1
         self.bytes_written += size
-        if settings.flush is _ACK or (acks is _ALL and hosted.replicas.min_in_sync > 1):
-            kept = Written(hosted, appended, None)
+        if replicated.log.settings.flush is _ACK or not replicated.acknowledges_alone:
+            kept = Written(hosted, appended, None, hosted.leader_epoch)
             return appended if self.is_acknowledged(kept, acks=acks) else self._acknowledged(kept, acks)
-        self._world.appended(log)
-        hosted.advance_alone(appended[1] + 1)
+        self._world.appended(replicated.log)
+        hosted.advance()
         return appended
 
     def _append_sealed(
@@ -178,7 +175,7 @@ class Append:
         if hosted is None:
             return True
         hosted.is_used = True  # not closed before it is written to
-        if isinstance(hosted, ClusterPartition) and hosted.held_writes.is_holding:
+        if hosted.held_writes.is_holding:
             return False
         return hosted.is_open and not (self._waking.is_busy and self._waking.is_held(str(hosted)))
 
@@ -204,7 +201,7 @@ class Append:
             await self._schema_check().learn()
         hosted = [each for number in {*partitions} if (each := self._hosting.hosted(topic, number)) is not None]
         for each in hosted:
-            if isinstance(each, ClusterPartition) and each.held_writes.is_holding:
+            if each.held_writes.is_holding:
                 await each.held_writes.wait(self._world)
         for each in hosted:
             each.is_used = True  # not closed before it is written to
@@ -216,22 +213,10 @@ class Append:
                 await turns.enter_async_context(self._waking.take(str(each)))
             await wake(hosted, self._hosting, self._world)
 
-    def is_verified(self, topic: str, partition: int, header: BatchHeader, *, adds: bool = False) -> bool:
+    def is_verified(self, topic: str, partition: int, header: BatchHeader) -> bool:
         """Whether there is nothing to ask in `verify`."""
         hosted = self._hosting.hosted(topic, partition)
-        if isinstance(hosted, ClusterPartition):
-            return self._verification.is_done(hosted, header)
-        return not adds or hosted is None or self._is_added(hosted, header)
-
-    def _is_added(self, hosted: HostedPartition, header: BatchHeader) -> bool:
-        """Whether a partition that this node has alone is in the transaction, and nobody of that producer is to be waited for."""
-        if self._verification.is_asking(hosted, header):
-            return False
-        try:
-            self._check_transaction(hosted, header)
-        except BrokerError:
-            return False
-        return True
+        return hosted is not None and self._verification.is_done(hosted, header)
 
     async def verify(
         self, topic: str, partition: int, header: BatchHeader, transactional_id: str, *, adds: bool = False
@@ -242,10 +227,7 @@ class Append:
         Comes before `write`, with no wait between them.
         """
         hosted = self._hosting.partition(topic, partition)
-        if self.is_verified(topic, partition, header, adds=adds):
-            return
-        if not isinstance(hosted, ClusterPartition):
-            await self._verification.add(hosted, header, transactional_id)
+        if self._verification.is_done(hosted, header):
             return
         await self._verification.ask(hosted, header, transactional_id, adds=adds)
         # A leader may have begun to leave meanwhile: all that it knew is of the past then.
@@ -285,33 +267,25 @@ class Append:
         self._admit(hosted, log, headers, now_ms)
         acknowledgement = None
         try:
-            if isinstance(hosted, ClusterPartition):
-                produced = Produced(batch, headers, now_ms, records_checked)
+            produced = Produced(batch, headers, now_ms, records_checked, own)
+            if hosted.is_sole:
+                appended = hosted.append_alone(produced)
+            else:
                 appended, acknowledgement = hosted.produce(
                     produced, needs_all=acks is Acks.ALL, is_awaited=acks is not Acks.NONE
-                )
-            else:
-                appended = log.append(
-                    batch,
-                    leader_epoch=hosted.leader_epoch,
-                    now_ms=now_ms,
-                    records_checked=records_checked,
-                    headers=headers,
-                    own=own,
                 )
         except StorageFault as fault:
             fault.place = str(hosted)
             raise
-        hosted.appended()
         if not appended.duplicate:
             self.records_written += appended.next_offset - appended.base_offset
             self.batches_written += 1
             self.bytes_written += len(batch)
         # Of a retry nobody knows any more when it was stamped.
         stamp = now_ms if log.settings.append_time and not appended.duplicate else None
-        return Written(hosted, appended, stamp, acknowledgement)
+        return Written(hosted, appended, stamp, hosted.leader_epoch, acknowledgement)
 
-    def _admit(self, hosted: HostedPartition, log: PartitionLog, headers: Sequence[BatchHeader], now_ms: int) -> None:
+    def _admit(self, hosted: Partition, log: PartitionLog, headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Raise unless producers, transactions and times of batches are such as may write here."""
         for header in headers:
             if header.attributes & TRANSACTIONAL:
@@ -321,10 +295,9 @@ class Append:
             if header.max_timestamp > now_ms:
                 _check_time(header.max_timestamp, now_ms, log.settings)
 
-    def _check_transaction(self, hosted: HostedPartition, header: BatchHeader) -> None:
-        if not isinstance(hosted, ClusterPartition):
-            self._guard(header.producer_id, header.producer_epoch, hosted.topic, hosted.number)
-        elif hosted.verified.get(header.producer_id) != header.producer_epoch:
+    @staticmethod
+    def _check_transaction(hosted: Partition, header: BatchHeader) -> None:
+        if hosted.verified.get(header.producer_id) != header.producer_epoch:
             raise BrokerError(
                 Reason.INVALID_TRANSACTION_STATE,
                 f"producer {header.producer_id} epoch {header.producer_epoch} has no open transaction in {hosted}: add it first",
@@ -332,7 +305,7 @@ class Append:
 
     def sync_together(self, written: Sequence[Written]) -> None:
         """Begin to sync what was written to several partitions, so that who waits for one does not wait for each in turn."""
-        for hosted in {each.hosted: None for each in written if not isinstance(each.hosted, ClusterPartition)}:
+        for hosted in {each.hosted: None for each in written if each.acknowledgement is None}:
             if hosted.log.settings.flush is Flush.ACK:
                 self._world.sync_soon(hosted.log, hosted.advance)
 
@@ -348,27 +321,31 @@ class Append:
         self, written: Written, *, acks: Acks, timeout_ms: int, in_sync_min: int = 1
     ) -> None:
         """The waiting of `acknowledge`, for what `is_acknowledged` said must wait."""
-        hosted, appended = written.hosted, written.appended
-        if isinstance(hosted, ClusterPartition):
-            await self._committed(hosted, written, timeout_ms, in_sync_min if acks is Acks.ALL else 1)
-            return
-        log = hosted.log
-        if log.settings.flush is Flush.ACK:
-            await self._world.durable(log, appended.next_offset)
-            hosted.advance()
-        if acks is Acks.ALL and not _is_replicated(hosted, appended.next_offset, in_sync_min):
-            await self._replicated(hosted, appended.next_offset, timeout_ms, in_sync_min)
+        hosted, next_offset, epoch = written.hosted, written.appended.next_offset, written.leader_epoch
+        acknowledgement, is_all = written.acknowledgement, acks is _ALL
+        if acknowledgement is None:
+            if await hosted.durable_alone(next_offset, epoch, self._world) and not (
+                is_all and not _has_replicas(hosted, next_offset, in_sync_min)
+            ):
+                return
+            acknowledgement = hosted.committed_later(next_offset, epoch, in_sync_min=in_sync_min if is_all else 0)
+        outcome = await acknowledgement.wait(self._world, min(timeout_ms, LONG_POLL_MS_MAX) / 1000)
+        if isinstance(outcome, Failed):
+            hosted.require_there()
+            raise hosted.failed(outcome.reason)
+        if outcome is None or (is_all and len(hosted.replicas.in_sync) < in_sync_min):
+            raise _timed_out(hosted, next_offset, timeout_ms, in_sync_min)
 
     def is_acknowledged(self, written: Written, *, acks: Acks, in_sync_min: int = 1) -> bool:
         """Asked once of what was written: whether it is kept as `acks` says already, or there is something to wait for."""
         hosted, appended = written.hosted, written.appended
-        if isinstance(hosted, ClusterPartition):
+        if written.acknowledgement is not None or not hosted.is_sole or hosted.leader_epoch != written.leader_epoch:
             return acks is Acks.NONE
-        log = hosted.log
-        if log.settings.flush is not Flush.ACK:
+        log = hosted.replicated.log
+        if log.settings.flush is not _ACK:
             self._world.appended(log)
             hosted.advance()
-            return acks is not Acks.ALL or _is_replicated(hosted, appended.next_offset, in_sync_min)
+            return acks is not _ALL or _has_replicas(hosted, appended.next_offset, in_sync_min)
         if acks is Acks.NONE:
             # Nobody waits, but readers see only what is durable: without a sync of its own it would never be seen.
             self._world.sync_soon(log, hosted.advance)
@@ -404,42 +381,20 @@ class Append:
         behind = (last.last_sequence - header.base_sequence + 1) % SEQUENCES
         if not header.record_count <= behind < SEQUENCES // 2:
             return None
-        return Written(hosted, Appended(last.base_offset, last.last_offset, duplicate=True), None)
-
-    async def _committed(self, hosted: ClusterPartition, written: Written, timeout_ms: int, in_sync_min: int) -> None:
-        """Wait for what the leader's steps say of it, in the epoch in which it was written."""
-        next_offset = written.appended.next_offset
-        acknowledgement = written.acknowledgement or hosted.committed_later(next_offset)
-        outcome = await acknowledgement.wait(self._world, min(timeout_ms, LONG_POLL_MS_MAX) / 1000)
-        if isinstance(outcome, Failed):
-            raise hosted.failed(outcome.reason)
-        if outcome is None or len(hosted.replicas.in_sync) < in_sync_min:
-            raise _timed_out(hosted, next_offset, timeout_ms, in_sync_min)
-
-    async def _replicated(self, hosted: HostedPartition, next_offset: int, timeout_ms: int, in_sync_min: int) -> None:
-        """Wait until the in-sync replicas have it. If they do not in time the producer does not know: it is not taken back."""
-        deadline = self._world.monotonic() + min(timeout_ms, LONG_POLL_MS_MAX) / 1000
-        while True:
-            hosted.require_leader()
-            if _is_replicated(hosted, next_offset, in_sync_min):
-                return
-            left = deadline - self._world.monotonic()
-            if left <= 0:
-                raise _timed_out(hosted, next_offset, timeout_ms, in_sync_min)
-            wakeup = self._world.wakeup(owed=True)
-            hosted.watch(wakeup)
-            try:
-                await wakeup.wait(left)
-            finally:
-                hosted.unwatch(wakeup)
+        return Written(hosted, Appended(last.base_offset, last.last_offset, duplicate=True), None, hosted.leader_epoch)
 
 
-def _is_replicated(hosted: HostedPartition, next_offset: int, in_sync_min: int) -> bool:
+def _has_replicas(hosted: Partition, next_offset: int, in_sync_min: int) -> bool:
+    """Whether all that are in sync have it, external followers too, and they are enough."""
+    if hosted.high_watermark < next_offset:
+        return False
+    if hosted.replicated.acknowledges_alone and in_sync_min <= 1:
+        return True
     replicas = hosted.replicas
-    return replicas.high_watermark >= next_offset and replicas.in_sync_count >= max(replicas.min_in_sync, in_sync_min)
+    return len(replicas.in_sync) >= max(replicas.min_in_sync, in_sync_min)
 
 
-def _timed_out(hosted: HostedPartition, next_offset: int, timeout_ms: int, in_sync_min: int) -> BrokerError:
+def _timed_out(hosted: Partition, next_offset: int, timeout_ms: int, in_sync_min: int) -> BrokerError:
     replicas = hosted.replicas
     return BrokerError(
         Reason.ACKS_TIMED_OUT,

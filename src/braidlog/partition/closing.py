@@ -11,9 +11,9 @@ from typing import Final
 from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.model.errors import StorageFault
 from braidlog.model.world import World
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.opening import close_each, shared
+from braidlog.partition.partition import Partition
 
 log = logging.getLogger("braidlog.partition")
 
@@ -39,11 +39,11 @@ async def close_idle(hosting: Hosting, world: World) -> int:
     return closed
 
 
-def _may_close(hosted: HostedPartition) -> bool:
+def _may_close(hosted: Partition) -> bool:
     return hosted.is_open and not hosted.topic.startswith(INTERNAL_PREFIX) and hosted.may_close
 
 
-def _finish_close(partitions: Sequence[HostedPartition]) -> int:
+def _finish_close(partitions: Sequence[Partition]) -> int:
     closed = 0
     for hosted in partitions:
         try:

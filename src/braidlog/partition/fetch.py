@@ -20,10 +20,10 @@ from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFau
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX, LONG_POLL_MS_MAX
 from braidlog.model.slices import SLICE, Pace, breathe
 from braidlog.model.world import Wakeup, World
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.long_polls import Rest, unwatch
 from braidlog.partition.opening import require_open, wake
+from braidlog.partition.partition import Partition
 from braidlog.partition.reading import (
     HERE_RECORDS_MAX,
     Decode,
@@ -39,7 +39,7 @@ from braidlog.partition.reading import (
     write,
     write_slice,
 )
-from braidlog.replication.replicas import ReplicaFetched
+from braidlog.replication.messages import ExternalFetched
 from braidlog.storage.checking import CheckBudget
 from braidlog.storage.counting import Counted
 from braidlog.storage.partition import FileSlice
@@ -74,7 +74,7 @@ class Wanted(msgspec.Struct, frozen=True):
 class OffsetOutOfRange(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
     """There is no such offset. Carries what there is: some dialects tell it."""
 
-    def __init__(self, hosted: HostedPartition, requested: int) -> None:
+    def __init__(self, hosted: Partition, requested: int) -> None:
         self.requested = requested
         self.start_offset = hosted.start_offset
         self.high_watermark = hosted.high_watermark
@@ -88,7 +88,7 @@ Outcome = Fetched | BrokerError | StorageFault
 """What became of one partition of a fetch of several."""
 
 
-def _instead_of_records(hosted: HostedPartition, want: Wanted) -> BrokerError | Fetched | None:
+def _instead_of_records(hosted: Partition, want: Wanted) -> BrokerError | Fetched | None:
     """That a follower does not have them yet, or whom to ask for them; None if they are read here."""
     late = hosted.lag(want.offset)
     if late is not None or not want.nearer:
@@ -106,7 +106,7 @@ class _View(msgspec.Struct, frozen=True):
     replica: str | None
     leader_only: bool
 
-    def limit(self, hosted: HostedPartition) -> int:
+    def limit(self, hosted: Partition) -> int:
         if self.replica is not None:
             return hosted.end_offset
         return hosted.last_stable_offset if self.committed_only else hosted.high_watermark
@@ -172,7 +172,7 @@ class Fetch:
         view = _View(committed_only=committed_only, replica=replica, leader_only=leader_only)
         rest = Rest(self._world, deadline)
         while True:
-            served: list[HostedPartition] = []
+            served: list[Partition] = []
             budget = CheckBudget()
             # Who looks in slices is woken by what moves behind it, before it has come to the end.
             wakeup = self._world.wakeup(patient=True) if len(wanted) > SLICE else None
@@ -204,12 +204,12 @@ class Fetch:
     async def _collect(
         self,
         wanted: Sequence[Wanted],
-        served: list[HostedPartition],
+        served: list[Partition],
         bytes_max: int,
         view: "_View",
         budget: CheckBudget,
         wakeup: Wakeup | None,
-    ) -> tuple[list[Outcome], int, list[HostedPartition]]:
+    ) -> tuple[list[Outcome], int, list[Partition]]:
         """What there is now, how many bytes, and which partitions have to be opened before there is more.
 
         `served` gets the partitions that can be served, which wake `wakeup` from then on.
@@ -218,7 +218,7 @@ class Fetch:
         """
         left = bytes_max
         outcomes: list[Outcome] = []
-        closed: list[HostedPartition] = []
+        closed: list[Partition] = []
         nothing_yet = True
         pace = Pace()
         for want in wanted:
@@ -253,7 +253,7 @@ class Fetch:
             outcomes.append(instead or self._outcome(hosted, want.offset, found, committed_only=view.committed_only))
         return outcomes, bytes_max - left, closed
 
-    def _find(self, want: Wanted, view: "_View") -> HostedPartition:
+    def _find(self, want: Wanted, view: "_View") -> Partition:
         """Looked up in every round: meanwhile a topic may have gone, or a new one of its name may have come."""
         hosted = self._hosting.partition(want.topic, want.partition)
         if want.in_sync:
@@ -271,11 +271,11 @@ class Fetch:
         return hosted
 
     @staticmethod
-    def _outcome(hosted: HostedPartition, offset: int, found: FileSlice | None, *, committed_only: bool) -> Fetched:
+    def _outcome(hosted: Partition, offset: int, found: FileSlice | None, *, committed_only: bool) -> Fetched:
         aborted = hosted.log.aborted_in(offset, found.next_offset) if committed_only and found is not None else []
         return Fetched(found, hosted.start_offset, hosted.high_watermark, hosted.last_stable_offset, aborted)
 
-    async def _more(self, hosted: Sequence[HostedPartition], deadline: float, watching: Wakeup | None) -> bool:
+    async def _more(self, hosted: Sequence[Partition], deadline: float, watching: Wakeup | None) -> bool:
         """Wait until one of the partitions moves; False if the deadline comes first. `watching`: they wake it already."""
         left = deadline - self._world.monotonic()
         if left <= 0:
@@ -352,7 +352,7 @@ class Fetch:
         return self._rows(wanted, form, limits, view, wait_ms=wait_ms, beyond_end=beyond_end)
 
     def _rows_now(
-        self, hosted: HostedPartition, offset: int, form: RowForm, room: int, limits: Limits, *, committed_only: bool
+        self, hosted: Partition, offset: int, form: RowForm, room: int, limits: Limits, *, committed_only: bool
     ) -> Rows | None:
         """None where something has to be waited for."""
         log, high_watermark = hosted.open_log, hosted.high_watermark
@@ -484,11 +484,11 @@ class Fetch:
             with await self._clip(batch, offset, limits, timestamp_ms=timestamp_ms) as clip:
                 return decode_batch(clip.payload, decompressed_bytes_max=0)
 
-    def replica_fetched(self, topic: str, partition: int, replica: str, offset: int) -> HostedPartition:
+    def replica_fetched(self, topic: str, partition: int, replica: str, offset: int) -> Partition:
         """A follower asks from `offset` on, and thereby says that it has everything below."""
         hosted = self._hosting.partition(topic, partition)
         hosted.require_leader()
         if offset < 0:
             raise BrokerError(Reason.OFFSET_OUT_OF_RANGE, f"offset {offset} is negative")
-        hosted.step(ReplicaFetched(replica, offset), self._world.now_ms())
+        hosted.tell(ExternalFetched(replica, offset))
         return hosted

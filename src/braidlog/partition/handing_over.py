@@ -9,17 +9,17 @@ and acknowledges.
 
 from collections.abc import Container, Iterable
 
-from braidlog.partition.cluster_partition import ClusterPartition
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
+from braidlog.partition.partition import Partition
 from braidlog.replication.replica_state import Follower
 
 
 class HandingOver:
     """Ask `left` until nothing is."""
 
-    def __init__(self, partitions: Iterable[ClusterPartition]) -> None:
+    def __init__(self, partitions: Iterable[Partition]) -> None:
         self._waiting = [each for each in partitions if each.role is Role.LEADER]
-        self._ends: dict[ClusterPartition, int] = {}
+        self._ends: dict[Partition, int] = {}
 
     def hold(self, names: Container[str]) -> None:
         """Let writes to those of them wait that others can lead, by name."""
@@ -37,12 +37,12 @@ class HandingOver:
         for each in self._waiting:
             each.held_writes.release()
 
-    def left(self) -> list[ClusterPartition]:
+    def left(self) -> list[Partition]:
         """What is not handed over yet."""
         self._waiting = [each for each in self._waiting if not self._is_over(each)]
         return self._waiting
 
-    def _is_over(self, partition: ClusterPartition) -> bool:
+    def _is_over(self, partition: Partition) -> bool:
         role = partition.replicated.replica.role
         if not isinstance(role, Follower) or not role.agrees:
             return partition.is_gone

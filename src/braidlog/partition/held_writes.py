@@ -10,25 +10,22 @@ HELD_SECONDS_MAX: Final = 60.0
 class HeldWrites:
     """`hold`, then `release` when somebody else leads, or nobody does: who waits goes on in the order in which it came."""
 
-    __slots__ = ("_waiting",)
+    __slots__ = ("_waiting", "is_holding")
 
     def __init__(self) -> None:
-        self._waiting: list[Wakeup] | None = None
-
-    @property
-    def is_holding(self) -> bool:
-        return self._waiting is not None
+        self._waiting: tuple[Wakeup, ...] = ()
+        self.is_holding = False
 
     def hold(self) -> None:
-        self._waiting = [] if self._waiting is None else self._waiting
+        self.is_holding = True
 
     def release(self) -> None:
-        waiting, self._waiting = self._waiting or (), None
+        waiting, self._waiting, self.is_holding = self._waiting, (), False
         for each in waiting:
             each.wake()
 
     async def wait(self, world: World) -> None:
-        if self._waiting is not None:
+        if self.is_holding:
             wakeup = world.wakeup(owed=True)
-            self._waiting.append(wakeup)
+            self._waiting += (wakeup,)
             await wakeup.wait(HELD_SECONDS_MAX)

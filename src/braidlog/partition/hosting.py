@@ -10,19 +10,20 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+import msgspec
+
 from braidlog.cluster.local import INTERNAL_PREFIX, JOURNAL_TOPIC, METADATA_TOPIC
 from braidlog.cluster.topic import Topic
 from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.names import no_topic, own_number
 from braidlog.model.report import TableState
-from braidlog.partition.cluster_partition import ClusterNode, ClusterPartition
-from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.model.world import World
+from braidlog.partition.partition import Partition
+from braidlog.partition.partition_node import LoneNode, PartitionNode
 from braidlog.partition.upkeep import keep_up
-from braidlog.replication.replicas import ReplicaSet
-from braidlog.storage.epochs import EpochHistory
+from braidlog.replication.messages import Assigned
 from braidlog.storage.folder import DataFolder
-from braidlog.storage.rest import Rest
 from braidlog.storage.set_aside import find_set_aside
 
 PUBLISHED = frozenset({FEED_TOPIC})
@@ -65,13 +66,13 @@ class NotOpened(NamedTuple):
 class Hosting:
     """What this node hosts, by name, by id and by partition."""
 
-    def __init__(self, folder: DataFolder, node: str) -> None:
+    def __init__(self, folder: DataFolder, node: str, world: World) -> None:
         self._folder = folder
         self._topics: dict[str, Topic] = {}
         self._hidden: dict[str, Topic] = {}
         self.topics: Mapping[str, Topic] = ChainMap(self._topics, self._hidden)
         """All of them, also those that are not there for any request."""
-        self._hosted: dict[tuple[str, int], HostedPartition] = {}
+        self._hosted: dict[tuple[str, int], Partition] = {}
         self.offline: dict[tuple[str, int], StorageFault] = {}
         """Partitions that could not be opened, and why."""
         self._names_by_id: dict[str, str] = {}
@@ -81,7 +82,8 @@ class Hosting:
         """Copies and topics, as they were last counted."""
         self.node = node
         self.number = own_number(node)
-        self.cluster: ClusterNode | None = None
+        self._alone = LoneNode(node, self.number, world)
+        self.cluster: PartitionNode | None = None
         """What is around partitions that several nodes hold; None on a node that is alone."""
 
     @property
@@ -152,7 +154,7 @@ class Hosting:
             )
         return meta
 
-    def partition(self, name: str, number: int) -> HostedPartition:
+    def partition(self, name: str, number: int) -> Partition:
         """The hosted partition, found since its creation or the node's start. One that could not be opened says why, and is tried
         again beside the loop (`opening.retry`)."""
         hosted = self._hosted.get((name, number))
@@ -175,12 +177,12 @@ class Hosting:
                 topic.name, number, f"node {self.number} has no replica of {topic.name}/{number}: ask nodes {nodes}"
             )
 
-    def partitions(self, name: str) -> list[HostedPartition]:
+    def partitions(self, name: str) -> list[Partition]:
         """Those of a topic that this node has."""
         meta = self.meta(name)
         return [self.partition(name, number) for number in range(meta.partitions) if self.holds(meta, number)]
 
-    def sole_partition(self, name: str) -> HostedPartition:
+    def sole_partition(self, name: str) -> Partition:
         """The partition of a topic that has one: for dialects that know no partitions."""
         self.check_sole_partition(name)
         return self.partition(name, 0)
@@ -194,11 +196,11 @@ class Hosting:
                 f"topic {name!r} has {partitions} partitions; this protocol knows none, and serves topics of one",
             )
 
-    def hosted(self, name: str, number: int) -> HostedPartition | None:
+    def hosted(self, name: str, number: int) -> Partition | None:
         """The partition if it is open: who only looks opens nothing."""
         return self._hosted.get((name, number))
 
-    def opened(self, name: str | None = None) -> Iterator[HostedPartition]:
+    def opened(self, name: str | None = None) -> Iterator[Partition]:
         """The partitions that could be opened, of one topic or of all; the logs of some may be closed for now."""
         if name is None:
             yield from list(self._hosted.values())
@@ -208,7 +210,7 @@ class Hosting:
             if (hosted := self._hosted.get((name, number))) is not None:
                 yield hosted
 
-    def open_partition(self, topic: Topic, number: int, *, at_rest: bool = False) -> HostedPartition:
+    def open_partition(self, topic: Topic, number: int, *, at_rest: bool = False) -> Partition:
         """Open a partition that nobody finds yet; may run on any thread. With `at_rest`, one that was closed cleanly and of which
         this node has the only replica stays closed until it is used; the node's own are used at once."""
         found = self._folder.find(topic.name)
@@ -217,18 +219,25 @@ class Hosting:
         opener = self._folder.open_partition
         if self.cluster is not None and not is_nodes_own(topic):
             opened = opener(topic.name, number)
-            return ClusterPartition(topic.name, topic.topic_id, number, opened, self.cluster, opener)
-        assignment = topic.assignments[number]
-        leads = assignment.leader == self.number
-        is_only = len(assignment.replicas) == 1 and not topic.observers
-        may_rest = at_rest and leads and is_only
+            return Partition(topic.name, topic.topic_id, number, opened, self.cluster, opener)
+        told = self.assigned(topic, number)
+        leads = told.assignment.leader == self.number
+        may_rest = at_rest and leads and len(told.assignment.replicas) == 1 and not topic.observers
         rest = self._folder.rest_of(topic.name, number) if may_rest and topic.name not in PUBLISHED else None
-        log = rest or opener(topic.name, number)
-        epochs = EpochHistory(list(log.epochs)) if isinstance(log, Rest) else log.state.epochs
-        replicas = ReplicaSet(self.node, topic.observers, topic.min_in_sync)
-        role = Role.LEADER if leads else Role.FOLLOWER
-        epoch = max(assignment.leader_epoch, epochs.latest)
-        return HostedPartition(topic.name, number, log, replicas, opener, role=role, epoch=epoch)
+        held, resumes = rest or opener(topic.name, number), told if leads else None
+        hosted = Partition(topic.name, topic.topic_id, number, held, self._alone, opener, resumes=resumes)
+        if not leads:
+            hosted.tell(self.assigned(topic, number, hosted.log.state.epochs.latest))
+        return hosted
+
+    def assigned(self, topic: Topic, number: int, epoch: int = 0) -> Assigned:
+        """What a partition of a node that is alone is told. Its log may have seen epochs of which the metadata never heard: that
+        of a folder that was used elsewhere."""
+        known = topic.assignments[number]
+        if epoch > known.leader_epoch:
+            known = msgspec.structs.replace(known, leader_epoch=epoch)
+        external = topic.observers if topic.holder else None
+        return Assigned(known, self._alone.incarnations, topic.min_in_sync, external)
 
     def _lost(self, name: str) -> str:
         unreadable = "; ".join(f"topics/{each}: {why}" for each, why in self.broken.items())
@@ -264,7 +273,7 @@ class Hosting:
         """A topic is there, or is another than before."""
         (self._hidden if is_hidden(topic.name) else self._topics)[topic.name] = topic
 
-    def host(self, partitions: Iterable[HostedPartition], faults: Iterable[NotOpened] = ()) -> None:
+    def host(self, partitions: Iterable[Partition], faults: Iterable[NotOpened] = ()) -> None:
         """Partitions were opened, and others could not be: from now on they are found, or say why not."""
         for hosted in partitions:
             place = hosted.topic, hosted.number
@@ -275,7 +284,7 @@ class Hosting:
         if self.cluster is not None:
             self.cluster.follow()
 
-    def take_offline(self, hosted: HostedPartition, fault: StorageFault) -> None:
+    def take_offline(self, hosted: Partition, fault: StorageFault) -> None:
         """A partition that was closed cannot be opened again: whoever asks for it, or waits for it, is told why."""
         if self._hosted.pop((hosted.topic, hosted.number), None) is not None:
             self.offline[(hosted.topic, hosted.number)] = fault
@@ -285,7 +294,7 @@ class Hosting:
         """Why partitions of a topic could not be opened is of the past."""
         self.offline = {place: fault for place, fault in self.offline.items() if place[0] != name}
 
-    def remove(self, name: str) -> list[HostedPartition]:
+    def remove(self, name: str) -> list[Partition]:
         """A topic is there no more: nobody finds it, who waits for it is told. Returns what is open of it, to be closed."""
         gone = list(self.opened(name))
         del (self._hidden if name in self._hidden else self._topics)[name]
@@ -295,7 +304,7 @@ class Hosting:
             hosted.retire()
         return gone
 
-    def release(self, name: str, numbers: Iterable[int]) -> list[HostedPartition]:
+    def release(self, name: str, numbers: Iterable[int]) -> list[Partition]:
         """Partitions of a topic are held by others now. Returns what is open of them, to be closed."""
         gone = []
         for number in numbers:
@@ -306,11 +315,11 @@ class Hosting:
                 gone.append(hosted)
         return gone
 
-    def is_due(self, hosted: HostedPartition, now_ms: int) -> bool:
+    def is_due(self, hosted: Partition, now_ms: int) -> bool:
         """Whether `keep_up` may find something to do."""
         return hosted.is_due(self.topics[hosted.topic].settings, now_ms)
 
-    def keep_up(self, hosted: HostedPartition, now_ms: int) -> None:
+    def keep_up(self, hosted: Partition, now_ms: int) -> None:
         """On a thread: let go what may go. A log that is closed is opened: ask `is_due` before."""
         keep_up(self._folder, hosted.open_log or hosted.log, now_ms, upto=hosted.high_watermark)
 

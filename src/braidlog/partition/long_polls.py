@@ -6,7 +6,7 @@ Knows: time, wakeups. Refuses to know: what is read.
 from collections.abc import Iterable, Sequence
 
 from braidlog.model.world import Wakeup, World
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.partition import Partition
 
 REST_SECONDS, REST_SECONDS_MAX = 0.005, 0.1
 
@@ -26,12 +26,12 @@ class Rest:
         self._seconds = min(2 * self._seconds, REST_SECONDS_MAX)
 
 
-def unwatch(partitions: Iterable[HostedPartition], wakeup: Wakeup) -> None:
+def unwatch(partitions: Iterable[Partition], wakeup: Wakeup) -> None:
     for partition in partitions:
         partition.unwatch(wakeup)
 
 
-async def wait_committed(partitions: Sequence[HostedPartition], world: World, seconds: float) -> None:
+async def wait_committed(partitions: Sequence[Partition], world: World, seconds: float) -> None:
     """Wait until the replicas have what these partitions hold now, or the time is over."""
     until = world.monotonic() + seconds
     ends = [(each, each.end_offset) for each in partitions]

@@ -15,8 +15,9 @@ from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.slices import Pace, breathe
 from braidlog.model.world import World
-from braidlog.partition.cluster_partition import ClusterPartition, Key
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.partition import Partition
+from braidlog.partition.partition_node import Key
 from braidlog.replication.assignment import SetChange
 from braidlog.replication.messages import (
     Answer,
@@ -42,9 +43,9 @@ PROPOSED_MAX: Final = 1_000
 Between = Fetch | Answer | Complaint
 """What replicas say to each other."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
-Begun = list[tuple[ClusterPartition, int]]
+Begun = list[tuple[Partition, int]]
 P = TypeVar("P")
-Wanted = tuple[ClusterPartition, P]
+Wanted = tuple[Partition, P]
 """What a partition wants to have written to the metadata."""
 
 
@@ -63,7 +64,9 @@ class Nowhere:
 
 
 class NodeReplicas:
-    """A `ClusterNode`: `registered`, then `run` in a task; `received` for what peers send, `follow` when the metadata moves."""
+    """A `PartitionNode`: `registered`, then `run` in a task; `received` for what peers send, `follow` when the metadata moves."""
+
+    may_close = False
 
     def __init__(
         self,
@@ -76,6 +79,7 @@ class NodeReplicas:
         replaced: Callable[[], None],
     ) -> None:
         self.number = number
+        self.name = str(number)
         self.incarnation: int | None = None
         """None also while the node registers again: nothing is acted on meanwhile."""
         self.world = world
@@ -88,17 +92,17 @@ class NodeReplicas:
         self._changes: dict[Key, Wanted[SetChange]] = {}
         self._said: dict[Key, Wanted[Resign | TellEnd]] = {}
         self._is_proposing = False
-        self._behind: dict[ClusterPartition, None] = {}
+        self._behind: dict[Partition, None] = {}
         """Partitions that have not been told yet what the metadata says."""
         self._is_following = False
         self._beginning: Begun = []
         self._is_beginning = False
-        self.listeners: dict[str, Callable[[ClusterPartition], None]] = {}
+        self.listeners: dict[str, Callable[[Partition], None]] = {}
         """By the name of a topic: who is told when this node leads a partition of it, or does no more."""
 
     @property
-    def partitions(self) -> Iterator[ClusterPartition]:
-        return (each for each in self._hosting.opened() if isinstance(each, ClusterPartition))
+    def partitions(self) -> Iterator[Partition]:
+        return (each for each in self._hosting.opened() if each.node is self)
 
     def damaged(self) -> list[tuple[str, int]]:
         """The partitions whose copy here did not open whole: topic and number."""
@@ -137,7 +141,7 @@ class NodeReplicas:
         while self._behind and self.world.monotonic() < until:
             self._catch_up(list(islice(self._behind, TOLD_AT_ONCE)))
 
-    def _catch_up(self, partitions: Sequence[ClusterPartition]) -> None:
+    def _catch_up(self, partitions: Sequence[Partition]) -> None:
         """By the metadata as it is now, which may be newer than what made them late."""
         for each in partitions:
             self._behind.pop(each, None)
@@ -147,7 +151,7 @@ class NodeReplicas:
                     each.registered_as(self.incarnation)
                 each.tell(told)
 
-    def _news(self, partitions: Iterable[ClusterPartition]) -> Iterator[tuple[ClusterPartition, Assigned]]:
+    def _news(self, partitions: Iterable[Partition]) -> Iterator[tuple[Partition, Assigned]]:
         image = self._metadata.image
         incarnations = image.cluster.incarnations()
         for each in partitions:
@@ -164,7 +168,7 @@ class NodeReplicas:
             return  # nobody speaks for another
         name = self._hosting.name_of(key[0].hex())
         found = None if name is None else self._hosting.hosted(name, key[1])
-        if isinstance(found, ClusterPartition):
+        if found is not None and found.node is self:
             if found in self._behind:  # others know of an epoch that it has to hear of first
                 self._catch_up([found])
             found.tell(message)
@@ -180,7 +184,7 @@ class NodeReplicas:
                 each.tick()
                 await pace.step()
 
-    def led_anew(self, partition: ClusterPartition) -> None:
+    def led_anew(self, partition: Partition) -> None:
         if (listener := self.listeners.get(partition.topic)) is not None:
             listener(partition)
 
@@ -189,7 +193,7 @@ class NodeReplicas:
     def send(self, node: int, key: Key, message: Between) -> None:
         self.transport.send(node, key, message)
 
-    def begin_epoch(self, partition: ClusterPartition, epoch: int) -> None:
+    def begin_epoch(self, partition: Partition, epoch: int) -> None:
         self._beginning.append((partition, epoch))
         if not self._is_beginning:
             self._is_beginning = True
@@ -206,9 +210,9 @@ class NodeReplicas:
                 await pace.step()
         self._is_beginning = False
 
-    def _begin_together(self, begun: Begun) -> dict[ClusterPartition, StorageFault]:
+    def _begin_together(self, begun: Begun) -> dict[Partition, StorageFault]:
         """On a thread: one save for all; if that is refused for one of them, each by itself."""
-        faults: dict[ClusterPartition, StorageFault] = {}
+        faults: dict[Partition, StorageFault] = {}
         try:
             self._folder.begin_epochs([(each.replicated.log, epoch) for each, epoch in begun])
         except (StorageFault, BrokerError):
@@ -221,7 +225,7 @@ class NodeReplicas:
                     faults[each] = StorageFault(str(error))
         return faults
 
-    def propose(self, partition: ClusterPartition, proposal: Proposal) -> None:
+    def propose(self, partition: Partition, proposal: Proposal) -> None:
         if isinstance(proposal, ProposeChange):
             self._changes[partition.key] = (partition, proposal.change)
         else:
@@ -252,5 +256,5 @@ class NodeReplicas:
             asked[key, change].tell(ChangeRefused(change))
 
 
-def _name(partition: ClusterPartition) -> tuple[str, int]:
+def _name(partition: Partition) -> tuple[str, int]:
     return partition.topic, partition.number

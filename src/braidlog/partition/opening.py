@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, TypeVar
 from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.world import World
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting, NotOpened
+from braidlog.partition.partition import Partition
 
 log = logging.getLogger("braidlog.partition")
 
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class Opened(NamedTuple):
-    partitions: list[HostedPartition]
+    partitions: list[Partition]
     faults: list[NotOpened]
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ async def open_beside(places: Sequence[Place], hosting: Hosting, world: World, *
     return Opened([each for part in done for each in part.partitions], [each for part in done for each in part.faults])
 
 
-async def retry(hosting: Hosting, world: World) -> list[HostedPartition]:
+async def retry(hosting: Hosting, world: World) -> list[Partition]:
     """Try again what could not be opened; returns what could be now. One call at a time: nothing may be opened twice. A copy that
     others have, and that nobody counts on, begins anew."""
     await world.blocking(
@@ -88,7 +88,7 @@ def _begin_anew(hosting: Hosting, places: Iterable[tuple[str, int]]) -> None:
             log.error("%s/%d is copied anew; what was left of it is kept beside it", name, number)
 
 
-async def wake(partitions: Iterable[HostedPartition], hosting: Hosting, world: World) -> None:
+async def wake(partitions: Iterable[Partition], hosting: Hosting, world: World) -> None:
     """Open those that are closed, before their logs are asked for. One that cannot be opened is offline from now on."""
     closed = [hosted for hosted in partitions if not hosted.is_open]
     for faults in await shared(_reopen, closed, world):
@@ -97,14 +97,14 @@ async def wake(partitions: Iterable[HostedPartition], hosting: Hosting, world: W
             hosting.take_offline(hosted, fault)
 
 
-async def require_open(hosted: HostedPartition, hosting: Hosting, world: World) -> HostedPartition:
+async def require_open(hosted: Partition, hosting: Hosting, world: World) -> Partition:
     """The partition with its log open, or why it cannot be."""
     if not hosted.is_open:
         await wake([hosted], hosting, world)
     return hosting.partition(hosted.topic, hosted.number)
 
 
-def _reopen(partitions: Sequence[HostedPartition]) -> list[tuple[HostedPartition, StorageFault]]:
+def _reopen(partitions: Sequence[Partition]) -> list[tuple[Partition, StorageFault]]:
     faults = []
     for hosted in partitions:
         try:
@@ -116,7 +116,7 @@ def _reopen(partitions: Sequence[HostedPartition]) -> list[tuple[HostedPartition
     return faults
 
 
-def close_each(partitions: Sequence[HostedPartition]) -> list[StorageFault]:
+def close_each(partitions: Sequence[Partition]) -> list[StorageFault]:
     """On a thread: close these for good; returns why some could not be closed cleanly."""
     faults = []
     for hosted in partitions:

@@ -2,23 +2,23 @@
 
 from collections.abc import Iterator
 
-from braidlog.codec.batch import BatchHeader
+from braidlog.codec.batch import BatchHeader, read_headers
 from braidlog.model.world import World
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.partition import Partition
 from braidlog.partition.reading import batches_of
+from braidlog.partition.replicated import Produced
 
 READ_BYTES = 1024 * 1024
 
 
-def append_published(hosted: HostedPartition, batch: bytes, world: World) -> int:
+def append_published(hosted: Partition, batch: bytes, world: World) -> int:
     """Append a batch that was sealed here; return the offset after it. A full disk takes nothing of it: the same batch may be
     tried again."""
-    appended = hosted.log.append(batch, leader_epoch=hosted.leader_epoch, now_ms=world.now_ms(), own=True)
-    hosted.appended()
+    appended = hosted.append_alone(Produced(batch, read_headers(batch), world.now_ms(), own=True))
     return appended.next_offset
 
 
-def read_published(hosted: HostedPartition, offset: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
+def read_published(hosted: Partition, offset: int) -> Iterator[tuple[bytes, int, BatchHeader]]:
     """Every batch from the one that holds `offset` to the end of the log, committed or not."""
     while (found := hosted.log.slice_at(offset, READ_BYTES)) is not None:
         yield from batches_of(found)

@@ -34,10 +34,9 @@ from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
-from braidlog.partition.hosted import HostedPartition, Role
 from braidlog.partition.hosting import Hosting, NotOpened, is_nodes_own, is_own
 from braidlog.partition.opening import Opened, open_beside
-from braidlog.replication.replicas import Placed
+from braidlog.partition.partition import Partition
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 
@@ -171,12 +170,12 @@ class Reconciler:
             return
         if isinstance(action, Open):
             await self._open(action)
-        closing: list[HostedPartition] = []
+        closing: list[Partition] = []
         if isinstance(action, Close):
             closing = self._hosting.remove(action.topic.name)
         elif isinstance(action, Release):
             closing = self._hosting.release(action.topic.name, action.numbers)
-        if not isinstance(action, (Open, Follow)):
+        if not isinstance(action, Open):
             await self._world.blocking(lambda: self._on_disk(action, closing))
         self._in_memory(action)
         grown = isinstance(action, Open) and action.before and action.before.partitions < action.topic.partitions
@@ -211,7 +210,7 @@ class Reconciler:
         closed = [each for each in range(topic.partitions) if hosting.hosted(topic.name, each) is None]
         return [each for each in closed if hosting.holds(topic, each) and (topic.name, each) not in hosting.offline]
 
-    def _on_disk(self, action: Action, closing: list[HostedPartition]) -> None:
+    def _on_disk(self, action: Action, closing: list[Partition]) -> None:
         match action:
             case Close():
                 _close(closing)
@@ -237,10 +236,16 @@ class Reconciler:
                 if meta.partitions < topic.partitions:
                     self._folder.grow_topic(topic.name, topic.partitions, made=made, absent=absent)
                 self._folder.alter_topic(topic.name, topic.settings)
-            case Lead(topic, number, epoch):
-                self._hosting.partition(topic.name, number).log.begin_epoch(epoch)
+            case Lead() | Follow():
+                self._open_log(action)
 
-    def _let_go(self, name: str, numbers: Collection[int], closing: list[HostedPartition]) -> None:
+    def _open_log(self, action: Lead | Follow) -> None:
+        """A log may be closed while the same node leads; a new epoch begins in it before it is led."""
+        log = self._hosting.partition(action.topic.name, action.number).reopen()
+        if isinstance(action, Lead):
+            log.begin_epoch(action.epoch)
+
+    def _let_go(self, name: str, numbers: Collection[int], closing: list[Partition]) -> None:
         """Also of what moved away while this node was down."""
         before = self._before_release.get(name)
         if before is not None:
@@ -260,21 +265,23 @@ class Reconciler:
                 if before is not None and _is_altered(topic, before):
                     for hosted in self._hosting.opened(topic.name):
                         if hosted.number < before.partitions:  # the others were opened just now
-                            self._renew(hosted, topic, before)
+                            self._renew(hosted, topic)
             case Lead(topic, number, epoch):
-                self._hosting.partition(topic.name, number).assume(Role.LEADER, epoch)
+                hosted = self._hosting.partition(topic.name, number)
+                hosted.tell(self._hosting.assigned(topic, number, epoch))
+                hosted.epoch_begun(epoch, None)
             case Follow(topic, number):
                 hosted = self._hosting.partition(topic.name, number)
-                hosted.assume(Role.FOLLOWER, hosted.leader_epoch)
+                hosted.tell(self._hosting.assigned(topic, number, hosted.leader_epoch))
 
-    def _renew(self, hosted: HostedPartition, topic: Topic, before: Topic) -> None:
+    def _renew(self, hosted: Partition, topic: Topic) -> None:
         hosted.renew(topic.settings)
-        if (topic.observers, topic.min_in_sync) != (before.observers, before.min_in_sync):
-            hosted.step(Placed(topic.observers, topic.min_in_sync), self._world.now_ms())
+        if self._hosting.cluster is None:
+            hosted.tell(self._hosting.assigned(topic, hosted.number, hosted.leader_epoch))
         hosted.advance()  # `flush` may have changed, or who follows, and with it what counts as committed
 
 
-def _close(partitions: Iterable[HostedPartition]) -> None:
+def _close(partitions: Iterable[Partition]) -> None:
     """Of a topic that goes: what cannot be closed well goes all the same."""
     for hosted in partitions:
         with contextlib.suppress(StorageFault):

@@ -14,11 +14,12 @@ import msgspec
 
 from braidlog.codec.batch import BatchHeader, iter_batches, read_headers
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
-from braidlog.replication import follower, leader
+from braidlog.replication import follower, leader, sole
 from braidlog.replication.log_summary import LogSummary
 from braidlog.replication.messages import (
     Answer,
     Append,
+    Assigned,
     Await,
     Batch,
     Complaint,
@@ -81,6 +82,8 @@ class Produced(NamedTuple):
     headers: Sequence[BatchHeader]
     now_ms: int
     records_checked: bool = True
+    own: bool = False
+    """Whether this node has sealed it."""
 
     @property
     def records(self) -> int:
@@ -136,10 +139,12 @@ class ReplicatedPartition:
     ) -> None:
         self.log = log
         self._apart = apart
-        self.replica: Replica = opened(node, UNREGISTERED, summary_of(log), log.replicate(), flush_on_ack=flush_on_ack)
+        self._port = port
+        self._is_behind = False
+        """Whether the log has grown, or the watermark has moved, without a step."""
+        self.replica = opened(node, UNREGISTERED, summary_of(log), log.replicate(), flush_on_ack=flush_on_ack)
         if log.damages:
             self.replica = self.replica.now(is_damaged=True)
-        self._port = port
         self.before_cut: Callable[[int, int], None] | None = None
         """Called before records go that may not be committed: from one offset up to another. A `StorageFault` keeps them."""
         self._told_common_end = 0
@@ -149,10 +154,69 @@ class ReplicatedPartition:
         return isinstance(self.replica.role, Leader) and self.replica.role.has_begun
 
     @property
+    def replica(self) -> Replica:
+        """The state of the replica, with all that the short ways of an only replica have done."""
+        if self._is_behind:
+            self._is_behind = False
+            before, log = self._replica, self.log
+            summary = (
+                before.log if log.end_offset == before.log.end else before.log.appended(log.end_offset, before.epoch)
+            )
+            self.replica = before.now(log=summary.synced(log.durable_offset), watermark=self.watermark)
+        return self._replica
+
+    @replica.setter
+    def replica(self, replica: Replica) -> None:
+        self._replica = replica
+        self.watermark = replica.watermark
+        self.is_sole = sole.is_sole(replica)
+        self.counts_alone = sole.counts_alone(replica)
+        self.acknowledges_alone = self.counts_alone and replica.min_in_sync <= 1
+
+    @property
     def reads_at_once(self) -> bool:
         """Whether a `ReadIndex` would be answered in the step that takes it."""
         replica, role = self.replica, self.replica.role
         return isinstance(role, Leader) and leader.reads_at_once(replica, role)
+
+    # -- the short ways of an only replica: nothing is asked of a step, and no message is built -----------------
+
+    def append_alone(self, produced: Produced) -> Appended:
+        """Append what a producer sent; a retry returns the offsets it has. For an only replica that leads (`is_sole`)."""
+        self._is_behind = True
+        data, headers, now_ms, checked, own = produced
+        return self.log.append(
+            data, leader_epoch=self._replica.epoch, now_ms=now_ms, records_checked=checked, headers=headers, own=own
+        )
+
+    def append_records_alone(
+        self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, now_ms: int
+    ) -> tuple[Appended, int] | None:
+        """Append records as one batch that is sealed in the log; its size, too. None: nothing was done."""
+        self._is_behind = True
+        return self.log.append_records(values, keys, leader_epoch=self._replica.epoch, now_ms=now_ms)
+
+    def append_marker_alone(self, marker: bytes, now_ms: int) -> int:
+        """Append the end of a transaction; returns the offset after it."""
+        self._is_behind = True
+        return self.log.append_marker(marker, leader_epoch=self._replica.epoch, now_ms=now_ms).next_offset
+
+    def count_alone(self) -> bool:
+        """Commit what the only replica has, durably if the topic says so. Return whether the watermark has moved."""
+        log = self.log
+        counted = log.durable_offset if self._replica.flush_on_ack else log.end_offset
+        if counted <= self.watermark:
+            return False
+        self.watermark = counted
+        self._is_behind = True
+        return True
+
+    def resume(self, assigned: Assigned, epoch: int) -> None:
+        """Lead on in `epoch`, the last one of a log that was opened again: the only replica is here."""
+        self.replica = sole.resumed(self._replica, assigned, epoch)
+        self._keep_watermark()
+
+    # -- all others: a step for each message ---------------------------------------------------------------------
 
     def tell(self, message: Message) -> None:
         """Take one step, and carry out what follows from it.
@@ -308,6 +372,13 @@ class ReplicatedPartition:
 
     def _keep_watermark(self) -> None:
         """Also if only the common end moved: it falls when a replica comes back with nothing."""
+        is_alone = self.log.state.is_alone
+        if self.is_sole and not sole.has_external(self.replica):
+            if not is_alone:
+                self.log.stand_alone()
+            return
+        if is_alone:
+            self.log.replicate()
         role = self.replica.role
         if isinstance(role, Leader):
             self._told_common_end = leader.common_end(self.replica, role)
@@ -342,9 +413,9 @@ class ReplicatedPartition:
 
     def _write(self, batch: Batch) -> None:
         match batch.records:
-            case Produced(data, headers, now_ms, checked):
+            case Produced(data, headers, now_ms, checked, own):
                 appended = self.log.append(
-                    data, leader_epoch=batch.epoch, now_ms=now_ms, records_checked=checked, headers=headers
+                    data, leader_epoch=batch.epoch, now_ms=now_ms, records_checked=checked, headers=headers, own=own
                 )
             case Marker(data, now_ms):
                 appended = self.log.append_marker(data, leader_epoch=batch.epoch, now_ms=now_ms)

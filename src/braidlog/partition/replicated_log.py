@@ -12,8 +12,8 @@ from braidlog.codec.batch import read_headers
 from braidlog.codec.section import Row
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason, StorageFault
 from braidlog.model.world import World
-from braidlog.partition.cluster_partition import ClusterPartition
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
+from braidlog.partition.partition import Partition
 from braidlog.partition.replicated import Produced
 from braidlog.replication.ready import Done
 from braidlog.storage.scan import rows_of
@@ -25,7 +25,7 @@ WAIT_SECONDS_MAX: Final = 30.0
 class ReplicatedLog:
     """A `ShardLog`."""
 
-    def __init__(self, partition: ClusterPartition, world: World) -> None:
+    def __init__(self, partition: Partition, world: World) -> None:
         self._partition = partition
         self._world = world
         self.epoch = partition.leader_epoch

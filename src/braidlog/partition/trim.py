@@ -8,7 +8,6 @@ from braidlog.model.actor import audit
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
-from braidlog.partition.cluster_partition import ClusterPartition
 from braidlog.partition.hosting import Hosting, refuse_published
 
 TO_THE_END = -1
@@ -34,10 +33,6 @@ class Trim:
                 raise BrokerError(
                     Reason.OFFSET_OUT_OF_RANGE, f"{hosted} ends at {end}: nothing below {offset} to delete"
                 )
-            if isinstance(hosted, ClusterPartition):
-                start = await hosted.delete_below(upto, self._world)
-            else:
-                start = await self._world.blocking(lambda: hosted.log.advance_start(upto))
-                hosted.wake()
+            start = await hosted.delete_below(upto, self._world)
         audit(f"records of {hosted} below {upto} are deleted")
         return start

@@ -8,7 +8,7 @@ committed: what is a row is never taken back.
 from itertools import takewhile
 
 from braidlog.model.settings import UNLIMITED, TopicSettings
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.partition import Partition
 from braidlog.storage.compaction import compaction_limit
 from braidlog.storage.key_rewriting import Source
 from braidlog.storage.partition import PartitionLog
@@ -16,14 +16,14 @@ from braidlog.storage.segment import Segment
 from braidlog.tables.plan import Part
 
 
-def may_turn(hosted: HostedPartition, settings: TopicSettings, turned: int, now_ms: int) -> bool:
+def may_turn(hosted: Partition, settings: TopicSettings, turned: int, now_ms: int) -> bool:
     """Whether there may be something to plan; a closed log is not opened to find out."""
     if hosted.damages or not hosted.is_settled or hosted.high_watermark <= turned:
         return False
     return hosted.is_open or hosted.segment_count > 1 or _has_waited(hosted.newest_timestamp_ms, settings, now_ms)
 
 
-def plan_part(hosted: HostedPartition, turned: int, bytes_max: int, now_ms: int) -> tuple[Part, bool]:
+def plan_part(hosted: Partition, turned: int, bytes_max: int, now_ms: int) -> tuple[Part, bool]:
     """On a thread: segments with records from `turned` on, the first of any size and more up to `bytes_max`; whether there are
     others."""
     log = hosted.open_log or hosted.log

@@ -1,4 +1,4 @@
-"""Transactions that write here: a partition that several nodes hold asks a producer's coordinator before the first batch.
+"""Transactions that write here: a partition asks a producer's coordinator before the first batch.
 
 Knows: whose answer holds, for how long. Refuses to know: who the coordinator is.
 Invariants: no record of a transaction is written that its coordinator does not know to be open in this partition, for nothing
@@ -15,8 +15,7 @@ from braidlog.codec.records import NO_NUMBER
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
-from braidlog.partition.cluster_partition import ClusterPartition
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.partition import Partition
 
 ATTEMPTS_MAX = 3
 """An answer that came too late is asked for again: it says how things are now."""
@@ -53,20 +52,15 @@ class Verification:
         self._ask = ask
         self._turns = Turns(world)
 
-    def is_done(self, hosted: ClusterPartition, header: BatchHeader) -> bool:
+    def is_done(self, hosted: Partition, header: BatchHeader) -> bool:
         """Whether there is nothing to ask, and nobody of that producer to wait behind."""
         return hosted.verified.get(header.producer_id) == header.producer_epoch and not self.is_asking(hosted, header)
 
-    def is_asking(self, hosted: HostedPartition, header: BatchHeader) -> bool:
+    def is_asking(self, hosted: Partition, header: BatchHeader) -> bool:
         """Whether an earlier batch of that producer waits for its answer."""
         return self._turns.is_busy and self._turns.is_held(_turn(hosted, header))
 
-    async def add(self, hosted: HostedPartition, header: BatchHeader, transactional_id: str) -> None:
-        """Take a partition that this node has alone into the producer's transaction; return when the batch may be written."""
-        async with self._turns.take(_turn(hosted, header)):
-            await self._ask(_question(hosted, header, transactional_id, adds=True))
-
-    async def ask(self, hosted: ClusterPartition, header: BatchHeader, transactional_id: str, *, adds: bool) -> None:
+    async def ask(self, hosted: Partition, header: BatchHeader, transactional_id: str, *, adds: bool) -> None:
         """Return when the batch may be written; comes before `Append.write`, with no wait between them."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         async with self._turns.take(_turn(hosted, header)):
@@ -86,16 +80,16 @@ class Verification:
             )
 
 
-def _question(hosted: HostedPartition, header: BatchHeader, transactional_id: str, *, adds: bool) -> Question:
+def _question(hosted: Partition, header: BatchHeader, transactional_id: str, *, adds: bool) -> Question:
     place = hosted.topic, hosted.number
     return Question(transactional_id, header.producer_id, header.producer_epoch, place, adds, adds)
 
 
-def _turn(hosted: HostedPartition, header: BatchHeader) -> str:
+def _turn(hosted: Partition, header: BatchHeader) -> str:
     return f"{hosted} {header.producer_id}"
 
 
-def _holds(hosted: ClusterPartition, producer_id: int, answer: Verified) -> bool:
+def _holds(hosted: Partition, producer_id: int, answer: Verified) -> bool:
     """Whether the log has seen nothing that is newer than the answer."""
     known = hosted.log.state.producers.find(producer_id)
     if known is None:

@@ -7,7 +7,7 @@ the watermark waits for everyone in the set and for whoever is about to join it,
 import msgspec
 
 from braidlog.model.errors import Reason
-from braidlog.replication import read_index
+from braidlog.replication import external, read_index
 from braidlog.replication.assignment import SetChange
 from braidlog.replication.in_sync import InSyncSet, waited_for
 from braidlog.replication.log_summary import NO_EPOCH, LogSummary
@@ -68,6 +68,7 @@ def begin(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
         start=replica.log.end,
         members=InSyncSet(message.assignment.in_sync),
         followers=_followers(replica, message, (), now_ms),
+        external=external.placed(message, replica.external),
     )
     log = replica.log.begun(replica.epoch)
     persist: tuple[Effect, ...] = (BeginEpoch(replica.epoch),)
@@ -91,7 +92,12 @@ def ended(replica: Replica, leader: Leader) -> Stepped:
         for each in leader.followers
         if each.parked is not None
     )
-    return replica.now(role=None), Ready(send=refused, apply=failed)
+    return replica.now(role=None, external=external.counted(replica, leader)), Ready(send=refused, apply=failed)
+
+
+def deposed(replica: Replica, leader: Leader, _: Assigned) -> Stepped:
+    """An administrator has said so, on a node that is alone: no other leads, and the epoch stays."""
+    return ended(replica, leader)
 
 
 def reassigned(replica: Replica, leader: Leader, message: Assigned) -> Stepped:
@@ -103,6 +109,7 @@ def reassigned(replica: Replica, leader: Leader, message: Assigned) -> Stepped:
         leader,
         members=InSyncSet(message.assignment.in_sync, pending),
         followers=_followers(replica, message, leader.followers, 0),
+        external=external.placed(message, leader.external),
     )
     return advanced(replica, leader)
 
@@ -278,9 +285,12 @@ def _lags(replica: Replica, leader: Leader, follower: Progress, now_ms: int) -> 
 
 def committed_end(replica: Replica, leader: Leader) -> int:
     """How far everybody in the set has got; where the watermark was, while there are too few of them."""
-    if not leader.has_begun or not leader.members.has_enough(replica.min_in_sync):
+    outside = external.counted(replica, leader)
+    may_move = external.counts(replica) or leader.members.has_enough(replica.min_in_sync)
+    if not (leader.has_begun and may_move):
         return replica.watermark
     ends = [each.end for each in leader.followers if each.node in waited_for(leader.members)]
+    ends += [each.end for each in outside if each.in_sync]
     return max(replica.watermark, min([counted_end(replica), *ends]))
 
 
@@ -313,6 +323,9 @@ def is_done(replica: Replica, waiter: Waiter) -> bool:
 
 def has_reached(replica: Replica, leader: Leader, waiter: Waiter) -> bool:
     """Whether those have it, too, whom the writer asks for beside the set."""
+    wanted = max(waiter.in_sync_min, replica.min_in_sync)
+    if waiter.in_sync_min and external.in_sync_count(replica, leader) < wanted:
+        return False
     match waiter.reach:
         case Reach.MAJORITY:
             return read_index.has_majority(replica, leader)
@@ -339,7 +352,9 @@ def is_deleted(replica: Replica, leader: Leader, waiter: Waiter) -> bool:
 
 def common_end(replica: Replica, leader: Leader) -> int:
     """Every replica has all below, also one that is away: nothing, until it has asked in this epoch."""
-    return min([replica.log.end, *(max(each.end, 0) for each in leader.followers)])
+    ends = [max(each.end, 0) for each in leader.followers]
+    ends += [each.end for each in external.counted(replica, leader)]
+    return min([replica.log.end, *ends])
 
 
 def _responded(replica: Replica, leader: Leader, follower: Progress) -> tuple[Leader, Ready]:
@@ -372,7 +387,7 @@ def await_commit(replica: Replica, leader: Leader, message: Await) -> Stepped:
     refused = refusal(replica, leader, needs_all=False)
     if refused is not None:
         return replica, Ready(apply=(Failed(message.token, refused),))
-    waiter = Waiter(message.token, message.end, message.needs_all, message.reach)
+    waiter = Waiter(message.token, message.end, message.needs_all, message.reach, message.in_sync_min)
     return advanced(replica, msgspec.structs.replace(leader, waiting=(*leader.waiting, waiter)))
 
 

@@ -117,6 +117,8 @@ class Assigned(msgspec.Struct, frozen=True):
     incarnations: tuple[tuple[int, int], ...]
     """(node, incarnation) of every replica that is registered."""
     min_in_sync: int = 1
+    external: tuple[str, ...] | None = None
+    """On a node that is alone, the names of the followers that were placed: they count. None: who copies the log observes."""
 
     def incarnation_of(self, node: int) -> int | None:
         return next((incarnation for each, incarnation in self.incarnations if each == node), None)
@@ -175,6 +177,8 @@ class Await(msgspec.Struct, frozen=True):
     end: int
     needs_all: bool = True
     reach: Reach = Reach.IN_SYNC
+    in_sync_min: int = 0
+    """So many must be in sync, external followers among them."""
 
 
 class ReadIndex(msgspec.Struct, frozen=True):
@@ -196,6 +200,29 @@ class DeleteBelow(msgspec.Struct, frozen=True):
 
     token: int
     offset: int
+
+
+class ExternalFetched(msgspec.Struct, frozen=True):
+    """A follower that is no node of the metadata asks from `offset` on: it has everything below."""
+
+    node: str
+    offset: int
+
+
+class SetExternalInSync(msgspec.Struct, frozen=True):
+    """An administrator says that a follower counts, or does not."""
+
+    node: str
+    in_sync: bool
+
+
+class ExpireExternal(msgspec.Struct, frozen=True):
+    """External followers that have not asked for so long count no more."""
+
+    lag_ms_max: int
+
+
+External = ExternalFetched | SetExternalInSync | ExpireExternal
 
 
 class Tick(msgspec.Struct, frozen=True):
@@ -220,5 +247,8 @@ Message = (
     | ReadIndex
     | Withdraw
     | DeleteBelow
+    | ExternalFetched
+    | SetExternalInSync
+    | ExpireExternal
     | Tick
 )

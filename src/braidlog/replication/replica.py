@@ -6,6 +6,7 @@ after an unclean election; an epoch that is over is never returned to.
 """
 
 from braidlog.model.errors import Reason
+from braidlog.replication import external
 from braidlog.replication import follower as following
 from braidlog.replication import leader as leading
 from braidlog.replication.assignment import Assignment, TornEnd
@@ -21,12 +22,15 @@ from braidlog.replication.messages import (
     DeleteBelow,
     Diverging,
     EpochBegun,
+    ExpireExternal,
+    ExternalFetched,
     Fetch,
     Fetched,
     Message,
     ReadIndex,
     Refusal,
     Refused,
+    SetExternalInSync,
     StartAnew,
     Synced,
     Tick,
@@ -70,7 +74,8 @@ def _assigned(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
     replica = replica.now(assigned=message)
     if assignment.leader_epoch == replica.epoch and replica.role is not None:
         if isinstance(replica.role, Leader):
-            return leading.reassigned(replica, replica.role, message)
+            is_led = assignment.leader == replica.node
+            return (leading.reassigned if is_led else leading.deposed)(replica, replica.role, message)
         return replica.now(role=replica.role if replica.node in assignment.replicas else None), NOTHING
     if assignment.leader_epoch <= replica.epoch:
         return following.begin(replica, message) if _has_returned(replica, assignment) else (replica, NOTHING)
@@ -156,10 +161,10 @@ def _lead(replica: Replica, leader: Leader, message: Message, now_ms: int) -> St
             return leading.tick(replica, leader, now_ms)
         case Complaint():
             return leading.complained(replica, leader, message)
-    return _serve(replica, leader, message)
+    return _serve(replica, leader, message, now_ms)
 
 
-def _serve(replica: Replica, leader: Leader, message: Message) -> Stepped:
+def _serve(replica: Replica, leader: Leader, message: Message, now_ms: int) -> Stepped:
     match message:
         case Append():
             return leading.append(replica, leader, message)
@@ -171,6 +176,8 @@ def _serve(replica: Replica, leader: Leader, message: Message) -> Stepped:
             return leading.withdrawn(replica, leader, token)
         case DeleteBelow():
             return leading.delete_below(replica, leader, message)
+        case ExternalFetched() | SetExternalInSync() | ExpireExternal():
+            return leading.advanced(replica, external.after(replica, leader, message, now_ms))
     return replica, NOTHING
 
 

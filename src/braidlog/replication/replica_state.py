@@ -43,6 +43,15 @@ class Progress(msgspec.Struct, frozen=True):
     """When it was first asked: asking again in the same words does not make it younger."""
 
 
+class ExternalFollower(msgspec.Struct, frozen=True):
+    """A follower that the metadata does not assign, by name. `end` is the next offset it asked for."""
+
+    node: str
+    end: int = 0
+    in_sync: bool = False
+    asked_ms: int = 0
+
+
 class Waiter(msgspec.Struct, frozen=True):
     """Who is told once everything below `end` is committed, or safe on this node if that is enough."""
 
@@ -50,6 +59,7 @@ class Waiter(msgspec.Struct, frozen=True):
     end: int
     needs_all: bool = True
     reach: Reach = Reach.IN_SYNC
+    in_sync_min: int = 0
 
 
 class Read(msgspec.Struct, frozen=True):
@@ -69,6 +79,7 @@ class Leader(msgspec.Struct, frozen=True):
     """Where this epoch begins."""
     members: InSyncSet
     followers: tuple[Progress, ...]
+    external: tuple[ExternalFollower, ...] = ()
     has_begun: bool = False
     """Whether the epoch is durable: before that nothing is written and nobody is served."""
     waiting: tuple[Waiter, ...] = ()
@@ -115,6 +126,8 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     is_damaged: bool = False
     """This copy cannot be read, or takes no writes: it counts for nothing, and is copied anew once the metadata says so."""
     role: Leader | Follower | None = None
+    external: tuple[ExternalFollower, ...] = ()
+    """Those that counted when this replica last led, on a node that is alone."""
 
     @property
     def assignment(self) -> Assignment:

@@ -46,10 +46,11 @@ from braidlog.model.clock import Clock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import EtcdReport
 from braidlog.model.world import World
-from braidlog.partition.cluster_partition import ClusterPartition, Key
 from braidlog.partition.handing_over import HandingOver
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.node_replicas import NodeReplicas, Nowhere
+from braidlog.partition.partition import Partition
+from braidlog.partition.partition_node import Key
 from braidlog.replication.swim import Members
 from braidlog.server import reporting
 from braidlog.server.budget import Budget
@@ -339,7 +340,7 @@ class ClusterNode:
         waiting = (each for each in self.replicas.partitions if each.role is not Role.LEADER and not each.fault)
         return any(self._could_lead(each) for each in waiting)
 
-    def _could_lead(self, partition: ClusterPartition) -> bool:
+    def _could_lead(self, partition: Partition) -> bool:
         topic = self._metadata.image.topics.get(partition.topic)
         known = None if topic is None else topic.assignments[partition.number]
         return known is not None and self.number in known.in_sync and known.leader in (None, self.number)

@@ -23,8 +23,8 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
 from braidlog.model.report import EtcdReport
 from braidlog.partition.closing import close_partitions
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.opening import retry
+from braidlog.partition.partition import Partition
 from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
 from braidlog.server.certificates import reload_certificate, tls_context
@@ -258,7 +258,7 @@ class Server:
         if self._cluster is not None:
             await self._cluster.join(told_addresses(self.config, self._bound))
 
-    def _tell_damages(self, hosted: HostedPartition) -> None:
+    def _tell_damages(self, hosted: Partition) -> None:
         """One line for each damage, whoever found it."""
         told = self._told_damages.get(str(hosted), 0)
         for damage in hosted.damages[told:]:

@@ -22,8 +22,9 @@ from braidlog.model.report import TableState
 from braidlog.model.settings import TableForm
 from braidlog.model.slices import Pace
 from braidlog.model.world import World
-from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.hosting import Hosting, is_hidden
+from braidlog.partition.partition import Partition
 from braidlog.partition.turning import may_turn, plan_part
 from braidlog.registry.framing import subject_of
 from braidlog.registry.state import State
@@ -266,7 +267,7 @@ class Tables:
             room = most - size
 
             def plan(
-                hosted: HostedPartition = hosted, turned: int = turned, room: int = room, now_ms: int = now_ms
+                hosted: Partition = hosted, turned: int = turned, room: int = room, now_ms: int = now_ms
             ) -> tuple[Part, bool]:
                 return plan_part(hosted, turned, room, now_ms)
 
@@ -277,7 +278,7 @@ class Tables:
                 size += sum(source.size_bytes for source in part.sources)
         return found, has_more
 
-    def _led(self, topic: Topic) -> list[HostedPartition]:
+    def _led(self, topic: Topic) -> list[Partition]:
         return [each for each in self._hosting.opened(topic.name) if each.role is Role.LEADER and not each.is_gone]
 
     def _lag(self, topic: Topic, state: TableState) -> tuple[int, int]:

@@ -14,8 +14,8 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.slices import breathe
 from braidlog.model.world import World
 from braidlog.partition.closing import close_idle
-from braidlog.partition.hosted import HostedPartition
 from braidlog.partition.hosting import Hosting
+from braidlog.partition.partition import Partition
 from braidlog.server.budget import Budget
 
 log = logging.getLogger("braidlog.server")
@@ -26,7 +26,7 @@ PRESSURE_SECONDS: Final = 5.0
 """Between two looks at whether memory is short; then partitions that nobody used since the last look are closed."""
 
 
-async def keep_up_partitions(hosting: Hosting, world: World, look: Callable[[HostedPartition], None]) -> None:
+async def keep_up_partitions(hosting: Hosting, world: World, look: Callable[[Partition], None]) -> None:
     """`look` sees each of them first. A closed one is opened only if there may be something in it to let go."""
     for number, hosted in enumerate(hosting.opened()):
         if number % PARTITIONS_AT_ONCE == 0:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.server.compose import Server
 from braidlog.server.config import ListenersConfig, load_config
 from braidlog.testing.server import ServerProcess

@@ -11,7 +11,8 @@ from braidlog.adapters.contract import answer_of
 from braidlog.adapters.cursus.handlers import CursusAdapter
 from braidlog.adapters.cursus.producing import KEY_BYTES_SLICE, PARTITIONS_SLICE
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosted_log import Role
+from braidlog.partition.partition import Partition
 from braidlog.storage.partition import PartitionLog
 from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling
 from braidlog.wire.cursus.messages import OPERATIONS, Request
@@ -40,7 +41,7 @@ def produce(
     )
 
 
-def hosted(node: Node) -> list[HostedPartition]:
+def hosted(node: Node) -> list[Partition]:
     return [node.services.hosting.partition("t", number) for number in range(PARTITIONS)]
 
 

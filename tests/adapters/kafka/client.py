@@ -53,9 +53,13 @@ def values_of(records: Any) -> list[tuple[int, bytes | None]]:
 
 
 def produce_of(
-    *parts: tuple[str, int, bytes | None], acks: int = -1, topic_ids: dict[str, bytes] | None = None
+    *parts: tuple[str, int, bytes | None],
+    acks: int = -1,
+    topic_ids: dict[str, bytes] | None = None,
+    transactional_id: str | None = None,
 ) -> d.ProduceRequest:
     return d.ProduceRequest(
+        transactional_id,
         acks=acks,
         timeout_ms=10_000,
         topic_data=[

@@ -17,7 +17,7 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 
 VERSION = 9
 
@@ -67,7 +67,10 @@ class Producing:
             produce_of(("b" if kind == "absent" else "a", int(kind == "number"), records), acks=acks),
         )
         hosted = node.services.hosting.partition("a", 0)
-        hosted.assume(Role.FOLLOWER if kind == "follow" else Role.LEADER, hosted.leader_epoch)
+        role = Role.FOLLOWER if kind == "follow" else Role.LEADER
+        if hosted.role is not role:
+            node.disk.fail_at = {}
+            node.run(node.services.placement.set_role("a", 0, role))
         if kind == "fault":
             node.disk.fail_at = {len(node.disk.operations) + 1: errno.ENOSPC}
         denied = Denied()

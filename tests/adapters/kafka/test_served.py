@@ -18,7 +18,7 @@ from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas, Rates
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.slices import SLICE
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, OWN, OWN_CLIENT, Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, ServerConnection
@@ -285,7 +285,7 @@ def written(door: Door, topic: str, *, commit: bool | None) -> None:
     begun = run(services.transactions.begin_producer("tx"))
     run(services.transactions.add_partitions("tx", begun.producer_id, begun.epoch, [(topic, 0)]))
     batch = batch_of(b"in", b"it", producer=(begun.producer_id, begun.epoch, 0), transactional=True)
-    assert produced(door.ask(produce_of((topic, 0, batch)), 9)) == [0]
+    assert produced(door.ask(produce_of((topic, 0, batch), transactional_id="tx"), 9)) == [0]
     if commit is not None:
         run(services.transactions.end("tx", begun.producer_id, begun.epoch, commit=commit))
 

@@ -30,7 +30,7 @@ def stage(door: Door, task: str = "0-0", *, batch: int = 0, value: bytes = b"x")
     added = door.ask(t.AddPartitionsToTxnRequest(name, begun.producer_id, begun.producer_epoch, topics))
     assert added.results_by_topic[0].results_by_partition[0].partition_error_code == E.NONE
     data = batch_of(value, producer=(begun.producer_id, begun.producer_epoch, 0), transactional=True)
-    assert produced(door.ask(produce_of(("a", 0, data)))) == [E.NONE]
+    assert produced(door.ask(produce_of(("a", 0, data), transactional_id=name))) == [E.NONE]
     return TransactionalProducer(*producer)
 
 

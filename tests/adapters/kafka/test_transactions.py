@@ -54,8 +54,8 @@ def write(
     *,
     partition: int = 0,
     version: int = 9,
-    name: str = "t",
 ) -> int:
+    """In the transaction that is named as the topic is."""
     batch = encode_batch(
         [value],
         base_timestamp=1_700_000_000_000,
@@ -65,7 +65,7 @@ def write(
         transactional=True,
     )
     asked = d.ProduceRequest(
-        name, -1, 30_000, [d.ProduceRequestTopic(topic, partition_data=[d.ProduceRequestPartition(partition, batch)])]
+        topic, -1, 30_000, [d.ProduceRequestTopic(topic, partition_data=[d.ProduceRequestPartition(partition, batch)])]
     )
     return int(asker.ask(asked, version).responses[0].partition_responses[0].error_code)
 
@@ -145,7 +145,7 @@ def test_a_transaction_of_version_2(asker: Asker, address: str) -> None:
     """Nothing is added: Produce 12 and TxnOffsetCommit 5 begin it, EndTxn 5 gives the next epoch."""
     create(asker, "v2")
     who = begin(asker, "v2")
-    assert write(asker, who, "v2", b"kept", version=12, name="v2") == 0
+    assert write(asker, who, "v2", b"kept", version=12) == 0
     assert stage(asker, "v2", who, "group-v2", "v2", 17, version=5) == 0
     assert committed(asker, "group-v2", "v2", stable=True) == (-1, E.UNSTABLE_OFFSET_COMMIT)
     asked = t.EndTxnRequest("v2", who.producer_id, who.producer_epoch, committed=True)
@@ -153,9 +153,9 @@ def test_a_transaction_of_version_2(asker: Asker, address: str) -> None:
     assert (told.error_code, told.producer_id, told.producer_epoch) == (0, who.producer_id, who.producer_epoch + 1)
     assert asker.ask(asked, 5) == told, "asking again is fine"
     assert committed(asker, "group-v2", "v2", stable=True) == (17, 0)
-    assert write(asker, who, "v2", b"late", sequence=1, version=12, name="v2") == E.INVALID_PRODUCER_EPOCH
+    assert write(asker, who, "v2", b"late", sequence=1, version=12) == E.INVALID_PRODUCER_EPOCH
     assert stage(asker, "v2", told, "group-v2", "v2", 18, version=5) == 0, "a group alone begins one too"
-    assert write(asker, told, "v2", b"dropped", version=12, name="v2") == 0
+    assert write(asker, told, "v2", b"dropped", version=12) == 0
     assert asker.ask(t.EndTxnRequest("v2", told.producer_id, told.producer_epoch), 5).error_code == 0
     assert committed(asker, "group-v2", "v2", stable=True) == (17, 0)
     assert read(address, "v2") == [b"kept"]

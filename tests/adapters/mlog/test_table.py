@@ -16,7 +16,7 @@ from braidlog.adapters.mlog.handlers import MlogAdapter
 from braidlog.broker.services import Services
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.server.budget import Budget
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.listener import Listener

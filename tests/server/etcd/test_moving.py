@@ -119,7 +119,7 @@ def test_groups_and_transactions_of_a_single_node_are_its_clusters(tmp_path: Pat
         producing = Producing("t", txn.producer_id, txn.epoch)
         await services.transactions.add_partitions(*producing, [("orders", 0)])
         batch = batch_of(b"x", producer=(txn.producer_id, txn.epoch, 0), transactional=True)
-        await services.append.append("orders", 0, batch)
+        await services.append.append("orders", 0, batch, transactional_id="t")
         await services.transactions.add_group(*producing, "carried")
         commits = [Commit("orders", 0, 1)]
         await services.pending_commits.stage("carried", producing, commits, guard=lambda: None)

@@ -17,7 +17,7 @@ from braidlog.coordinator.producer_ids import BLOCK
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError
 from braidlog.partition.append import Acks
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig
 from braidlog.server.etcd.recovering import recover_folders

@@ -23,7 +23,7 @@ from braidlog.model.address import show_address
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.names import node_number
 from braidlog.model.slices import Pace
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.long_polls import wait_committed
 from braidlog.replication.assignment import Assignment
 from braidlog.wire.cursus import answers as a

@@ -21,8 +21,9 @@ from braidlog.codec.layout import Packed, RowForm
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.record import Record
 from braidlog.partition.fetch import OffsetOutOfRange
-from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.long_polls import wait_committed
+from braidlog.partition.partition import Partition
 from braidlog.partition.reading import Rows
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -66,7 +67,7 @@ def consume(request: Request, services: Services, conversation: Conversation) ->
     return _consume_later(frame, found)
 
 
-def _uncommitted(message: r.Consume, topics: Sequence[str], services: Services) -> list[HostedPartition]:
+def _uncommitted(message: r.Consume, topics: Sequence[str], services: Services) -> list[Partition]:
     """Partitions led here of which the answer may lack what is appended: not all replicas have it yet."""
     if message.wait_ms:
         return []
@@ -78,7 +79,7 @@ def _uncommitted(message: r.Consume, topics: Sequence[str], services: Services) 
 
 
 async def _consume_committed(
-    frame: "_Frame", uncommitted: Sequence[HostedPartition], services: Services
+    frame: "_Frame", uncommitted: Sequence[Partition], services: Services
 ) -> Batch | PackedBatch:
     await wait_committed(uncommitted, services.world, COMMIT_SECONDS_MAX)
     return await _consume_later(frame, frame.find(0))

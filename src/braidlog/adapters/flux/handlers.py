@@ -24,7 +24,8 @@ from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.names import node_number
 from braidlog.partition.append import Acks
-from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosted_log import Role
+from braidlog.partition.partition import Partition
 from braidlog.wire.flux import messages as m
 from braidlog.wire.flux.connection import ServerConnection
 from braidlog.wire.flux.lines import write_request
@@ -209,7 +210,7 @@ async def broker_fetch(request: m.BrokerFetch, services: Services, _: Conversati
     return answer_records(request, found.records, _inclusive(found.high_watermark))
 
 
-def _in_sync(topic: str, hosted: HostedPartition, services: Services) -> tuple[int, ...]:
+def _in_sync(topic: str, hosted: Partition, services: Services) -> tuple[int, ...]:
     """Numbers of the in-sync replicas, the leader's first; one that another protocol gave a name has none."""
     numbers = map(node_number, hosted.replicas.in_sync[1:])
     leader = _LEADER if services.routing.is_held_alone(topic) else services.routing.own_number

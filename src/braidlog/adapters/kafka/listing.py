@@ -15,7 +15,7 @@ from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.slices import Pace
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.partition import Partition
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
@@ -31,21 +31,21 @@ Found = tuple[int, int]
 """Offset and timestamp."""
 
 
-async def _latest(hosted: HostedPartition, _: Services, *, committed_only: bool) -> Found:
+async def _latest(hosted: Partition, _: Services, *, committed_only: bool) -> Found:
     return (hosted.last_stable_offset if committed_only else hosted.high_watermark), NO_TIME
 
 
-async def _earliest(hosted: HostedPartition, _: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - as the others
+async def _earliest(hosted: Partition, _: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - as the others
     return hosted.start_offset, NO_TIME
 
 
-async def _newest(hosted: HostedPartition, services: Services, *, committed_only: bool) -> Found:
+async def _newest(hosted: Partition, services: Services, *, committed_only: bool) -> Found:
     """The first record that has the largest time of all."""
     newest = hosted.newest_timestamp_ms
     return await _at(newest, hosted, services, committed_only=committed_only) if newest >= 0 else (NOWHERE, NO_TIME)
 
 
-async def _tiered(_: HostedPartition, __: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - nothing is elsewhere
+async def _tiered(_: Partition, __: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - nothing is elsewhere
     return NOWHERE, NO_TIME
 
 
@@ -63,7 +63,7 @@ SINCE: dict[int, int] = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, 
 """The version in which a client may first ask for it."""
 
 
-async def _at(timestamp: int, hosted: HostedPartition, services: Services, *, committed_only: bool) -> Found:
+async def _at(timestamp: int, hosted: Partition, services: Services, *, committed_only: bool) -> Found:
     found = await services.fetch.offset_at(hosted.topic, hosted.number, timestamp, committed_only=committed_only)
     return found if found is not None else (NOWHERE, NO_TIME)
 
@@ -108,7 +108,7 @@ async def _listed(
     return d.ListOffsetsResponsePartition(number, E.NONE, time, offset, epoch)
 
 
-def _led(services: Services, topic: str, number: int, epoch: int) -> HostedPartition:
+def _led(services: Services, topic: str, number: int, epoch: int) -> Partition:
     hosted = services.hosting.partition(topic, number)
     hosted.require_leader()
     if epoch >= 0:

@@ -20,7 +20,7 @@ from braidlog.broker.routing import Broker
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.names import check_topic_name
 from braidlog.model.slices import Pace
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request, Served, versions_told

@@ -209,13 +209,13 @@ async def _attempt(
             await _look_into(name, partition.index, records, header, services, allowance)
         if not services.append.is_ready(name, partition.index):
             await services.append.ready(name, partition.index)
-        adds = request.version >= ADDS_SINCE
-        if header.attributes & TRANSACTIONAL and not services.append.is_verified(
-            name, partition.index, header, adds=adds
-        ):
-            await services.append.verify(
-                name, partition.index, header, request.message.transactional_id or "", adds=adds
-            )
+        transactional_id = request.message.transactional_id or ""
+        is_verified = header.attributes & TRANSACTIONAL == 0 or services.append.is_verified(
+            name, partition.index, header
+        )
+        if transactional_id and not is_verified:
+            adds = request.version >= ADDS_SINCE
+            await services.append.verify(name, partition.index, header, transactional_id, adds=adds)
         return _write(
             refused, request, topic, partition, name, header, services, compressed=compressed, checked=schemas_checked
         )

@@ -21,7 +21,7 @@ from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transaction import Producing, Transaction, TxnState
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.slices import Pace
-from braidlog.partition.hosted import ActiveProducer
+from braidlog.partition.hosted_log import ActiveProducer
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request

@@ -26,7 +26,7 @@ from braidlog.model.limits import LONG_POLL_MS_MAX
 from braidlog.model.record import Record
 from braidlog.partition.append import Acks, Appended
 from braidlog.partition.fetch import OffsetOutOfRange
-from braidlog.partition.hosted import HostedPartition
+from braidlog.partition.partition import Partition
 from braidlog.partition.reading import Rows
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection, ServerConnection, frame
@@ -179,7 +179,7 @@ def _consumer(
     services: Services,
     message: m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest,
     conversation: Conversation,
-) -> tuple[HostedPartition, int]:
+) -> tuple[Partition, int]:
     """Where a consumer reads: 0 is "where I was", and what retention has taken is passed over (entries tell their offsets)."""
     hosted = led(services, message.topic)
     offset, group = message.offset, _group(message)
@@ -188,7 +188,7 @@ def _consumer(
     return hosted, max(offset, hosted.start_offset)
 
 
-def _replica(services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.ReplicateRequest) -> HostedPartition:
+def _replica(services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.ReplicateRequest) -> Partition:
     """The partition a replica copies; by asking from an offset on it says that it has everything below."""
     led(services, message.topic)
     return services.fetch.replica_fetched(message.topic, 0, message.replica_node_id, message.offset)
@@ -220,7 +220,7 @@ async def _collect(
     return records
 
 
-def _fitted(hosted: HostedPartition, offset: int, records: Sequence[Record]) -> tuple[m.LogEntry, ...]:
+def _fitted(hosted: Partition, offset: int, records: Sequence[Record]) -> tuple[m.LogEntry, ...]:
     """The records that fit an answer, at least one."""
     if not records:
         raise OffsetOutOfRange(hosted, offset)

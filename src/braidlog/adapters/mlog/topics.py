@@ -10,7 +10,8 @@ from braidlog.broker.topics import Placed
 from braidlog.model.address import Address, show_address
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import node_number
-from braidlog.partition.hosted import HostedPartition, Role
+from braidlog.partition.hosted_log import Role
+from braidlog.partition.partition import Partition
 from braidlog.replication.assignment import Assignment
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection, frame
@@ -20,7 +21,7 @@ UNKNOWN_END = -1
 """Instead of the end of a log that nobody here knows."""
 
 
-def led(services: Services, topic: str) -> HostedPartition:
+def led(services: Services, topic: str) -> Partition:
     """The topic's one partition, led by this node."""
     hosted = services.hosting.sole_partition(topic)
     hosted.require_leader()

@@ -16,11 +16,11 @@ from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFau
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.append import Acks
 from braidlog.partition.fetch import Wanted
-from braidlog.partition.hosted import Role
+from braidlog.partition.hosted_log import Role
 from braidlog.partition.trim import TO_THE_END
-from braidlog.replication.messages import Complaint, Fetch, Fetched
+from braidlog.replication.messages import Complaint, ExternalFetched, Fetch, Fetched, SetExternalInSync
 from braidlog.replication.ready import Resign
-from braidlog.replication.replicas import Replica, ReplicaFetched, SetInSync
+from braidlog.replication.replicas import ReplicaInfo
 
 T = TypeVar("T")
 
@@ -297,31 +297,33 @@ def test_observers_are_served_and_never_counted() -> None:
     peers[1].append(b"one")
     peers.carry()
 
-    def refused(message: ReplicaFetched | SetInSync) -> Reason:
+    def refused(message: ExternalFetched | SetExternalInSync) -> Reason:
         with pytest.raises(BrokerError) as caught:
-            partition.step(message, 0)
+            partition.tell(message)
         return caught.value.reason
 
-    assert refused(SetInSync("mlog-7", in_sync=True)) is Reason.REPLICA_NOT_FOUND
-    assert not partition.step(ReplicaFetched("mlog-7", 0), 0).changed
-    assert refused(SetInSync("mlog-7", in_sync=True)) is Reason.REPLICA_NOT_FOUND, "it has not caught up"
-    assert refused(ReplicaFetched("mlog-7", 2)) is Reason.OFFSET_OUT_OF_RANGE
-    assert not partition.step(ReplicaFetched("mlog-7", 1), 0).changed
-    assert not partition.step(SetInSync("mlog-7", in_sync=True), 0).changed
+    assert refused(SetExternalInSync("mlog-7", in_sync=True)) is Reason.REPLICA_NOT_FOUND
+    partition.tell(ExternalFetched("mlog-7", 0))
+    assert refused(SetExternalInSync("mlog-7", in_sync=True)) is Reason.REPLICA_NOT_FOUND, "it has not caught up"
+    assert refused(ExternalFetched("mlog-7", 2)) is Reason.OFFSET_OUT_OF_RANGE
+    partition.tell(ExternalFetched("mlog-7", 1))
+    partition.tell(SetExternalInSync("mlog-7", in_sync=True))
     assert (partition.replicas.in_sync, partition.replicas.replication_factor) == (["1", "2", "3"], 3)
     assert [each.node for each in partition.replicas.followers] == ["2", "3"]
-    assert partition.replicas.observers == [Replica("mlog-7", 1, in_sync=True)]
+    assert partition.replicas.observers == (ReplicaInfo("mlog-7", 1, in_sync=True),)
     for number in range(40):
-        partition.step(ReplicaFetched(f"more-{number}", 0), 0)
+        partition.tell(ExternalFetched(f"more-{number}", 0))
     assert [each.node for each in partition.replicas.observers] == [f"more-{number}" for number in range(8, 40)]
-    partition.step(SetInSync("more-39", in_sync=False), 0)
+    partition.tell(SetExternalInSync("more-39", in_sync=False))
     assert len(partition.replicas.observers) == 31
-    partition.step(SetInSync("2", in_sync=True), 0)
-    assert refused(SetInSync("2", in_sync=False)) is Reason.REPLICA_NOT_FOUND, "the cluster's nodes leave by themselves"
-    partition.step(ReplicaFetched("2", 0), 0)
+    partition.tell(SetExternalInSync("2", in_sync=True))
+    assert refused(SetExternalInSync("2", in_sync=False)) is Reason.REPLICA_NOT_FOUND, (
+        "the cluster's nodes leave by themselves"
+    )
+    partition.tell(ExternalFetched("2", 0))
     assert len(partition.replicas.observers) == 31
     peers.elect(2)
-    assert partition.replicas.observers == []
+    assert not peers[1].partition.replicas.observers
 
 
 def test_a_marker_settles_when_it_is_committed() -> None:
@@ -347,7 +349,7 @@ def test_a_deleted_topic_answers_who_waits() -> None:
     job = peers[1].append(b"x")
     peers[1].partition.retire()
     peers.world.settle()
-    assert reason_of(job) is Reason.NOT_LEADER
+    assert reason_of(job) is Reason.TOPIC_NOT_FOUND
 
 
 def test_a_node_whose_number_was_taken_is_told() -> None:

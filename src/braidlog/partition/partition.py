@@ -1,30 +1,31 @@
-"""A partition that several nodes hold, as this node hosts it: what it is follows from the steps of its replica.
+"""A partition on this node: what it is follows from the steps of its replica, which may be the only one.
 
-Knows: who waits for an outcome of a step, and that messages wait while an epoch begins or the log is cut. Refuses to know:
-sockets, the metadata.
-Invariants: it is shown as led only once its epoch is durable; whoever waits began in one epoch, and no other answers him; what
-was computed from records that are cut is dropped before anybody reads again.
+Knows: what is committed, whom to wake, who waits for an outcome of a step, and that messages wait while an epoch begins or the
+log is cut. Refuses to know: sockets, the metadata, how records came.
+Invariants: only a leader appends for producers, and only once its epoch is durable; a consumer reads below the high watermark
+only; with `flush = ack` the leader counts what is durable, so nothing is committed that a crash could take back; a waiter is
+answered in the epoch in which it began; what was computed from records that are cut is dropped before anybody reads again.
 """
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
 
 from braidlog.codec.batch import read_header
-from braidlog.model.errors import BrokerError, NotLeaderError, ProtocolError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import World
 from braidlog.partition.acknowledgements import NOBODY, Acknowledgement
 from braidlog.partition.held_writes import HeldWrites
-from braidlog.partition.hosted import HostedPartition, Opener, Role
-from braidlog.partition.replicas_shown import ReplicasShown
+from braidlog.partition.hosted_log import Opener, Role
+from braidlog.partition.partition_node import Key, PartitionNode
+from braidlog.partition.readable_partition import ReadablePartition
 from braidlog.partition.replicated import Marker, Persist, Produced, Refused, ReplicatedPartition
 from braidlog.replication import follower_reads
-from braidlog.replication import replicas as observers
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import (
     Answer,
     Append,
+    Assigned,
     Await,
     Complaint,
     Damaged,
@@ -52,105 +53,99 @@ from braidlog.replication.ready import (
 )
 from braidlog.replication.replica_state import Leader
 from braidlog.storage.partition import Appended, PartitionLog
+from braidlog.storage.rest import Rest
 
 log = logging.getLogger("braidlog.partition")
 
 SETTLED_SECONDS_MAX = 60.0
 """How long a marker, or a deletion, may wait for the in-sync set."""
 
-Key = tuple[bytes, int]
-"""A topic's id and a partition's number: what nodes call a partition among themselves."""
 
-
-class ClusterNode(Protocol):
-    """The node around its partitions."""
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def incarnation(self) -> int | None:
-        """As which the node is registered; None before it is."""
-        ...
-
-    @property
-    def world(self) -> World: ...
-
-    def send(self, node: int, key: Key, message: Fetch | Answer | Complaint) -> None: ...
-
-    def propose(self, partition: "ClusterPartition", proposal: Proposal) -> None: ...
-
-    def begin_epoch(self, partition: "ClusterPartition", epoch: int) -> None:
-        """Durably, with those of others; then `partition.epoch_begun`."""
-        ...
-
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object: ...
-
-    def follow(self) -> None:
-        """Partitions were opened: tell them what the metadata says of them."""
-        ...
-
-    def led_anew(self, partition: "ClusterPartition") -> None:
-        """A partition is led by this node from now on, or not any more, or in another epoch."""
-        ...
-
-    def replaced(self) -> None:
-        """This node's number is registered by another process: it must stop."""
-        ...
-
-
-class ClusterPartition(HostedPartition):
-    """A `HostedPartition` that is led, or follows, as the steps of its replica say; its log is never at rest."""
+class Partition(ReadablePartition):
+    """One partition on this node."""
 
     __slots__ = (
-        "_inbox",
         "_is_syncing",
-        "_node",
         "_pending",
-        "_refusal",
-        "_shown",
         "_tokens",
         "followed",
         "held_writes",
-        "key",
-        "replicated",
         "topic_id",
         "verified",
     )
 
     def __init__(
-        self, topic: str, topic_id: str, number: int, opened: PartitionLog, node: ClusterNode, opener: Opener
+        self,
+        topic: str,
+        topic_id: str,
+        number: int,
+        held: PartitionLog | Rest,
+        node: PartitionNode,
+        opener: Opener,
+        *,
+        resumes: Assigned | None = None,
     ) -> None:
-        self.key: Key = (bytes.fromhex(topic_id), number)
+        """`resumes`: the assignment in which this node leads on, with the only replica."""
+        super().__init__(topic, number, held, opener, node)
         self.topic_id = topic_id
-        self._node = node
         self._pending: dict[int, Acknowledgement] = {}
         self.held_writes = HeldWrites()
         """While it is handed over: so that none is in the log here whose producer is not answered when another node leads."""
         self._tokens = 0
-        self._inbox: list[Message] | None = None
-        """What came while an epoch begins, or the log is cut, on a thread: nothing may be written meanwhile."""
         self._is_syncing = False
         self.followed: Callable[[], None] | None = None
         """Called after each step: what is made from the records follows them."""
         self.verified: dict[int, int] = {}
         """Whose transaction is known to write here: producer id → epoch (`verification.py`). A marker ends it, and so does
         every change of the leader."""
-        self._refusal: Reason | None = Reason.NOT_LEADER
-        """Why consumers are not served here."""
-        self.replicated = ReplicatedPartition(
-            opened, node.number, self, flush_on_ack=opened.settings.flush is Flush.ACK, apart=self._apart
-        )
-        self._shown = ReplicasShown(self.replicated)
-        super().__init__(topic, number, opened, self._shown, opener, role=Role.FOLLOWER, epoch=0)
-        if node.incarnation is not None:
+        self._assigned = resumes
+        if resumes is not None:
+            latest = held.epochs[-1][0] if isinstance(held, Rest) and held.epochs else 0
+            latest = held.state.epochs.latest if isinstance(held, PartitionLog) else latest
+            self.role, self._refusal = Role.LEADER, None
+            self.leader_epoch = max(resumes.assignment.leader_epoch, latest)
+        if isinstance(held, PartitionLog):
+            self._was_opened(held)
+        if node.incarnation is not None and resumes is None:
             self.registered_as(node.incarnation)
+
+    @property
+    def key(self) -> Key:
+        return bytes.fromhex(self.topic_id), self.number
+
+    # -- the log, which may be closed --------------------------------------------------------------------------
+
+    def _was_opened(self, log: PartitionLog) -> None:
+        flush_on_ack = log.settings.flush is Flush.ACK
+        replicated = ReplicatedPartition(log, self.node.number, self, flush_on_ack=flush_on_ack, apart=self._apart)
+        if self._assigned is not None:
+            replicated.resume(self._assigned, self.leader_epoch)
+        self._replicated = replicated
+
+    def _was_closed(self) -> None:
+        self._replicated = None
+
+    @property
+    def may_close(self) -> bool:
+        """Whether the log can be closed for a while: nobody follows it, nothing is under way in it or wrong with it."""
+        log = self.open_log
+        return (
+            log is not None
+            and self.node.may_close
+            and self.is_sole
+            and self.replicated.counts_alone
+            and not self.fault
+            and not log.report.is_unsaved
+            and log.last_stable_offset == log.end_offset == self.high_watermark
+        )
 
     # -- what happens to it ------------------------------------------------------------------------------------
 
     def tell(self, message: Message) -> None:
         """Take a message in; one that comes while something is written beside the loop waits until it is."""
-        if self.is_gone:
+        if self._replicated is None and isinstance(message, Assigned):
+            self._assigned = message  # it leads on when its log is opened: a change of that opens it before
+        if self.is_gone or self._replicated is None:
             return
         if self._inbox is not None:
             if not isinstance(message, Tick):
@@ -169,12 +164,12 @@ class ClusterPartition(HostedPartition):
         finally:
             self._show()
             if replicated.log.end_offset != end and not replicated.replica.flush_on_ack:
-                self._node.world.appended(replicated.log)
+                self.node.world.appended(replicated.log)
 
     def _show(self) -> None:
         replica = self.replicated.replica
         role = Role.LEADER if self.replicated.is_leader else Role.FOLLOWER
-        self._shown.follow(replica)
+        self._assigned = replica.assigned
         refusal = follower_reads.refusal(replica)
         if (role, replica.epoch, refusal) != (self.role, self.leader_epoch, self._refusal):
             is_led_anew = (role, replica.epoch) != (self.role, self.leader_epoch)
@@ -184,7 +179,7 @@ class ClusterPartition(HostedPartition):
             self.verified.clear()
             self.wake()
             if is_led_anew:
-                self._node.led_anew(self)
+                self.node.led_anew(self)
         if self.followed is not None:
             self.followed()
 
@@ -202,10 +197,12 @@ class ClusterPartition(HostedPartition):
             each.settle(Failed(token, Reason.NOT_LEADER))
 
     def retire(self) -> None:
-        super().retire()
+        """The topic is being deleted, or the replica moved: nobody appends any more, and all that wait are told."""
+        self.is_gone = True
+        self.wake()
         self._fail_all()
         self.held_writes.release()
-        self._node.led_anew(self)
+        self.node.led_anew(self)
 
     def tick(self) -> None:
         """Time has passed. A log that has stopped by itself (a failed sync, damage that was found) is noticed here."""
@@ -213,18 +210,57 @@ class ClusterPartition(HostedPartition):
             is_new = self.replicated.is_damaged and not self.replicated.replica.is_damaged
             self.tell(Damaged() if is_new else Tick())
 
+    # -- the short ways of an only replica ---------------------------------------------------------------------
+
+    def append_alone(self, produced: Produced) -> Appended:
+        """Append what a producer sent, to an only replica. `advance` comes after it."""
+        appended = self.replicated.append_alone(produced)
+        self._tell_external()
+        return appended
+
+    def append_records_alone(
+        self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, now_ms: int
+    ) -> tuple[Appended, int] | None:
+        """Append records as one batch that is sealed in the log, to an only replica; None: seal and `append_alone` them."""
+        self.is_used = True
+        appended = self.replicated.append_records_alone(values, keys, now_ms)
+        self._tell_external()
+        return appended
+
+    def _tell_external(self) -> None:
+        """Followers outside the metadata wait for the log to grow, long before the high watermark can move."""
+        if self._waiting and not self.replicated.counts_alone:
+            self.wake()
+
+    def advance(self) -> int:
+        """Count what the log has, after an append or a sync; wake those that wait for it."""
+        replicated = self._replicated
+        if replicated is None or self.is_gone:
+            return self.high_watermark
+        if replicated.counts_alone and self._inbox is None:
+            if replicated.count_alone():
+                if self._waiting:
+                    self.wake()
+                if self.followed is not None:
+                    self.followed()
+        else:
+            self.tell(Synced(replicated.log.durable_offset, replicated.replica.log.cuts))
+        return replicated.watermark
+
     # -- what its clients ask for ------------------------------------------------------------------------------
 
     @property
     def is_awaited(self) -> bool:
-        """Whether something was asked for of which nobody knows yet what became of it."""
-        return bool(self._pending)
+        """Whether something was asked for, or appended, of which nobody knows yet what became of it."""
+        return bool(self._pending) or (self.is_sole and self.high_watermark < self.end_offset)
 
     def produce(
         self, produced: Produced, *, needs_all: bool, is_awaited: bool, reach: Reach = Reach.IN_SYNC
     ) -> tuple[Appended, Acknowledgement]:
         """Write what a producer sent, or find it written before; refused before anything is written if it could not be kept."""
         self.require_room(needs_all=needs_all, reach=reach)
+        if self.is_sole:
+            return self._produce_alone(produced, is_awaited=is_awaited)
         acknowledgement = self._await() if is_awaited else Acknowledgement()
         token = acknowledgement.token
         try:
@@ -240,20 +276,50 @@ class ClusterPartition(HostedPartition):
             raise self.failed(acknowledgement.outcome.reason)
         return appended, acknowledgement
 
+    def _produce_alone(self, produced: Produced, *, is_awaited: bool) -> tuple[Appended, Acknowledgement]:
+        replicated = self.replicated
+        appended = replicated.append_alone(produced)
+        acknowledgement = self._await() if is_awaited else Acknowledgement()
+        if is_awaited:
+            self.tell(Await(acknowledgement.token, appended.next_offset))
+        else:
+            self.advance()
+        if replicated.log.settings.flush is Flush.ACK:
+            self.sync(appended.next_offset, 0)
+        else:
+            self.node.world.appended(replicated.log)
+        return appended, acknowledgement
+
     def append_marker(self, marker: bytes, now_ms: int) -> int:
+        """Append the end of a transaction; returns the offset below which the log must be durable for it to be."""
         self.require_room(needs_all=False)
         self.verified.pop(read_header(marker).producer_id, None)
+        if self.is_sole:
+            return self.replicated.append_marker_alone(marker, now_ms)
         self.tell(Append(NOBODY, 1, Marker(marker, now_ms), needs_all=False))
         return self.end_offset
 
     async def made_durable(self, next_offset: int, world: World) -> None:
         """Return when everything below is committed, in the epoch in which this was asked."""
-        acknowledgement = self._await()
-        self.tell(Await(acknowledgement.token, next_offset))
-        await self._settled(acknowledgement, world)
+        epoch = self.leader_epoch
+        if not await self.durable_alone(next_offset, epoch, world):
+            await self._settled(self.committed_later(next_offset, epoch), world)
+
+    async def durable_alone(self, next_offset: int, epoch: int, world: World) -> bool:
+        """Wait for the sync of an only replica's log; return whether that has committed it."""
+        if not self.is_sole:
+            return False
+        await world.durable(self.replicated.log, next_offset)
+        self.advance()
+        return self.leader_epoch == epoch and self.is_sole
 
     async def delete_below(self, offset: int, world: World) -> int:
         """Let the log begin at `offset`; return where it begins when every in-sync replica does."""
+        if self.is_sole:
+            log = self.log
+            start = await world.blocking(lambda: log.advance_start(offset))
+            self.wake()
+            return start
         acknowledgement = self._await()
         self.tell(DeleteBelow(acknowledgement.token, offset))
         await self._settled(acknowledgement, world)
@@ -284,10 +350,17 @@ class ClusterPartition(HostedPartition):
         if self._pending.pop(asked.token, None) is not None:
             self.tell(Withdraw(asked.token))
 
-    def committed_later(self, next_offset: int) -> Acknowledgement:
-        """Told once everything below is committed."""
+    def committed_later(self, next_offset: int, epoch: int | None = None, *, in_sync_min: int = 0) -> Acknowledgement:
+        """Told once everything below is committed; in `epoch`, if that is given, and no later one. `in_sync_min`: and so many are
+        in sync, external followers among them."""
         acknowledgement = self._await()
-        self.tell(Await(acknowledgement.token, next_offset))
+        if epoch not in (None, self.leader_epoch):
+            self._pending.pop(acknowledgement.token).settle(Failed(acknowledgement.token, Reason.NOT_LEADER))
+            return acknowledgement
+        self.tell(Await(acknowledgement.token, next_offset, in_sync_min=in_sync_min))
+        log = self.replicated.log
+        if log.settings.flush is Flush.ACK and log.durable_offset < next_offset:
+            self.sync(next_offset, 0)
         return acknowledgement
 
     async def _settled(self, acknowledgement: Acknowledgement, world: World) -> None:
@@ -309,29 +382,6 @@ class ClusterPartition(HostedPartition):
         if reason is not None:
             raise self.failed(reason)
 
-    # -- what its consumers ask for ----------------------------------------------------------------------------
-
-    def require_in_sync(self) -> None:
-        self.require_there()
-        if self._refusal is Reason.NOT_LEADER:
-            raise NotLeaderError(
-                self.topic, self.number, f"this node neither leads {self} nor follows it in sync: read from its leader"
-            )
-
-    def lag(self, offset: int) -> BrokerError | None:
-        """A follower has what its leader has told it to be committed, and is not read while its log may be cut."""
-        if self.role is Role.LEADER or (
-            self._refusal is None and self._inbox is None and offset <= self.high_watermark
-        ):
-            return None
-        return BrokerError(
-            Reason.OFFSET_NOT_AVAILABLE,
-            f"this node follows {self} and has records below {self.high_watermark} now, not yet at {offset}; ask again",
-        )
-
-    def preferred_replica(self, nodes: Sequence[int], offset: int) -> int | None:
-        return follower_reads.preferred(self.replicated.replica, nodes, offset)
-
     def failed(self, reason: Reason) -> BrokerError:
         """In words."""
         replicas = self.replicas
@@ -346,46 +396,36 @@ class ClusterPartition(HostedPartition):
         }
         return BrokerError(reason, texts.get(reason, f"{self} cannot do this now: {reason.name}"))
 
-    @property
-    def is_cutting(self) -> bool:
-        """Something is done to the log beside the loop: it is not read meanwhile."""
-        return self._inbox is not None
-
-    @property
-    def is_settled(self) -> bool:
-        role = self.replicated.replica.role
-        return not isinstance(role, Leader) or self.replicated.replica.watermark >= role.start
-
     # -- what its replica asks for (`ReplicaPort`) -------------------------------------------------------------
 
     def now_ms(self) -> int:
-        return int(self._node.world.monotonic() * 1000)
+        return int(self.node.world.monotonic() * 1000)
 
     def wall_ms(self) -> int:
-        return self._node.world.now_ms()
+        return self.node.world.now_ms()
 
     def send(self, node: int, message: Fetch | Answer | Complaint) -> None:
-        self._node.send(node, self.key, message)
+        self.node.send(node, self.key, message)
 
     def propose(self, proposal: Proposal) -> None:
-        self._node.propose(self, proposal)
+        self.node.propose(self, proposal)
 
     def sync(self, end: int, cuts: int) -> None:  # noqa: ARG002 - one sync serves all who wait for one
         if not self._is_syncing:
             self._is_syncing = True
-            self._node.world.sync_soon(self.replicated.log, self._synced)
+            self.node.world.sync_soon(self.replicated.log, self._synced)
 
     def _synced(self) -> None:
         """A cut that is under way has made durable what it leaves: what the log says now is true of that, too."""
         self._is_syncing = False
+        self.advance()
         log, replica = self.replicated.log, self.replicated.replica
-        self.tell(Synced(log.durable_offset, replica.log.cuts))
         if replica.flush_on_ack and log.durable_offset < log.end_offset:
             self.sync(log.end_offset, replica.log.cuts)
 
     def begin_epoch(self, epoch: int) -> None:
         self._inbox = []
-        self._node.begin_epoch(self, epoch)
+        self.node.begin_epoch(self, epoch)
 
     def epoch_begun(self, epoch: int, fault: StorageFault | None) -> None:
         """The epoch is durable, or cannot be."""
@@ -410,22 +450,22 @@ class ClusterPartition(HostedPartition):
         self._inbox = []
 
         async def do() -> None:
-            error = await self._node.world.blocking(persist)
+            error = await self.node.world.blocking(persist)
             if not self.is_gone:
                 then(error)
                 self._show()
-                self._node.world.appended(self.replicated.log)
+                self.node.world.appended(self.replicated.log)
                 self._go_on()
 
-        self._node.spawn(do(), f"cut {self}")
+        self.node.spawn(do(), f"cut {self}")
 
     def beside(self, work: Callable[[], Message | None]) -> None:
         async def do() -> None:
-            message = await self._node.world.blocking(work)
+            message = await self.node.world.blocking(work)
             if message is not None:
                 self.tell(message)
 
-        self._node.spawn(do(), "replica-check")
+        self.node.spawn(do(), "replica-check")
 
     def outcome(self, outcome: Apply) -> None:
         match outcome:
@@ -448,37 +488,9 @@ class ClusterPartition(HostedPartition):
                     offset,
                 )
             case Stopped():
-                self._node.replaced()
-
-    def _drop_above(self, offset: int) -> None:
-        is_new = self.start_offset == self.end_offset == offset
-        for drop_above in self._derived:
-            drop_above(0 if is_new else offset)
-        self.wake()
-
-    # -- where a single node would decide by itself ------------------------------------------------------------
-
-    @property
-    def may_close(self) -> bool:
-        return False
+                self.node.replaced()
 
     def renew(self, settings: TopicSettings) -> None:
         super().renew(settings)
-        self.replicated.replica = self.replicated.replica.now(flush_on_ack=settings.flush is Flush.ACK)
-
-    def assume(self, role: Role, epoch: int) -> None:
-        """The metadata tells the replica itself."""
-
-    def appended(self) -> None:
-        """Followers are told by the steps."""
-
-    def step(self, message: observers.Message, now_ms: int) -> observers.Ready:  # noqa: ARG002 - observers do not count
-        match message:
-            case observers.ReplicaFetched(node, offset):
-                self._shown.observed(node, offset, self.end_offset)
-            case observers.SetInSync(node, in_sync):
-                self._shown.told_in_sync(node, in_sync=in_sync)
-        return observers.Ready((), self.high_watermark, wakes=False)
-
-    def _count_replicas(self, log: PartitionLog) -> None:
-        """Its replica has told the log that there are others, before anything else."""
+        if self._replicated is not None:
+            self._replicated.replica = self._replicated.replica.now(flush_on_ack=settings.flush is Flush.ACK)

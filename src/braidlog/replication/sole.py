@@ -1,0 +1,54 @@
+"""An only replica: it leads, and what it has, durably if the topic says so, is committed.
+
+Its log may be written without a step (`partition/replicated.py`); these rules say when. The replica's state catches up before
+its next step.
+"""
+
+from braidlog.replication import external
+from braidlog.replication import leader as leading
+from braidlog.replication.in_sync import InSyncSet
+from braidlog.replication.messages import Assigned
+from braidlog.replication.replica_state import Leader, Replica
+
+
+def is_sole(replica: Replica) -> bool:
+    """Whether this replica leads and is the only one: what it has, durably if the topic says so, is committed then."""
+    role = replica.role
+    return (
+        isinstance(role, Leader)
+        and role.has_begun
+        and not role.followers
+        and role.members == InSyncSet((replica.node,))
+        and (replica.min_in_sync <= 1 or external.counts(replica))
+        and not replica.is_damaged
+    )
+
+
+def has_external(replica: Replica) -> bool:
+    """Whether followers outside the metadata count."""
+    return isinstance(replica.role, Leader) and bool(external.counted(replica, replica.role))
+
+
+def counts_alone(replica: Replica) -> bool:
+    """Whether all that an only replica has is committed, and nobody waits for a step to say so."""
+    role = replica.role
+    return (
+        is_sole(replica)
+        and isinstance(role, Leader)
+        and not (external.counted(replica, role) or role.waiting or role.deleting or role.reads)
+    )
+
+
+def resumed(replica: Replica, message: Assigned, epoch: int) -> Replica:
+    """The only replica leads on in its last epoch when its log is opened again: no other has led meanwhile. One that is damaged
+    leads, too: there is no copy to take over, and its log refuses writes by itself."""
+    incarnation = message.incarnation_of(replica.node)
+    replica = replica.now(incarnation=incarnation, assigned=message, epoch=epoch, is_damaged=False)
+    leader = Leader(
+        start=replica.log.end,
+        members=InSyncSet(message.assignment.in_sync),
+        followers=(),
+        external=external.placed(message),
+        has_begun=True,
+    )
+    return leading.advanced(replica, leader)[0]
