@@ -1,7 +1,9 @@
 """What of a partition counts as committed when it is opened."""
 
+import pytest
 from tests.broker.node import Node
 
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
 from braidlog.replication.messages import ExternalFetched
@@ -48,3 +50,38 @@ def test_without_other_replicas_all_of_it_is_committed() -> None:
     node.append("a", b"x")
     hosted = node.restarted().services.hosting.partition("a", 0)
     assert (hosted.high_watermark, hosted.log.watermark, hosted.log.tombstone_limit) == (1, 1, 1)
+
+
+def test_a_closed_log_has_no_followers_and_is_opened_when_it_gets_some() -> None:
+    node = Node()
+    node.create("a", 1)
+    node.append("a", b"x")
+    hosted = node.services.hosting.partition("a", 0)
+    hosted.begin_close()
+    assert hosted.finish_close()
+    with pytest.raises(BrokerError) as caught:
+        hosted.tell(ExternalFetched("1", 1))
+    assert caught.value.reason is Reason.REPLICA_NOT_FOUND
+    assert (hosted.high_watermark, hosted.replicas.in_sync) == (1, ["0"])
+    node.run(node.services.placement.set_followers("a", ["1"], 1))
+    assert hosted.is_open
+    hosted.tell(ExternalFetched("1", 1))
+    assert hosted.replicas.in_sync == ["0", "1"]
+    node.append("a", b"y")
+    assert hosted.high_watermark == 1, "the follower does not have it yet"
+    assert not hosted.may_close
+
+
+def test_a_closed_log_is_led_on_and_follows_a_change_of_its_role() -> None:
+    node = Node()
+    node.create("a", 1)
+    node.append("a", b"x")
+    hosted = node.services.hosting.partition("a", 0)
+    hosted.begin_close()
+    assert hosted.finish_close()
+    for role in (Role.FOLLOWER, Role.LEADER):
+        node.run(node.services.placement.set_role("a", 0, role))
+        assert (hosted.role, hosted.high_watermark) == (role, 1)
+        assert hosted.may_close is (role is Role.LEADER)
+    node.append("a", b"y")
+    assert node.values("a") == [b"x", b"y"]

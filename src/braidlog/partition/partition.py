@@ -20,7 +20,7 @@ from braidlog.partition.hosted_log import Opener, Role
 from braidlog.partition.partition_node import Key, PartitionNode
 from braidlog.partition.readable_partition import ReadablePartition
 from braidlog.partition.replicated import Marker, Persist, Produced, Refused, ReplicatedPartition
-from braidlog.replication import follower_reads
+from braidlog.replication import external, follower_reads
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import (
     Answer,
@@ -31,11 +31,13 @@ from braidlog.replication.messages import (
     Damaged,
     DeleteBelow,
     EpochBegun,
+    ExternalFetched,
     Fetch,
     Fetched,
     Message,
     Reach,
     ReadIndex,
+    SetExternalInSync,
     Synced,
     Tick,
     Withdraw,
@@ -145,6 +147,8 @@ class Partition(ReadablePartition):
         """Take a message in; one that comes while something is written beside the loop waits until it is."""
         if self._replicated is None and isinstance(message, Assigned):
             self._assigned = message  # it leads on when its log is opened: a change of that opens it before
+        elif self._replicated is None and isinstance(message, (ExternalFetched, SetExternalInSync)):
+            raise external.unknown(message.node)  # with followers a log is not closed
         if self.is_gone or self._replicated is None:
             return
         if self._inbox is not None:

@@ -35,7 +35,7 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosting import Hosting, NotOpened, is_nodes_own, is_own
-from braidlog.partition.opening import Opened, open_beside
+from braidlog.partition.opening import Opened, open_beside, wake
 from braidlog.partition.partition import Partition
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
@@ -170,6 +170,8 @@ class Reconciler:
             return
         if isinstance(action, Open):
             await self._open(action)
+            if action.topic.observers:  # they ask on the loop, which opens nothing
+                await wake(self._hosting.opened(action.topic.name), self._hosting, self._world)
         closing: list[Partition] = []
         if isinstance(action, Close):
             closing = self._hosting.remove(action.topic.name)

@@ -53,7 +53,7 @@ def fetched(replica: Replica, leader: Leader, message: ExternalFetched, now_ms: 
     node, offset = message.node, message.offset
     known = next((each for each in leader.external if each.node == node), None)
     if known is None and counts(replica):
-        raise _unknown(node)
+        raise unknown(node)
     if offset > replica.log.end:
         raise BrokerError(
             Reason.OFFSET_OUT_OF_RANGE,
@@ -83,7 +83,7 @@ def set_in_sync(replica: Replica, leader: Leader, message: SetExternalInSync) ->
         return leader
     known = next((each for each in leader.external if each.node == node), None)
     if known is None:
-        raise _unknown(node)
+        raise unknown(node)
     if in_sync and known.end < replica.watermark:
         reason = Reason.OFFSET_OUT_OF_RANGE if counts(replica) else Reason.REPLICA_NOT_FOUND
         raise BrokerError(
@@ -112,5 +112,6 @@ def _with(leader: Leader, external: tuple[ExternalFollower, ...]) -> Leader:
     return msgspec.structs.replace(leader, external=external)
 
 
-def _unknown(node: str) -> BrokerError:
+def unknown(node: str) -> BrokerError:
+    """The refusal of a follower that was not placed."""
     return BrokerError(Reason.REPLICA_NOT_FOUND, f"node {node[:60]!r} holds no replica of this partition")
