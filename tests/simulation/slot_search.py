@@ -84,7 +84,7 @@ SLOT_BUGS: dict[int, RuleBug] = {
     65: _bug("stamps of the log not observed", (Slot, "observe", _unobserved)),
     76: _bug("key changed before it is in the checkpoint", (Checkpoint, "before", _not_written_first)),
     77: _bug("ONE tail dropped where the leader's log begins", (ReplicatedSlot, "_keep_tail", _kept_before_a_cut)),
-    78: _bug(
+    79: _bug(
         "key changed in columns before it is in the checkpoint", (Checkpoint, "before_rows", _rows_not_written_first)
     ),
 }
