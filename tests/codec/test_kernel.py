@@ -3,10 +3,12 @@
 
 import re
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from release.wheels import compiled_modules
 from tests.codec import strategies
 from tests.codec.twins import COMPILED, PLAIN, buffers, load_plain, outcome, require_compiled
 
@@ -14,6 +16,7 @@ from braidlog.codec import section
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.varint import encode_varint
 
+SETUP = compiled_modules((Path(__file__).parents[2] / "setup.py").read_text(encoding="utf-8"))
 TWINS = [pytest.param(COMPILED, id="built"), pytest.param(PLAIN, id="plain")]
 
 
@@ -80,8 +83,14 @@ def test_the_twins_are_what_they_say():
 def test_the_plain_twin_needs_no_cython(monkeypatch):
     monkeypatch.setitem(sys.modules, "cython", None)
     twin = load_plain("kernel")
-    assert twin.cython.__name__ == load_plain("columns").cython.__name__ == "braidlog.codec.nocython"
     assert twin.encode_records([b"a"], None, None, None, 0) == bytes.fromhex("0e0000000102 6100")
+
+
+@pytest.mark.parametrize("module", SETUP)
+def test_no_compiled_module_needs_cython(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, "cython", None)
+    folder, _, name = module.removeprefix("braidlog/").rpartition("/")
+    assert load_plain(name, folder).cython.__name__ == "braidlog.codec.nocython"
 
 
 @given(strategies.columns())

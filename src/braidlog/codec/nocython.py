@@ -21,7 +21,7 @@ class _Type:
         return self
 
 
-longlong = p_uchar = p_int = uchar = int = _Type()  # noqa: A001 - the name of C's own
+longlong = p_uchar = p_int = uchar = uint = int = _Type()  # noqa: A001 - the name of C's own
 
 
 def declare(_type: object, value: T) -> T:
