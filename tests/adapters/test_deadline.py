@@ -11,6 +11,7 @@ from tests.model.manual_world import Job
 from braidlog.adapters.contract import answer_of
 from braidlog.adapters.deadline import SECONDS_USUAL
 from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.metadata import MAKING_MS
 from braidlog.cluster.events import FenceNode
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.doors import make_adapter
@@ -20,6 +21,7 @@ from braidlog.wire.cursus.messages import BY_REQUEST, Request
 from braidlog.wire.flux import messages as flux
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import ClientConnection, ServerConnection
+from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import nodes
 from braidlog.wire.kafka.messages import placement as p
 from braidlog.wire.kafka.messages import security as s
@@ -115,6 +117,15 @@ def test_a_request_that_names_no_time_has_the_usual_one(timeout_ms: int) -> None
         assert not job.is_done
         node.world.advance(1)
         assert codes(job.result()) == [E.REQUEST_TIMED_OUT]
+
+
+def test_topics_that_one_metadata_request_makes_share_a_time_and_are_asked_for_again() -> None:
+    node = three_nodes()
+    with node.world.holding_syncs():
+        topics = [c.MetadataRequestTopic(name=name) for name in ("one", "two")]
+        job = asked(node, c.MetadataRequest(topics, allow_auto_topic_creation=True))
+        node.world.advance(MAKING_MS)
+        assert codes(job.result()) == [E.LEADER_NOT_AVAILABLE, E.LEADER_NOT_AVAILABLE]
 
 
 QUOTA = s.AlterClientQuotasRequestEntry(

@@ -3,12 +3,13 @@
 Knows: which fields clients rely on (docs/dialects/kafka.md). Refuses to know: bytes, how topics are made.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import msgspec
 
 from braidlog.adapters.contract import Conversation
+from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.offsets_topic import OFFSETS_PARTITIONS, OFFSETS_TOPIC
 from braidlog.adapters.kafka.routes import Route, on_topics, topics_by_id, whole
@@ -29,6 +30,8 @@ from braidlog.wire.kafka.rows import NO_UUID, UNASKED
 
 PARTITIONS_TOLD_MAX = 2000
 """Of DescribeTopicPartitions, whatever a client asks for: Kafka's own limit."""
+MAKING_MS = 10_000
+"""Of one Metadata request: how long the topics that it makes may take, all together."""
 NO_LEADER = -1
 _VERSION_OF_TRANSACTIONS = "transaction.version"
 _SUPPORTED = [c.ApiVersionsResponseSupportedFeature(_VERSION_OF_TRANSACTIONS, 0, 2)]
@@ -92,9 +95,10 @@ async def metadata(
     message: c.MetadataRequest = request.message
     pace = Pace()
     where = _Where.of(services, conversation)
+    make = partial(_create, message, services, conversation, creating, Deadline(services.world, MAKING_MS))
     topics = []
     for asked in _asked(request, services, conversation):
-        topics.append(await _topic(asked, message, services, conversation, denied, creating, where))
+        topics.append(await _topic(asked, message, services, conversation, denied, make, where))
         await pace.step(1 + len(topics[-1].partitions))
     return c.MetadataResponse(
         brokers=[
@@ -132,7 +136,7 @@ async def _topic(
     services: Services,
     conversation: Conversation,
     denied: Denied,
-    creating: Creating,
+    make: Callable[[str], Awaitable[E]],
     where: _Where,
 ) -> c.MetadataResponseTopic:
     name = named(services, asked.name, asked.topic_id)
@@ -142,7 +146,7 @@ async def _topic(
         shown = None if asked.topic_id != NO_UUID else name  # whoever knows the id only does not learn the name
         return c.MetadataResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, shown, asked.topic_id)
     if name != OFFSETS_TOPIC and not services.hosting.exists(name):
-        code = await _create(name, message, services, conversation, creating)
+        code = await make(name)
         if code is not E.NONE:
             return c.MetadataResponseTopic(code, name)
     if name == OFFSETS_TOPIC:
@@ -159,7 +163,12 @@ async def _topic(
 
 
 async def _create(
-    name: str, message: c.MetadataRequest, services: Services, conversation: Conversation, creating: Creating
+    message: c.MetadataRequest,
+    services: Services,
+    conversation: Conversation,
+    creating: Creating,
+    deadline: Deadline,
+    name: str,
 ) -> E:
     """Make a topic that somebody asked for, if that is wanted on both sides."""
     try:
@@ -168,11 +177,11 @@ async def _create(
             return E.UNKNOWN_TOPIC_OR_PARTITION
         if not may(services, conversation, Operation.CREATE, name):
             return E.TOPIC_AUTHORIZATION_FAILED
-        await services.topics.use(name, creating.partitions, by=conversation.principal)
+        await deadline.of(services.topics.use(name, creating.partitions, by=conversation.principal))
     except (BrokerError, StorageFault) as error:
         code = code_of(error)
-        # Too many at once: what clients take for a topic that is being made, and ask again.
-        return E.LEADER_NOT_AVAILABLE if code is E.COORDINATOR_NOT_AVAILABLE else code
+        # Too many topics, or too little time: clients take this code for a topic that is being made, and ask again.
+        return E.LEADER_NOT_AVAILABLE if code in (E.COORDINATOR_NOT_AVAILABLE, E.REQUEST_TIMED_OUT) else code
     return E.NONE
 
 
