@@ -7,7 +7,7 @@ from tests.broker.node import Node
 
 from braidlog.broker.group_settings import GroupSettings
 from braidlog.cluster import events as e
-from braidlog.cluster import image
+from braidlog.cluster import image_checks
 from braidlog.coordinator.consumer_groups.messages import JOIN, Heartbeat
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
 from braidlog.model.errors import BrokerError, Reason
@@ -76,7 +76,7 @@ def test_values_that_a_group_cannot_have(values: dict[str, int], only: bool) -> 
 
 
 def test_groups_with_settings_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "GROUPS_MAX", 1)
+    monkeypatch.setattr(image_checks, "GROUPS_MAX", 1)
     node = Node()
     change(node, "g", {SESSION: 50_000})
     with pytest.raises(BrokerError, match="1 groups can have settings") as caught:
