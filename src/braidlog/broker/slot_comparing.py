@@ -1,4 +1,4 @@
-"""Replicas of this node's logs of keys are compared with their leaders', and put right where they differ.
+"""Compare replicas of this node's logs of keys with their leaders', and repair those that differ.
 
 Knows: when, one log after the other; how long a log waits with what it applies. Refuses to know: how questions travel, and what
 makes two replicas alike (`kv/comparing.py`).

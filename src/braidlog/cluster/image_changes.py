@@ -128,7 +128,7 @@ def apply_drop_rule(image: ImageState, event: e.DropRule) -> None:
 def apply_register_node(image: ImageState, event: e.RegisterNode) -> None:
     before = image.cluster.member(event.node)
     if before is not None and before.registered.life.folder_id != event.life.folder_id:
-        # Another folder, with nothing in it. Nobody counts on it; what it is to hold is made, and copied from others.
+        # An empty folder: no set counts its replicas; they are created, and copied from their leaders.
         gone = {str(event.node), event.name}
         image.made = {
             topic_id: {node: count for node, count in made.items() if node not in gone}

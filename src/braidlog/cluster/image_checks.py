@@ -96,7 +96,7 @@ def check_change_in_sync(image: ImageState, event: e.ChangeInSync) -> None:
 def _check_epochs(image: ImageState, event: e.PartitionEvent, leader_epoch: int, partition_epoch: int) -> None:
     known = image.assignment(event.topic, event.partition)
     if (leader_epoch, partition_epoch) != (known.leader_epoch, known.partition_epoch):
-        raise membership.stale(f"{event.topic}/{event.partition} has changed meanwhile: look again and decide anew")
+        raise membership.stale(f"{event.topic}/{event.partition} has changed meanwhile: decide again at its new state")
 
 
 def check_add_node(image: ImageState, event: e.AddNode) -> None:

@@ -77,7 +77,7 @@ class Snapshots:
         self._taken: deque[tuple[float, Snapshot]] = deque(maxlen=KEPT_SNAPSHOTS)
 
     async def now(self) -> Snapshot:
-        """The newest, at most a second old. Who asks while somebody else has asked gets the same answer."""
+        """The newest, at most a second old. Callers that come while a snapshot is on its way share it."""
         now = asyncio.get_running_loop().time()
         if self._taken and now - self._taken[-1][0] < FRESH_SECONDS:
             return self._taken[-1][1]
@@ -102,7 +102,7 @@ class Snapshots:
     def _taken_or_not(self, asking: "asyncio.Future[Snapshot]") -> None:
         self._asking = None
         if not asking.cancelled():
-            asking.exception()  # whoever asked has been told
+            asking.exception()  # callers have got it
 
     def earlier(self) -> Snapshot | None:
         """A snapshot of some seconds before the last one, to compare with."""

@@ -1,7 +1,7 @@
 """The log of a partition on this node, which may be closed for a while.
 
 Knows: what can be told of a closed log, whom to wake when it moves. Refuses to know: when a log is closed, and what is committed.
-Invariant: a log is open at most once, and whoever asks for it gets an open one.
+Invariant: a log is open at most once, and a caller that asks for it gets an open one.
 """
 
 import threading
@@ -117,7 +117,7 @@ class HostedLog:
             return held
 
     def begin_close(self) -> None:
-        """On the loop: whoever asks for the log from now on waits, or gets it back if no thread has begun to close it."""
+        """On the loop: a caller that asks for the log from now on waits, or gets it back if no thread has begun to close it."""
         self._is_leaving = True
 
     def finish_close(self) -> bool:

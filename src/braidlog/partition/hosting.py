@@ -231,8 +231,8 @@ class Hosting:
         return hosted
 
     def assigned(self, topic: Topic, number: int, epoch: int = 0) -> Assigned:
-        """What a partition of a node that is alone is told. Its log may have seen epochs of which the metadata never heard: that
-        of a folder that was used elsewhere."""
+        """The assignment of a partition of a lone node. Its log may have epochs that the metadata does not: that of a folder
+        that was used elsewhere."""
         known = topic.assignments[number]
         if epoch > known.leader_epoch:
             known = msgspec.structs.replace(known, leader_epoch=epoch)

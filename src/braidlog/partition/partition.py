@@ -129,7 +129,7 @@ class Partition(ReadablePartition):
 
     @property
     def may_close(self) -> bool:
-        """Whether the log can be closed for a while: nobody follows it, nothing is under way in it or wrong with it."""
+        """Whether the log can be closed for a while: it has no followers, and nothing is under way in it or wrong with it."""
         log = self.open_log
         return (
             log is not None
@@ -201,7 +201,7 @@ class Partition(ReadablePartition):
             each.settle(Failed(token, Reason.NOT_LEADER))
 
     def retire(self) -> None:
-        """The topic is being deleted, or the replica moved: nobody appends any more, and all that wait are told."""
+        """The topic is being deleted, or the replica moved: refuse appends, and fail all waiters."""
         self.is_gone = True
         self.wake()
         self._fail_all()
@@ -255,7 +255,7 @@ class Partition(ReadablePartition):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether something was asked for, or appended, of which nobody knows yet what became of it."""
+        """Whether the outcome of an append, or of another request, is still open."""
         return bool(self._pending) or (self.is_sole and self.high_watermark < self.end_offset)
 
     def produce(

@@ -30,7 +30,7 @@ class PartitionNode(Protocol):
 
     @property
     def may_close(self) -> bool:
-        """Whether logs that nobody uses are closed for a while."""
+        """Whether unused logs are closed for a while."""
         ...
 
     @property

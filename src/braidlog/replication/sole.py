@@ -30,7 +30,7 @@ def has_external(replica: Replica) -> bool:
 
 
 def counts_alone(replica: Replica) -> bool:
-    """Whether all that an only replica has is committed, and nobody waits for a step to say so."""
+    """Whether all that an only replica has is committed, and no waiter needs a step that says so."""
     role = replica.role
     return (
         is_sole(replica)

@@ -1,9 +1,9 @@
 """Who is alive, as one node sees it: pings, silence, witnesses, doubt in oneself (SWIM, Lifeguard).
 
 Knows: when it last heard of whom. Refuses to know: what a verdict leads to; it only decides when somebody proposes something.
-Invariants: silence alone accuses nobody, a second node must find the same; silence is a PING without an answer, and not that
-nobody asked. A node that was late counts no silence meanwhile; for a while it waits longer, as witness too: the longer, the later
-it was. A peer that answers slowly is given that time as well. An incarnation that never answered is accused by its lease alone.
+Invariants: silence alone accuses no node, a second node must find the same; silence is a PING without an answer, not the absence
+of a PING. A node that was late counts no silence meanwhile; for a while it waits longer, as witness too: the longer, the later it
+was. A peer that answers slowly is given that time as well. An incarnation that never answered is accused by its lease alone.
 """
 
 from typing import Final

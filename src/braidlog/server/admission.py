@@ -109,7 +109,7 @@ def certified_name(certificate: dict[str, Any] | None) -> str | None:
 
 
 def certified_principal(certificate: dict[str, Any] | None, peer: str) -> str | None:
-    """Who a client's certificate says it is; None: nobody may be called so, whoever signed it."""
+    """The principal that a client's certificate names; None: a reserved name, which no certificate gives."""
     name = certified_name(certificate) or ""
     if name in RESERVED:
         log.warning("closing %s: its certificate names %r, a reserved principal", peer, name)

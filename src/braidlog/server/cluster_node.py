@@ -190,7 +190,7 @@ class ClusterNode:
     async def run(self, services: Services, *, is_guarded: bool = False) -> None:
         """Follow the metadata. Partitions are opened as replicas from now on.
 
-        `is_guarded`: the settings restrict clients. Ports that ask nobody are warned of then, and where users or rules exist.
+        `is_guarded`: the settings restrict clients. Then, and where users or rules exist, warn of ports without credentials.
         """
         is_guarded = is_guarded or bool(services.users.names() or services.rules.added())
         for words in self._config.open_ports() if is_guarded else ():

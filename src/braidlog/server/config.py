@@ -254,7 +254,7 @@ class GroupsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How long a member with `group.protocol=consumer` may be silent; classic members bring a time of their own. Kafka's
     `consumer.session.timeout.ms` sets it for one group."""
     heartbeat_interval_ms: int = 5_000
-    """How often such a member is told to report. It also is how long a partition takes to change hands. Kafka's
+    """The heartbeat interval of such a member. A partition takes as long to change hands. Kafka's
     `consumer.heartbeat.interval.ms` sets it for one group."""
 
     def __post_init__(self) -> None:

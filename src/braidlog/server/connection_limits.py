@@ -1,8 +1,8 @@
 """How many connections there are, in all and from each address, and how fast an address opens more.
 
 Knows: counts, and which connections are idle. Refuses to know: sockets, listeners.
-Invariants: whoever entered leaves once, whether it was let in or not; at the limit a new connection takes the place of the one
-that is idle, or only waits, for longest.
+Invariants: a connection that entered leaves once, whether it was admitted or not; at the limit a new connection takes the place
+of the one that is idle, or only waits, for longest.
 """
 
 from collections import Counter

@@ -21,7 +21,7 @@ SLOW_SECONDS: Final = 0.001
 COUNTED_SECONDS_MIN: Final = 0.0002
 """Sockets that take less are not counted: to count one takes another look at the sockets."""
 AT_ONCE: Final = 64
-"""Requests that go on in one turn of the loop without standing in line, half as many long polls: the usual number is one."""
+"""Requests that resume in one turn of the loop without waiting in line, half as many long polls: the usual number is one."""
 
 Work = Callable[[], None]
 Line = OrderedDict[object, deque[Work]]
@@ -90,8 +90,8 @@ class FairTurns:
             self._loop.call_soon(self._take_turns)
 
     def go_on(self, who: object, work: Work, *, is_poll: bool = False) -> None:
-        """A request has what it waited for. One sync may end a thousand waits: then the others go on in their turns, also if
-        their clients are gone by then: a change goes on."""
+        """Resume a request that has what it waited for. One sync may end a thousand waits: then the others resume in their
+        turns, also if their clients are gone by then: a change is finished."""
         if self._at_once == AT_ONCE:
             self._loop.call_soon(self._begin_anew)
         line, kept = (self._polls, AT_ONCE // 2) if is_poll else (self._answers, 0)

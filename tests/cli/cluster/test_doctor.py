@@ -50,7 +50,7 @@ def test_nothing_is_wrong() -> None:
         (changed(place={"replicas": (1,), "in_sync": (1,)}), "on one node only: t/0", "lost with their node"),
         (
             with_slots(leader=None, in_sync=()),
-            "nobody serves the keys of slots 7",
+            "no node serves the keys of slots 7",
             "start the nodes that hold them: 1, 2, 3",
         ),
         (msgspec.structs.replace(WELL, lacking=LACKING), "replication factor: t (wants 3), u (wants 2)", "start those"),

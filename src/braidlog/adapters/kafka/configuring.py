@@ -132,7 +132,7 @@ def _configs(
     elif resource.resource_type == Resource.GROUP:
         told = _of_group(services, resource.resource_name)
     elif resource.resource_type == Resource.CLIENT_METRICS:
-        told = []  # they have no settings here, and who lists all of them is told so
+        told = []  # there are none here; ListConfigResources says so, too
     else:
         raise _unknown(resource.resource_type, resource.resource_name)
     wanted = resource.configuration_keys

@@ -125,7 +125,7 @@ def _asked(request: Request, services: Services, conversation: Conversation) -> 
 
 
 def _visible(services: Services, conversation: Conversation) -> list[str]:
-    """Of a new cluster, `__consumer_offsets` is not there before the first group, as in Kafka."""
+    """Of a new cluster, `__consumer_offsets` does not exist before the first group, as in Kafka."""
     internal = [OFFSETS_TOPIC] if services.coordinators.has_shards else []
     return services.authorize.visible(conversation.principal, [*internal, *services.hosting.names()])
 
@@ -143,7 +143,7 @@ async def _topic(
     if name is None:
         return c.MetadataResponseTopic(E.UNKNOWN_TOPIC_ID, None, asked.topic_id)
     if name in denied:
-        shown = None if asked.topic_id != NO_UUID else name  # whoever knows the id only does not learn the name
+        shown = None if asked.topic_id != NO_UUID else name  # a client that knows only the id does not learn the name
         return c.MetadataResponseTopic(E.TOPIC_AUTHORIZATION_FAILED, shown, asked.topic_id)
     if name != OFFSETS_TOPIC and not services.hosting.exists(name):
         code = await make(name)

@@ -127,7 +127,7 @@ class _Proof:
         self.name = ""
         self.answer = b""
         self.fault = WRONG
-        """What the client is told if it does not hold."""
+        """The error for a proof that does not hold."""
         self.token = self._configured_token()
         """Name and password, if that is a token of the configuration: those wait for nobody."""
 

@@ -54,7 +54,7 @@ def _leaderless_slots(info: ClusterInfo) -> list[Finding]:
     numbers = [str(each.partition) for each in info.weak_slots if each.leader is None]
     holders = {node for each in info.weak_slots if each.leader is None for node in each.replicas}
     advice = f"start the nodes that hold them: {', '.join(map(str, sorted(holders)))}"
-    return [Finding(f"nobody serves the keys of slots {named(numbers)}", advice)] if numbers else []
+    return [Finding(f"no node serves the keys of slots {named(numbers)}", advice)] if numbers else []
 
 
 def _dead(info: ClusterInfo) -> list[Finding]:

@@ -34,7 +34,7 @@ def salvage(*, data: str, wanted: str | None, yes: bool, url: str, timeout: floa
 
     A node that led a log of keys, and was taken for dead, may have taken writes that no other node has. When it follows the new
     leader they are kept in files, and sent to it; most are gone from here within seconds. What stays is older than a day, or from
-    a clock that is ahead: what was written since could be undone by it, so nobody but you can say whether it still counts.
+    a clock that is ahead: what was written since could be undone by it, so you decide whether it still counts.
 
     --apply carries out the changes of one file in their order, through the store at --url, as if they were made now: a SET
     replaces what is there, an INCR adds to it. Each is taken from the file when it is done. If it is interrupted, run it again:

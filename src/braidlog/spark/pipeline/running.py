@@ -2,7 +2,7 @@
 
 Knows: how a query is started, waited for and stopped. Refuses to know: what a stage computes, signals, terminals.
 Invariants: a stage whose query fails stops all others, unless only its Python process did not start: then it is started again;
-whoever is told to stop leaves checkpoints from which the next run goes on; each sink counts a micro-batch once, so that one that
+a run that is stopped leaves checkpoints at which the next run begins; each sink counts a micro-batch once, so that one that
 was abandoned is done again without a trace.
 """
 
@@ -35,7 +35,7 @@ log = logging.getLogger("braidlog.spark")
 WAIT_SECONDS: Final = 0.2
 END_SECONDS_MAX: Final = 15.0
 START_ATTEMPTS_MAX: Final = 5
-"""Of a run that ends; one that goes on tries again for as long as it runs."""
+"""Of a run with `--once`; a continuous one tries again for as long as it runs."""
 PAUSE_SECONDS: Final = 1.0
 """Before a stage is started again; twice as long each time, up to the next."""
 PAUSE_SECONDS_MAX: Final = 60.0

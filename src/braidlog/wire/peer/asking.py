@@ -130,7 +130,7 @@ class AskingConnection(PeerConnection):
         told = self._keys.get(diff.log)
         self._told_bytes += len(diff.value)
         if told is None or self._told_bytes > LEAF_BYTES_MAX:
-            raise ProtocolError(f"more is told of the keys of log {diff.log} than was asked, or can be kept")
+            raise ProtocolError(f"more keys of log {diff.log} are sent than were asked for, or than can be kept")
         told.append(diff)
 
     def _leaf_keys(self, end: m.SyncEnd) -> LeafKeys:
