@@ -5,7 +5,7 @@ from tests.broker.node import Node
 
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import CONNECTIONS, Direction, Quotas, Rates
-from braidlog.cluster import image
+from braidlog.cluster import image_checks
 from braidlog.cluster.events import QuotaEntity
 from braidlog.model.errors import BrokerError, Reason
 
@@ -79,7 +79,7 @@ def test_what_changes_nothing_is_not_written() -> None:
 
 
 def test_principals_with_quotas_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(image, "QUOTAS_MAX", 2)
+    monkeypatch.setattr(image_checks, "QUOTAS_MAX", 2)
     node = Node()
     changes, _ = changes_of(node)
     node.run(changes.change({QuotaEntity("a"): {APPEND: 1.0}, APP: {APPEND: 1.0}}))
