@@ -168,8 +168,8 @@ def test_of_a_topic_that_has_gone_meanwhile_this_node_says_so() -> None:
 
 
 @pytest.mark.parametrize("reason", [Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND])
-@pytest.mark.parametrize(("topic", "is_held"), [("absent", False), (TOPIC, True), (None, True)])
-def test_what_a_coordinator_does_not_know_is_not_found(reason: Reason, topic: str | None, is_held: bool) -> None:
+@pytest.mark.parametrize(("topic", "is_held"), [("absent", False), (TOPIC, True)])
+def test_what_a_coordinator_does_not_know_is_not_found(reason: Reason, topic: str, is_held: bool) -> None:
     """Held where this node knows the topic: the coordinator may hear of it a moment later."""
     node = three_nodes()
     others = Others(node, NothingDoneError(reason, "no such thing"))

@@ -114,10 +114,10 @@ class Forwarding:
 
     def _is_absent(self, call: Call, refusal: BrokerError, error: BrokerError, *, is_late: bool) -> bool:
         """Return whether a coordinator's "not found" is final: this node does not know the topic either, or time is up. A leader
-        has its topic, and only lags behind in the metadata."""
-        if error.reason not in _ABSENT or isinstance(refusal, NotLeaderError):
+        has its topic, and a call that names none is about one that this node leads: the other node only lags in the metadata."""
+        if error.reason not in _ABSENT or isinstance(refusal, NotLeaderError) or call.topic is None:
             return False
-        return is_late or (call.topic is not None and not self._routing.has_partition(call.topic, 0))
+        return is_late or not self._routing.has_partition(call.topic, 0)
 
     async def ask(self, node: int, call: Call) -> bytes:
         """Ask a node once. A fenced node is not asked: one that hangs accepts connections and does not answer."""
