@@ -1,4 +1,4 @@
-"""Three nodes, once for all that judge them."""
+"""Three nodes for each module that judges them: one expects that no group was used before."""
 
 from collections.abc import Iterator
 
@@ -9,9 +9,9 @@ from tests.server.etcd.members import members
 from braidlog.testing.cluster_process import ClusterProcess
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
-    """All of them run before and after a test."""
+    """Start three nodes; all of them run before and after a test."""
     if not IS_FULL:
         pytest.skip("minutes: make interop-cluster")
     folder = tmp_path_factory.mktemp("cluster")
