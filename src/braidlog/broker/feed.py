@@ -82,9 +82,7 @@ class Feed:
     def open(self) -> None:
         """Find out how far the feed has got; before the store is opened, so that it can be told what is new."""
         found = self._topics.hosting.find(FEED_TOPIC)
-        if found is not None and self._topics.hosting.holds(
-            found, 0
-        ):  # of a cluster, the node that keeps the keys has it
+        if found is not None:
             hosted = self._topics.hosting.partition(FEED_TOPIC, 0)
             self._use(hosted)
             self.sequence = last_sequence(hosted)

@@ -146,11 +146,9 @@ class Topics:
         return topic
 
     def _places(self, image: Image, name: str, numbers: range, placed: Placed) -> tuple[Nodes, ...]:
-        """Where new partitions are placed; nowhere in particular while this node is alone. What is a node's own is there."""
+        """Where new partitions are placed; nowhere in particular while this node is alone."""
         if image.cluster.member(self.hosting.number) is None or not numbers:
             return ()
-        if name in PUBLISHED and len(numbers) == 1:
-            return ((self.hosting.number,),) * len(numbers)
         places = placed.nodes or place(image.cluster, name, numbers, placed.replicas)
         if placed.first not in live(image.cluster):
             return places
