@@ -254,10 +254,6 @@ class Topics:
             topic = await self.alter(name, settings)
         return topic
 
-    async def delete_internal(self, name: str, topic_id: str) -> None:
-        """A topic of the broker's own, which it does not use any more; not one that has its name since."""
-        await self._delete(name, topic_id)
-
     async def delete(self, name: str) -> None:
         """Delete a topic and what is kept of it; it is gone for good when this returns."""
         refuse_internal(name)
