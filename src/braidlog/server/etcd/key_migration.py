@@ -24,6 +24,7 @@ from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot_records import RecordBatch, SlotRecord
 from braidlog.kv.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, slot_of
 from braidlog.kv.values import HashValue, ListValue, Value, pack_strings
+from braidlog.model.errors import StorageFault
 from braidlog.model.world import World
 from braidlog.partition.offline_topic import write_topic
 from braidlog.storage.files import join, remove_tree
@@ -56,7 +57,11 @@ class KeyMigration:
         """Read the store, before anything is changed. Raises its `StorageFault`."""
         disk, path = self._folder.disk, self._folder.path
         if disk.exists(join(path, STORE_FOLDER)):
-            self._keyspace = open_dry(disk, path, self._id).keyspace
+            try:
+                self._keyspace = open_dry(disk, path, self._id).keyspace
+            except StorageFault as fault:
+                text = f"the keys cannot be moved: {fault}; `braid kv verify {path}` shows what is lost"
+                raise StorageFault(text) from fault
         feed = image.topics.get(FEED_TOPIC)
         self._feed_id = None if feed is None else feed.topic_id
 
