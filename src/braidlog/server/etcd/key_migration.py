@@ -16,12 +16,13 @@ from typing import Final
 from braidlog.broker.clustered_keys import log_settings
 from braidlog.cluster.events import CreateTopic, DeleteTopic, Event, FolderMade
 from braidlog.cluster.image import Image
+from braidlog.codec.records import encode_batch
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Keyspace
 from braidlog.kv.levels import Level
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.slot_records import RecordBatch, SlotRecord
+from braidlog.kv.slot_records import SlotRecord
 from braidlog.kv.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, slot_of
 from braidlog.kv.values import HashValue, ListValue, Value, pack_strings
 from braidlog.model.errors import StorageFault
@@ -32,6 +33,7 @@ from braidlog.storage.folder import DataFolder
 from braidlog.tools.keyvalue.inspect import STORE_FOLDER, open_dry
 
 BATCH_BYTES: Final = 1024 * 1024
+BATCH_RECORDS: Final = 5_000
 SECOND_MS: Final = 1000
 
 
@@ -109,22 +111,27 @@ class KeyMigration:
 
     def _batches(self, keys: Sequence[bytes], now_ms: int) -> Iterator[bytes]:
         begin_ms = (now_ms // SECOND_MS - 1) * SECOND_MS
-        clock, batch = HybridClock(self._id), RecordBatch(begin_ms)
+        clock, records, size = HybridClock(self._id), list[SlotRecord](), 0
         for key in keys:
             deadline_ms = self._keyspace.deadlines.get(key, 0)
             wall_ms = begin_ms + deadline_ms % SECOND_MS
             ttl_seconds = (deadline_ms - wall_ms) // SECOND_MS if deadline_ms else 0
             for op, argument, ttl in _mutations(self._keyspace.data[key], ttl_seconds):
                 clock.tick(wall_ms)
-                record = SlotRecord(op, key, argument, ttl, Level.QUORUM, clock.stamp)
-                batch.append(key, record.pack())
-                if len(batch.section) >= BATCH_BYTES:
-                    yield batch.seal()
-                    batch = RecordBatch(wall_ms)
+                records.append(SlotRecord(op, key, argument, ttl, Level.QUORUM, clock.stamp))
+                size += len(key) + len(argument)
+                if size >= BATCH_BYTES or len(records) >= BATCH_RECORDS:
+                    yield _batch(records)
+                    records, size = [], 0
             self.keys += 1
             self._report(self.keys)
-        if batch.count:
-            yield batch.seal()
+        if records:
+            yield _batch(records)
+
+
+def _batch(records: Sequence[SlotRecord]) -> bytes:
+    keys = [record.key for record in records]
+    return encode_batch([record.pack() for record in records], keys=keys, base_timestamp=records[0].stamp.wall_ms)
 
 
 def _mutations(value: Value, ttl_seconds: int) -> Iterator[tuple[Op, bytes, int]]:
