@@ -96,10 +96,10 @@ NEMESIS_JOBS ?= transform,spark-topic,spark-delta
 nemesis-jobs: setup ## jobs that count every input once (librdkafka's transactions, Spark from topic to topic and to Delta), NEMESIS_JOB_SECONDS each (default 300), a node killed every 20 s; NEMESIS_JOBS names some
 	$(BIN)/python -m tests.nemesis.jobs --seconds $(NEMESIS_JOB_SECONDS) --jobs $(NEMESIS_JOBS)
 
-nemesis: setup ## three nodes under faults, NEMESIS_ROUNDS (default 5) of five each, or for NEMESIS_SECONDS; NEMESIS_RECORDS a fault; NEMESIS_SEED repeats; NEMESIS_ROLLING=1: rolling restarts alone; NEMESIS_ONE_KEEPER=1: one node keeps all keys; the console is read meanwhile; with Go 1.24 Porcupine checks the keys, too
+nemesis: setup ## three nodes under faults, NEMESIS_ROUNDS (default 5) of five each, or for NEMESIS_SECONDS; NEMESIS_RECORDS a fault; NEMESIS_SEED repeats; NEMESIS_ROLLING=1: rolling restarts alone; the console is read meanwhile; with Go 1.24 Porcupine checks the keys, too
 	$(BIN)/python -m tests.nemesis.campaign --rounds $(NEMESIS_ROUNDS) --records $(NEMESIS_RECORDS) \
 	  $(if $(NEMESIS_SECONDS),--seconds $(NEMESIS_SECONDS)) $(if $(NEMESIS_SEED),--seed $(NEMESIS_SEED)) $(if $(NEMESIS_ROLLING),--rolling) \
-	  --console $(if $(NEMESIS_ONE_KEEPER),--one-keeper) $(if $(shell command -v go),--porcupine)
+	  --console $(if $(shell command -v go),--porcupine)
 
 SPARK_KILL_ROUNDS ?= 20
 spark-kill: setup ## kill Spark drivers, workers and the node at every stage of a micro-batch, SPARK_KILL_ROUNDS times (default 20)

@@ -135,7 +135,7 @@ def theirs_by_owner(peer: RedisCluster) -> dict[Address, list[bytes]]:
 
 @contextlib.contextmanager
 def both() -> Iterator[tuple[Side, Side, Cluster, RedisCluster]]:
-    with cluster("--set", "kv.feed=false", "--set", "kv.replicated=true") as nodes, RedisCluster() as peer:
+    with cluster("--set", "kv.feed=false") as nodes, RedisCluster() as peer:
         sets = redis_commands(b"SET", VALUE)
         ours = Side(
             "braidlog", ours_by_owner(nodes),

@@ -363,20 +363,6 @@ def test_flux_and_mlog_refuse_to_keep_commits_elsewhere() -> None:
     assert mlog(three_nodes(leader=2), m.FetchRequest(TOPIC)).code == ErrorCode.READ_OFFSET  # it is empty
 
 
-def test_mayfly_sends_keys_to_the_node_that_keeps_them() -> None:
-    node = three_nodes()
-    adapter = make_adapter("mayfly", node.services)
-    asked = Request(1, mm.Get(b"k"), version=2)
-    assert served(node, adapter, asked) == mm.Moved(*addresses(1)["mayfly"])
-    node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
-    told = served(node, adapter, asked)
-    assert isinstance(told, mm.TopologyChanged)
-    assert told.epoch == node.services.routing.epoch > 0
-    named = {"mayfly": ("braid.example", 1)}
-    node.services.metadata.change_alone([registered(1, 9, doors=named)])
-    assert isinstance(served(node, adapter, asked), mm.TopologyChanged)
-
-
 def test_mayfly_sends_keys_to_the_leader_of_their_slot() -> None:
     """Clients of version 2 follow; what those of version 1 ask is handed on, and so is nothing that they could read as MOVED."""
     node = three_nodes(leader=3)
@@ -385,6 +371,13 @@ def test_mayfly_sends_keys_to_the_leader_of_their_slot() -> None:
     asked = Request(1, mm.Get(b"k"), version=2)
     assert adapter.failure(asked, refused) == mm.Moved(*addresses(3)["mayfly"])
     assert isinstance(adapter.failure(asked, NotLeaderError("nope", 0, "no such one")), mm.TopologyChanged)
+    by_name = registered(3, 9, doors={"mayfly": ("braid.example", 1)})
+    for event in (e.FenceNode(node=3, incarnation=1), by_name):
+        node.services.metadata.change_alone([event])
+        assign(node, 3)
+        told = adapter.failure(asked, refused)
+        assert isinstance(told, mm.TopologyChanged), "neither a fenced node nor a name is told"
+        assert told.epoch == node.services.routing.epoch > 0
 
 
 def test_rustlog_refuses_a_fetch_from_where_a_group_is() -> None:

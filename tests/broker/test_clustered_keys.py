@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,14 +17,13 @@ from tests.server.etcd.members import members
 from tests.server.etcd.test_cluster_store import config_for
 
 from braidlog.broker import slots
-from braidlog.broker.clustered_keys import Around, ClusteredKeys
-from braidlog.broker.feed import SETTINGS as FEED_SETTINGS
+from braidlog.broker.clustered_keys import WAIT_SECONDS, Around, ClusteredKeys
 from braidlog.cluster.events import FenceNode
 from braidlog.codec.records import decode_batch
 from braidlog.kv import operations as o
 from braidlog.kv.feed import OPERATION, SEQUENCE
 from braidlog.kv.levels import Level
-from braidlog.kv.local import RELEASED
+from braidlog.kv.scanning import Scan
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, placements, slot_of
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
@@ -36,7 +35,6 @@ from braidlog.partition.partition import Partition
 from braidlog.partition.published import read_published
 from braidlog.partition.replicated_slot import TailFolder
 from braidlog.server.compose import Server
-from braidlog.storage.files import write_whole
 from braidlog.testing.history import Action, Call, Outcome
 from braidlog.testing.linearizability import check_calls
 
@@ -60,7 +58,7 @@ class KeyNodes(ThreeNodes):
 
     async def start(self, number: int) -> None:
         config = config_for(self._folder / str(number), self._etcd, self._prefix, node=str(number))
-        kv = msgspec.structs.replace(config.kv, replicated=True, feed_linger_ms=5)
+        kv = msgspec.structs.replace(config.kv, feed_linger_ms=5)
         server = Server(msgspec.structs.replace(config, kv=kv))
         await server.start()
         self.servers[number] = server
@@ -155,80 +153,62 @@ class Member(NamedTuple):
         return self.node.services.routing.has_slots
 
 
-def member(
-    name: str, *, replicated: bool, keys: Sequence[bytes] = (), had_keys: bool = False, flush: Flush = Flush.ACK
-) -> Member:
-    node = KvNode(name=name, kv=KeyValueSettings(replicated=replicated, feed=False, flush=flush))
-    for key in keys:
-        node.do(o.Set(key, b"v"))
+def member(name: str, *, flush: Flush = Flush.ACK) -> Member:
+    node = KvNode(name=name, kv=KeyValueSettings(feed=False, flush=flush))
     services = node.services
-    if had_keys:
-        node.run(services.topics.publish(FEED_TOPIC, FEED_SETTINGS))
     services.metadata.change_alone([registered(number) for number in NODES])
     tails = TailFolder(node.disk, "/tails")
     around = Around(b"." * 16, services.routing, tails, node.world, lambda work, _: node.spawn(work))
     return Member(node, around, node.kv.take_part(around))
 
 
-def test_the_node_that_would_keep_the_keys_makes_slots_with_the_first_operation() -> None:
-    lowest = member("1", replicated=True)
-    with pytest.raises(NotLeaderError):
-        lowest.node.do(o.Set(b"k", b"v"))
-    topic = lowest.node.services.metadata.image.topics[LOG_TOPIC]
-    assert [each.replicas for each in topic.assignments] == placements(KEY_LOGS, NODES, 3)
-    assert (topic.min_in_sync, topic.settings.flush, topic.settings.compact) == (2, Flush.ACK, False)
-    assert not lowest.node.kv.store.keyspace.data, "no key is in two places"
+def placed(one: Member) -> list[tuple[int, ...]]:
+    return [each.replicas for each in one.node.services.metadata.image.topics[LOG_TOPIC].assignments]
+
+
+@pytest.mark.parametrize("name", ["1", "2"])
+def test_any_node_makes_the_slots_with_the_first_request(name: str) -> None:
+    burst = o.Columns(True, bytes([o.Kind.SET]), [b"k"], [b"v"])
+    for kind in ("operation", "burst", "scan"):
+        one = member(name)
+        keyvalue = one.node.kv
+        if kind == "burst":
+            assert isinstance(one.node.run(keyvalue.execute_columns(burst)).found[0], NotLeaderError)
+        else:
+            work = (
+                keyvalue.execute(o.Set(b"k", b"v")) if kind == "operation" else keyvalue.scan(Scan(0, 0, b"", b"", 1))
+            )
+            with pytest.raises(NotLeaderError):
+                one.node.run(work)
+        topic = one.node.services.metadata.image.topics[LOG_TOPIC]
+        assert placed(one) == placements(KEY_LOGS, NODES, 3)
+        assert (topic.min_in_sync, topic.settings.flush, topic.settings.compact) == (2, Flush.ACK, False)
+
+
+def test_the_controller_makes_the_slots_when_there_are_nodes_enough_or_time_is_up() -> None:
+    for name in ("1", "2"):
+        one = member(name)
+        one.node.run(one.keys.tend())
+        assert one.has_slots == (name == "1"), "one node makes them unasked"
+    one = member("1")
+    one.node.services.metadata.change_alone([FenceNode(node=3, incarnation=1)])
+    one.node.run(one.keys.tend())
+    assert not one.has_slots
+    one.node.world.advance(round(WAIT_SECONDS * 1000) + 1)
+    one.node.run(one.keys.tend())
+    assert placed(one) == placements(KEY_LOGS, (1, 2), 3)
 
 
 def test_slots_are_flushed_as_their_keys_and_the_controller_says() -> None:
-    one = member("1", replicated=True, flush=Flush.INTERVAL)
-    one.node.run(one.keys.has_begun())
+    one = member("1", flush=Flush.INTERVAL)
+    one.node.run(one.keys.ensure_slots())
     topic = one.node.services.metadata.image.topics[LOG_TOPIC]
     assert (topic.settings.flush, topic.settings.delete) == (Flush.INTERVAL, False)
-    one.node.kv.settings = KeyValueSettings(replicated=True, feed=False)
+    one.node.kv.settings = KeyValueSettings(feed=False)
     one.node.run(one.node.kv.take_part(one.around).tend())
     topic = one.node.services.metadata.image.topics[LOG_TOPIC]
     assert (topic.settings.flush, topic.settings.delete) == (Flush.ACK, False)
     assert topic.unflushed == NODES, "none has promised yet that what it wrote before is on its disk"
-
-
-@pytest.mark.parametrize(
-    ("replicated", "keys", "had_keys"),
-    [(False, [], False), (True, [b"k"], False), (True, [], True)],
-    ids=["nobody wants them", "there are keys", "there is a feed of keys that were"],
-)
-def test_slots_are_not_made_where_keys_may_be(
-    replicated: bool, keys: Sequence[bytes], had_keys: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    one = member("1", replicated=replicated, keys=keys, had_keys=had_keys)
-    one.node.run(one.keys.tend())
-    one.node.do(o.Set(b"other", b"v"))
-    assert not one.has_slots
-    assert one.node.do(o.Get(b"other")) == b"v"
-    told = [each.getMessage() for each in caplog.records if "keys stay on this node alone" in each.getMessage()]
-    assert len(told) == replicated, "once, by whoever was to make slots and has keys"
-
-
-@pytest.mark.parametrize("replicated", [True, False])
-def test_a_node_that_does_not_keep_the_keys_serves_none_before_it_knows_of_slots(replicated: bool) -> None:
-    """Who asks it may know of slots already: what it took into its own store would be acknowledged, and in no slot."""
-    other = member("2", replicated=replicated)
-    other.node.run(other.keys.tend())
-    assert not other.has_slots
-    burst = o.Columns(True, bytes([o.Kind.SET]), [b"k"], [b"v"])
-    for work in (other.node.kv.execute(o.Increment(b"k")), other.node.kv.execute_columns(burst)):
-        with pytest.raises(BrokerError) as refused:
-            other.node.run(work)
-        assert refused.value.reason is Reason.NOT_COORDINATOR
-    assert not other.node.kv.store.keyspace.data
-
-
-def test_slots_are_made_without_keys_that_were_released() -> None:
-    one = member("1", replicated=True, keys=[b"k"], had_keys=True)
-    write_whole(one.node.disk, one.node.kv.store.folder + RELEASED, b"")
-    one.node.run(one.keys.has_begun())
-    assert one.has_slots
-    assert one.node.kv.store.keyspace.data == {b"k": b"v"}, "it waits to be moved"
 
 
 def test_keys_go_on_when_nodes_die_and_the_feed_tells_each_change_once(

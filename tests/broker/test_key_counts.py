@@ -33,8 +33,8 @@ def counts(keys: int) -> bytes:
 
 
 def test_keys_in_slots_are_counted_on_all_nodes() -> None:
-    one = member("1", replicated=True)
-    one.node.run(one.keys.has_begun())
+    one = member("1")
+    one.node.run(one.keys.ensure_slots())
     services, others = one.node.services, Others({2: counts(5), 3: counts(7)})
     services.forwarding.calls = others
     found = one.node.run(services.key_counts.gathered())
@@ -46,11 +46,3 @@ def test_keys_in_slots_are_counted_on_all_nodes() -> None:
         with pytest.raises(BrokerError, match="node 3 does not tell its part of the counts") as refused:
             one.node.run(services.key_counts.gathered())
         assert refused.value.reason is Reason.TIMED_OUT
-
-
-def test_keys_of_one_node_are_counted_by_that_node() -> None:
-    two = member("2", replicated=False)
-    two.node.services.forwarding.calls = Others({1: counts(9)})
-    assert two.node.run(two.node.services.key_counts.gathered()).keys == 9
-    one = member("1", replicated=False, keys=[b"k"])
-    assert one.node.run(one.node.services.key_counts.gathered()).keys == 1

@@ -5,8 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from random import Random
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,7 +16,6 @@ from tests.sampling import FULL
 
 from braidlog.broker.feed import RETRY_SECONDS, last_sequence
 from braidlog.broker.keyvalue import KeyValue
-from braidlog.cluster.topic import Topic
 from braidlog.kv import feed as f
 from braidlog.kv import operations as o
 from braidlog.kv.settings import Eviction, KeyValueSettings
@@ -25,9 +23,8 @@ from braidlog.kv.slots import FEED_TOPIC
 from braidlog.kv.values import HashValue, ListValue, read_value
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.record import Record
-from braidlog.model.settings import Flush, TopicSettings
+from braidlog.model.settings import Flush
 from braidlog.partition.hosted_log import Role
-from braidlog.replication.assignment import Assignment
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.faults import Operation
@@ -748,17 +745,3 @@ def test_feed_and_store_agree_after_every_crash(seed: int, flush: Flush, monkeyp
     )
     assert campaign.states > (150 if FULL else 100)
     assert campaign.behind > 10, "crashes between log and feed must have been met"
-
-
-def test_a_store_opens_on_a_node_that_has_no_replica_of_the_feed() -> None:
-    """In a cluster the node that keeps the keys writes the feed; the others know that there is one."""
-    node = Node(name="2")
-    held = Assignment(replicas=(1,), in_sync=(1,), leader=1, leader_epoch=1)
-    settings = TopicSettings()
-    feed = Topic(
-        name=FEED_TOPIC, topic_id="00" * 16, settings=settings, created_ms=0, min_in_sync=1, assignments=(held,)
-    )
-    node.services.hosting.put(feed)
-    node.services.hosting.cluster = cast("Any", SimpleNamespace(number=2))
-    node.services.keyvalue.open()
-    assert node.services.keyvalue.stats().keys == 0

@@ -5,9 +5,7 @@ from tests.broker.node import Node
 from tests.broker.three_nodes import TOPIC, registered, three_nodes
 
 from braidlog.cluster import events as e
-from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.model.settings import TopicSettings
 
 
 def moved(node: Node, target: tuple[int, ...] | None, topic: str = TOPIC) -> bool:
@@ -96,11 +94,3 @@ def test_many_partitions_are_changed_by_one_entry_and_each_has_its_own_outcome()
     assert isinstance(elected[9], BrokerError)
     assert services.metadata.seq == before + 1
     assert node.run(services.replica_moves.elect_all(TOPIC, [])) == {}
-
-
-def test_a_topic_that_is_a_nodes_own_gets_no_replicas() -> None:
-    """Where one node keeps all keys, it tells of them alone."""
-    node = three_nodes(name="1")
-    node.run(node.services.topics.publish(FEED_TOPIC, TopicSettings()))
-    node.run(node.services.replica_moves.complete())
-    assert [each.replicas for each in node.services.metadata.image.topics[FEED_TOPIC].assignments] == [(1,)]

@@ -13,7 +13,7 @@ def test_a_node_that_is_alone_answers_for_everything_where_the_client_dialled() 
     routing = Node(name="5").services.routing
     assert not routing.has_other_nodes
     assert {routing.leader_of_shard(shard) for shard in range(SHARDS)} == {5}
-    assert (routing.controller, routing.coordinator, routing.numbers) == (5, 5, [5])
+    assert (routing.controller, routing.numbers) == (5, [5])
     assert routing.brokers("kafka", OWN) == [Broker(5, *OWN)]
     assert routing.address(5, "kafka", OWN) == OWN
     assert routing.assignment(TOPIC, 0) is None
@@ -37,11 +37,11 @@ def test_without_the_address_that_a_client_dialled_a_node_tells_its_registered_o
     assert routing.leader_address(TOPIC, 0, "kafka", OWN) == OWN
 
 
-def test_a_fenced_node_is_no_controller_and_has_no_address_but_still_coordinates() -> None:
+def test_a_fenced_node_is_no_controller_and_has_no_address() -> None:
     node = three_nodes()
     node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
     routing = node.services.routing
-    assert (routing.controller, routing.coordinator) == (2, 1)
+    assert routing.controller == 2
     assert routing.address(1, "kafka", OWN) is None
     assert [each.number for each in routing.brokers("kafka", OWN) if each.is_fenced] == [1]
 

@@ -19,7 +19,6 @@ from braidlog.cli.cluster.planning import Plan
 from braidlog.cli.cluster.remove import RemovedNode
 from braidlog.cli.group.change import ResetReport
 from braidlog.cli.group.inspect import GroupDescription, GroupRow
-from braidlog.cli.kv.move import MoveReport
 from braidlog.cli.kv.names import KeyNames, KeyRows
 from braidlog.cli.node.bench import Measurement
 from braidlog.cli.node.describe import NodeFacts
@@ -64,7 +63,6 @@ GENERATED: dict[str, Any] = {
     "node": list[NodeFacts],
     "kv-keys": KeyNames,
     "kv-scan": KeyRows,
-    "kv-move": MoveReport,
     "kv-repair": StoreRepairReport,
     "kv-repair-plan": StoreRepairPlan,
     "kv-verify": StoreReport,

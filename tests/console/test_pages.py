@@ -29,7 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
     folder = tmp_path_factory.mktemp("cluster")
     with (
         members(folder, 1) as (etcd,),
-        ClusterProcess(folder / "nodes", etcd.url, "--set", "kv.replicated=false", numbers=(1, 2), admin=True) as nodes,
+        ClusterProcess(folder / "nodes", etcd.url, numbers=(1, 2), admin=True) as nodes,
     ):
         with braidlog.connect(nodes.url("kafka")) as client:
             client.admin.create_topic("orders", 2)

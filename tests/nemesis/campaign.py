@@ -44,7 +44,7 @@ from tests.nemesis.load import (
     read_committed_through,
     read_through,
 )
-from tests.nemesis.nodes import NUMBERS, ONE_KEEPER, SETTINGS, NemesisCluster
+from tests.nemesis.nodes import NUMBERS, SETTINGS, NemesisCluster
 from tests.nemesis.replicas import (
     FULL_SECONDS_MAX,
     create_replicated_topic,
@@ -217,9 +217,7 @@ class Campaign:
         self._without = frozenset(asked.without.split(","))
         self._bag: list[str] = []
         self._consoles = CONSOLES if asked.console else ()
-        self.cluster = NemesisCluster(
-            folder, asked.bug, ONE_KEEPER if asked.one_keeper else SETTINGS, consoles=self._consoles
-        )
+        self.cluster = NemesisCluster(folder, asked.bug, SETTINGS, consoles=self._consoles)
         self.faults = Faults(self.cluster, self._rng)
         self.findings: list[str] = []
         self.history = History()
@@ -370,7 +368,6 @@ def main() -> int:
     parser.add_argument("--faults", help="names with commas between: each round has these, and not some of all")
     parser.add_argument("--without", default="", help="names with commas between: no round draws these")
     parser.add_argument("--rolling", action="store_true", help="rounds of rolling restarts, under clients that retry")
-    parser.add_argument("--one-keeper", action="store_true", help="one node keeps all keys, which are in no slots")
     parser.add_argument("--porcupine", action="store_true", help="have it check the calls of keys, too (Go 1.24)")
     parser.add_argument("--console", action="store_true", help="read all pages of one node's console meanwhile")
     parser.add_argument("--bug", default="", choices=["", *BUGS], help="plant one")

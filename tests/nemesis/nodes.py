@@ -46,10 +46,6 @@ SETTINGS = {
 }
 
 
-ONE_KEEPER = {**SETTINGS, "kv.replicated": "false"}
-"""One node keeps all keys."""
-
-
 class NemesisNode(ServerProcess):
     module = "tests.attack.node"
 

@@ -168,7 +168,7 @@ def unpack(archive: Path, out: Path) -> Path:
 def make_member(folder: Path, out: Path) -> None:
     with (
         members(folder, 1) as (etcd,),
-        ClusterProcess(folder, etcd.url, "--set", "kv.replicated=true") as cluster,
+        ClusterProcess(folder, etcd.url) as cluster,
     ):
         braid = Braid(url=cluster.url("kafka"))
         braid.ok("topic", "create", "orders", "-p", "3")

@@ -22,7 +22,7 @@ from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Call, Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.model.actor import Actor, acting, audit
-from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
+from braidlog.model.errors import BrokerError, ElsewhereError, NotLeaderError, Reason
 from braidlog.model.world import World
 
 Handler = Callable[..., Any]
@@ -72,8 +72,6 @@ class Route(msgspec.Struct, frozen=True):
     """What the request as a whole needs besides: without it nothing of it is served."""
     each: tuple[Need, ...] = ()
     """What is allowed or refused for each name by itself, because each has an answer of its own."""
-    coordinated: Callable[[Any], bool] | None = None
-    """Of which of these requests only the node that keeps keys can serve; None: any node serves them."""
     state_of: Callable[[Any], str | None] | None = None
     """state_of(request) → the name of the group, transactional id or sink whose coordinator serves it; None: any node does."""
     of_message: bool = False
@@ -93,8 +91,8 @@ class Route(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "is_told", is_told)
         is_audited = is_told or Operation.CLUSTER in needed
         msgspec.structs.force_setattr(self, "is_audited", is_audited)
-        is_somebodys = self.coordinated is not None or self.state_of is not None
-        msgspec.structs.force_setattr(self, "is_plain", not (is_audited or is_somebodys or self.each))
+        is_plain = not (is_audited or self.state_of is not None or self.each)
+        msgspec.structs.force_setattr(self, "is_plain", is_plain)
 
 
 class Authorized(Protocol):
@@ -185,9 +183,6 @@ class RoutedAdapter:
         topic = route.topic(request)  # asked of everybody: a request that has to name one and does not is refused
         if not services.authorize.is_free:
             self._check(route, conversation, request, topic)
-        routing = services.routing
-        if route.coordinated is not None and not routing.is_coordinator and route.coordinated(request):
-            raise routing.not_coordinator()
         if (
             route.state_of is not None
             and services.coordinators.is_sharded
@@ -259,9 +254,9 @@ class ForwardingAdapter(RoutedAdapter):
         """Whether a request is handed on if another node serves it."""
         return self._forwarding.calls is not None
 
-    def hands_on(self, request: Any, error: BrokerError) -> bool:  # noqa: ANN401, ARG002 - nearly all of them alike
+    def hands_on(self, request: Any, error: ElsewhereError) -> bool:  # noqa: ANN401, ARG002 - nearly all of them alike
         """Whether what was refused so is asked of another node; not what clients look for themselves."""
-        return is_elsewhere(error)
+        return True
 
     def wait_ms(self, request: Any) -> int:  # noqa: ANN401, ARG002 - most wait for nothing
         """How long a request says that its answer may take."""
@@ -277,7 +272,7 @@ class ForwardingAdapter(RoutedAdapter):
             return super().serve(route, conversation, request)
         try:
             served = super().serve(route, conversation, request)
-        except BrokerError as error:
+        except ElsewhereError as error:
             if not self.hands_on(request, error):
                 raise
             return self._forward(route, conversation, request, error.with_traceback(None))
@@ -293,13 +288,13 @@ class ForwardingAdapter(RoutedAdapter):
     ) -> Any:  # noqa: ANN401
         try:
             return await serving
-        except BrokerError as error:
+        except ElsewhereError as error:
             if not self.hands_on(request, error):
                 raise
             refusal = error.with_traceback(None)
         return await self._forward(route, conversation, request, refusal)
 
-    async def _forward(self, route: Route, conversation: Conversation, request: Any, refusal: BrokerError) -> Any:  # noqa: ANN401
+    async def _forward(self, route: Route, conversation: Conversation, request: Any, refusal: ElsewhereError) -> Any:  # noqa: ANN401
         try:
             frame = self.frame_of(request)
         except ValueError as error:
@@ -335,11 +330,6 @@ def services_of(services: S, coordinator: Coordinator) -> S:
     """A dialect's services with what one coordinator keeps."""
     own = {name: getattr(coordinator, name) for name in SERVICES if hasattr(services, name)}
     return msgspec.structs.replace(services, **own)  # type: ignore[type-var]  # they are structs
-
-
-def always(_: Any) -> bool:  # noqa: ANN401
-    """Of requests that only the node that keeps keys serves, whatever they say."""
-    return True
 
 
 def named(operation: Operation, kind: Kind, find: Callable[[Any], str | None]) -> Need:

@@ -81,7 +81,6 @@ async def cluster_report(
         is_alone=not routing.has_other_nodes,
         own=counts.own,
         controller=routing.controller,
-        keeps_keys=r.NOBODY if routing.has_slots else routing.coordinator,
         nodes=sorted(rows, key=lambda row: row.node),
         partitions=counts.partitions,
         under_replicated=counts.of_own["under"],

@@ -1,9 +1,8 @@
 """Keys of a cluster, as one of its nodes takes part in keeping them.
 
-Knows: when slots are made and their replicas moved, what is done with them now and then. Refuses to know: operations.
-Invariant: keys are in slots from the moment that the metadata has their topic, on all nodes. It is made only by the node that
-keeps the keys until then, while it has none, or was told that those it has are moved by hand (`braid kv move`); every other node
-refuses to serve any until it knows of slots: so no key is ever served from two places.
+Knows: when slots are made, what is done with them periodically. Does not know: operations.
+Invariant: a node of a cluster serves keys from slots only. Their topic is made once, by `braid cluster init` of a node that has
+keys, or by the first node that needs it.
 """
 
 import logging
@@ -35,6 +34,17 @@ WAIT_SECONDS: Final = 10.0
 MADE_TIMES_MAX: Final = 4
 """How often a node that makes the slots waits for the others, two seconds each time: they make as many folders."""
 _TURN: Final = "the topics of slots"
+
+
+def log_settings(settings: KeyValueSettings) -> TopicSettings:
+    """Return the settings of the topic of logs."""
+    return LOG_SETTINGS.altered(_flushing(settings))
+
+
+def _flushing(settings: KeyValueSettings) -> dict[str, Any]:
+    return {name: each for name, each in msgspec.to_builtins(settings).items() if name in _FLUSHING}
+
+
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
@@ -57,19 +67,14 @@ class ClusteredKeys:
         around: Around,
         settings: KeyValueSettings,
         topics: Topics,
-        is_empty: Callable[[], bool],
-        is_released: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._routing = around.routing
         self._world = around.world
-        self._flushing = {name: each for name, each in msgspec.to_builtins(settings).items() if name in _FLUSHING}
-        self._is_empty = is_empty
-        self._is_released = is_released
+        self._flushing = _flushing(settings)
         self._turns = Turns(around.world)
         self._began = around.world.monotonic()
-        self._has_told = False
         self.slots = Slots(
             around.world, around.node, settings, around.tails, around.spawn, logs=lambda: self._routing.key_logs
         )
@@ -82,36 +87,14 @@ class ClusteredKeys:
     def is_begun(self) -> bool:
         return self._routing.has_slots
 
-    async def has_begun(self) -> bool:
-        """Whether keys are in slots. If they are to be, and none is anywhere yet, they are from now on. NOT_COORDINATOR: another
-        node keeps them, or has made slots of which this one has not heard yet."""
-        if self.is_begun:
-            return True
-        if not self._routing.is_coordinator:
-            raise self._routing.not_coordinator()
-        if not self._settings.replicated:
-            return False
-        is_new = self._is_empty() and self._topics.hosting.find(FEED_TOPIC) is None
-        if not is_new and not self._is_released():
-            if not self._has_told:
-                self._has_told = True
-                log.warning(
-                    "keys stay on this node alone: it has had some, and nothing moves them unasked. "
-                    "`braid kv move DATA --prepare`, with this node stopped, begins to put them into slots on all nodes; "
-                    "kv.replicated = false leaves them here"
-                )
-            return False
-        await self.begin()
-        return True
-
-    async def begin(self) -> None:
-        """Make the slots, on the nodes that are there; what keys were kept elsewhere is to be moved by whoever calls."""
+    async def ensure_slots(self) -> None:
+        """Make the slots, on the nodes that are live, unless the metadata has them."""
         async with self._turns.take(_TURN):
             if not self.is_begun:
-                await self._topics.create_internal(LOG_TOPIC, KEY_LOGS, LOG_SETTINGS.altered(self._flushing))
+                await self._topics.create_internal(LOG_TOPIC, KEY_LOGS, log_settings(self._settings))
                 for _ in range(MADE_TIMES_MAX):
                     await self._topics.served(LOG_TOPIC)
-                log.info("keys are in %d slots from now on, on nodes %s", SLOTS, self._routing.numbers)
+                log.info("keys are in %d slots on nodes %s", SLOTS, self._routing.numbers)
 
     async def tend(self) -> None:
         """Make what is to be made, send what was cut. Every now and then."""
@@ -136,18 +119,14 @@ class ClusteredKeys:
             await self._make_feed()
 
     async def _begin_in_time(self) -> None:
-        if not self._routing.is_coordinator:
+        if self._routing.controller != self._routing.own_number:
             return
         nodes = sum(map(self._routing.is_live, self._routing.numbers))
         if nodes >= ENOUGH_NODES or self._world.monotonic() - self._began > WAIT_SECONDS:
-            await self.has_begun()
+            await self.ensure_slots()
 
     async def _make_feed(self) -> None:
-        """With the first change that there is to tell of. One of a single node, from before keys were in slots, goes: each key is
-        told anew."""
-        found = self._topics.hosting.find(FEED_TOPIC)
-        if found is None or found.partitions != self._routing.key_logs:
+        """With the first change that it can tell of."""
+        if self._topics.hosting.find(FEED_TOPIC) is None:
             async with self._turns.take(_TURN):
-                if found is not None:
-                    await self._topics.delete_internal(FEED_TOPIC, found.topic_id)
                 await self._topics.create_internal(FEED_TOPIC, self._routing.key_logs, FEED_SETTINGS)

@@ -12,13 +12,14 @@ whole or in part by what is known when a batch is made, wait as they are, and so
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 
 from braidlog.broker.topics import Topics
 from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.codec.visible import visible
 from braidlog.kv.feed import FeedRecord, FeedSection, MutationColumns, sequence_in, state_record
+from braidlog.kv.keyspace import Image
 from braidlog.kv.slots import FEED_TOPIC
 from braidlog.kv.store import Mutation, Store
 from braidlog.kv.values import HashValue, ListValue
@@ -32,6 +33,8 @@ from braidlog.partition.published import append_published, read_published
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)
 BATCH_RECORDS_MAX = 1_000
 BATCH_BYTES = 1024 * 1024
+RECORD_BYTES = 200
+"""What a record of a state takes beside its value, about."""
 ROUND_BATCHES_MAX = 32
 """Batches that share two syncs, the store's and the feed's; until they have `ROUND_BYTES`. Others have their turn between them
 after each `BATCH_BYTES`, so that nobody waits for long."""
@@ -82,9 +85,7 @@ class Feed:
     def open(self) -> None:
         """Find out how far the feed has got; before the store is opened, so that it can be told what is new."""
         found = self._topics.hosting.find(FEED_TOPIC)
-        if found is not None and self._topics.hosting.holds(
-            found, 0
-        ):  # of a cluster, the node that keeps the keys has it
+        if found is not None:
             hosted = self._topics.hosting.partition(FEED_TOPIC, 0)
             self._use(hosted)
             self.sequence = last_sequence(hosted)
@@ -325,34 +326,15 @@ class Feed:
     # -- a feed that lacks a part of the past ----------------------------------------------------------------
 
     async def _tell_state(self, store: Store) -> None:
-        """Tell what every key holds, and which of those that the feed knows are gone.
-
-        Records of the state have number 0, but for the last one: who finds a feed that ends with 0 begins again.
-        """
+        """Tell what every key holds, and which of those that the feed knows are gone."""
         image = store.keyspace.take_image()
         try:
-            sequence, stamp = store.sequence, store.clock.stamp.pack()
-            now_ms = store.clock.wall_ms
+            sequence, stamp, now_ms = store.sequence, store.clock.stamp.pack(), store.clock.wall_ms
             self._forget_pending()
             await store.log.durable(sequence)
-            told = [] if self._hosted is None else keys_told(self._hosted)
-            gone = [key for key in told if key not in image.data]
-            left = len(gone) + len(image.data)
-            batch: list[FeedRecord] = []
-            size = 0
-            for key in chain(gone, image.data):
-                left -= 1
-                number = sequence if left == 0 else 0
-                record = state_record(image, key, image.data.get(key), sequence=number, stamp=stamp, now_ms=now_ms)
-                batch.append(record)
-                size += len(record.value or b"") + 200
-                if left == 0 or len(batch) >= BATCH_RECORDS_MAX or size >= BATCH_BYTES:
-                    keys, values, timestamps, headers = zip(*batch, strict=True)
-                    await self._append(
-                        encode_batch(values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=now_ms)
-                    )
-                    await self._settle()
-                    batch, size = [], 0
+            for batch, _ in state_batches(image, self._hosted, sequence=sequence, stamp=stamp, now_ms=now_ms):
+                await self._append(batch)
+                await self._settle()
             self.sequence = sequence
             self._lacks_state = False
         finally:
@@ -362,6 +344,34 @@ class Feed:
 
 def _is_full(section: FeedSection) -> bool:
     return section.count >= BATCH_RECORDS_MAX or len(section.data) >= BATCH_BYTES
+
+
+def state_batches(
+    image: Image, hosted: Partition | None, *, sequence: int, stamp: bytes, now_ms: int
+) -> Iterator[tuple[bytes, int]]:
+    """Return batches that tell what every key holds, and which keys of the feed are gone; with each the number in its last
+    record. Only the last record of all has a number, others have 0: a feed that ends with 0 is told its state again."""
+    gone = [] if hosted is None else [key for key in keys_told(hosted) if key not in image.data]
+    last = len(gone) + len(image.data) - 1
+    numbered = ((sequence if at == last else 0, key) for at, key in enumerate(chain(gone, image.data)))
+    records = (
+        state_record(image, key, image.data.get(key), sequence=number, stamp=stamp, now_ms=now_ms)
+        for number, key in numbered
+    )
+    while some := list(_some(records)):
+        keys, values, timestamps, headers = zip(*some, strict=True)
+        data = encode_batch(values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=now_ms)
+        yield data, sequence_in(headers[-1]) or 0
+
+
+def _some(records: Iterator[FeedRecord]) -> Iterator[FeedRecord]:
+    """Return records for one batch."""
+    size = 0
+    for record in islice(records, BATCH_RECORDS_MAX):
+        yield record
+        size += len(record.value or b"") + RECORD_BYTES
+        if size >= BATCH_BYTES:
+            return
 
 
 def keys_told(hosted: Partition) -> Iterable[bytes]:

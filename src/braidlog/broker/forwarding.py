@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from braidlog.broker.routing import Routing
 from braidlog.model.errors import (
     BrokerError,
+    ElsewhereError,
     NotCoordinatorError,
     NothingDoneError,
     NotLeaderError,
@@ -84,7 +85,7 @@ class Forwarding:
         self.names: set[str] = set()
         """What may be called."""
 
-    async def forward(self, call: Call, refusal: BrokerError, serve_here: Callable[[], Awaitable[T]]) -> bytes | T:
+    async def forward(self, call: Call, refusal: ElsewhereError, serve_here: Callable[[], Awaitable[T]]) -> bytes | T:
         """The answer of the node that serves what was refused here with `refusal`: its bytes, or what `serve_here` gives if that
         node is this one by now."""
         until = self._world.monotonic() + HOLD_SECONDS
@@ -105,14 +106,12 @@ class Forwarding:
             except BrokerError as error:
                 if not (is_elsewhere(error) or (error.reason is Reason.TIMED_OUT and not call.changes)):
                     raise
-            # Nobody takes the place of the node that keeps keys while it is away; a leader's is taken soon.
-            is_away = node is None and not isinstance(refusal, (NotLeaderError, NotCoordinatorError))
-            if is_away or self._world.monotonic() >= until:
+            if self._world.monotonic() >= until:
                 raise self._nobody(call, refusal, "it is away")
             await self._world.wakeup(owed=call.changes).wait(pause)
             pause = min(2 * pause, LOOK_SECONDS_MAX)
 
-    def _is_absent(self, call: Call, refusal: BrokerError, error: BrokerError, *, is_late: bool) -> bool:
+    def _is_absent(self, call: Call, refusal: ElsewhereError, error: BrokerError, *, is_late: bool) -> bool:
         """Return whether a coordinator's "not found" is final: this node does not know the topic either, or time is up. A leader
         has its topic, and a call that names none is about one that this node leads: the other node only lags in the metadata."""
         if error.reason not in _ABSENT or isinstance(refusal, NotLeaderError) or call.topic is None:
@@ -155,30 +154,24 @@ class Forwarding:
         late = BrokerError(Reason.TIMED_OUT, "another node was asked and has not answered: it may be done all the same")
         return [late if each is None else each for each in results]
 
-    def serving(self, refusal: BrokerError) -> int | None:
+    def serving(self, refusal: ElsewhereError) -> int | None:
         """Who serves what was refused, by the newest metadata; None: nobody now. Of what has gone, this node says so itself."""
-        node: int | None
         if isinstance(refusal, NotCoordinatorError):
             node = self._routing.leader_of_shard(refusal.shard)
-        elif not isinstance(refusal, NotLeaderError):
-            node = self._routing.coordinator
-        elif (known := self._routing.assignment(refusal.topic, refusal.number)) is None:
-            return self._routing.own_number
         else:
+            assert isinstance(refusal, NotLeaderError)
+            known = self._routing.assignment(refusal.topic, refusal.number)
+            if known is None:
+                return self._routing.own_number
             node = known.leader
         return node if node is not None and self._routing.is_live(node) else None
 
-    def _nobody(self, call: Call, refusal: BrokerError, why: str) -> BrokerError:
+    def _nobody(self, call: Call, refusal: ElsewhereError, why: str) -> BrokerError:
         why += "; nothing was done, try again" if call.changes else "; try again"
         if isinstance(refusal, NotCoordinatorError):
             text = f"the coordinator of shard {refusal.shard} cannot be asked: {why}"
             return NotCoordinatorError(refusal.shard, text)
-        if not isinstance(refusal, NotLeaderError):
-            node = self._routing.coordinator
-            return BrokerError(
-                Reason.NOT_COORDINATOR,
-                f"node {node} keeps keys, and cannot be asked: {why}",
-            )
+        assert isinstance(refusal, NotLeaderError)
         place = f"{refusal.topic}/{refusal.number}"
         text = f"the leader of {place} cannot be asked: {why}"
         return NotLeaderError(refusal.topic, refusal.number, text)

@@ -21,7 +21,8 @@ from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, pla
 from braidlog.coordinator.snapshots import snapshot_name
 from braidlog.coordinator.transaction import Transaction
 from braidlog.model.world import World
-from braidlog.partition.internal_topic import JOURNAL_SETTINGS, open_internal_topic, write_topic
+from braidlog.partition.internal_topic import JOURNAL_SETTINGS, open_internal_topic
+from braidlog.partition.offline_topic import write_topic
 from braidlog.storage.folder import DataFolder
 
 NAME_AT: Final = {

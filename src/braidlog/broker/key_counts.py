@@ -28,14 +28,9 @@ class KeyCounts:
         forwarding.names.add(CALL)
 
     async def gathered(self) -> Stats:
-        """Of all nodes, where keys are in slots; else of the node that keeps them. How long it has been up is told of one."""
-        if not self._routing.is_coordinator:
-            return await self._ask(self._routing.coordinator)
-        own = self._keyvalue.stats()
-        if not self._routing.has_slots:
-            return own
-        others = [each for each in self._routing.numbers if self._routing.is_live(each)]
-        others.remove(self._routing.own_number)
+        """Of all nodes. How long it has been up is told of one."""
+        own, routing = self._keyvalue.stats(), self._routing
+        others = [each for each in routing.numbers if each != routing.own_number and routing.is_live(each)]
         told = await self._forwarding.together([self._ask(node) for node in others])
         for node, each in zip(others, told, strict=True):
             if isinstance(each, BrokerError):

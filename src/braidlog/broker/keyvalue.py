@@ -79,9 +79,9 @@ class KeyValue:
     def open(self) -> None:
         """Recover the store. If that fails it is offline, and says why to everyone who asks; the fault is raised once, here.
 
-        On any thread, while nobody else uses it. Where keys are in slots there is nothing to recover.
+        On any thread, while nobody else uses it. A node of a cluster has no store of its own.
         """
-        if self._in_slots is not None:
+        if self.clustered is not None:
             return
         try:
             if self._feed is not None:
@@ -110,36 +110,24 @@ class KeyValue:
 
     def take_part(self, around: Around) -> ClusteredKeys:
         """This node is one of a cluster."""
-        self.clustered = ClusteredKeys(around, self.settings, self._topics, self._is_empty, self._is_released)
+        self.clustered = ClusteredKeys(around, self.settings, self._topics)
         return self.clustered
-
-    def _is_empty(self) -> bool:
-        """Whether nobody has written a key here that is still there."""
-        return self._store is not None and not len(self._store.keyspace)
-
-    def _is_released(self) -> bool:
-        """Whether its keys stay in their folder, to be moved (`braid kv move`), when slots are made."""
-        return self._store is not None and self._store.is_released
-
-    @property
-    def _in_slots(self) -> Slots | None:
-        return self.clustered.slots if self.clustered is not None and self.clustered.is_begun else None
 
     @property
     def slots(self) -> Slots | None:
-        """Those of a node of a cluster, used or not."""
+        """Return the slots of a node of a cluster."""
         return None if self.clustered is None else self.clustered.slots
 
     def keyspaces(self) -> list[Keyspace]:
         """What this node has of all keys, led or not."""
-        if self._in_slots is not None:
-            return [each.slot.keyspace for each in self._in_slots.here().values()]
+        if self.slots is not None:
+            return [each.slot.keyspace for each in self.slots.here().values()]
         return [self.store.keyspace]
 
     @property
     def fault(self) -> StorageFault | None:
         """Why no key is served here."""
-        return None if self._in_slots is not None else self.store.fault
+        return None if self.slots is not None else self.store.fault
 
     def now_ms(self) -> int:
         """By which keys have their time."""
@@ -157,7 +145,9 @@ class KeyValue:
         if self.no_room is not None:
             self._check_room(operation, self.no_room)
         clustered = self.clustered
-        if clustered is not None and (clustered.is_begun or await clustered.has_begun()):
+        if clustered is not None:
+            if not clustered.is_begun:
+                await clustered.ensure_slots()
             return await clustered.slots.execute(operation, level)
         store = self._store or self.store
         before = store.sequence
@@ -170,7 +160,9 @@ class KeyValue:
     async def execute_columns(self, columns: Columns, level: Level = Level.QUORUM) -> Results:
         """Carry out many, in order and at once; return when all are kept. One that is refused does not hold back the others."""
         clustered = self.clustered
-        if clustered is not None and (clustered.is_begun or await clustered.has_begun()):
+        if clustered is not None:
+            if not clustered.is_begun:
+                await clustered.ensure_slots()
             return await self._in_columns(clustered.slots, columns, level)
         store = self._store or self.store
         before = store.sequence
@@ -199,7 +191,9 @@ class KeyValue:
     async def scan(self, asked: Scan, level: Level = Level.QUORUM) -> Scanned:
         """Some names of keys. Those that are in slots are asked for slot by slot."""
         clustered = self.clustered
-        if clustered is not None and (clustered.is_begun or await clustered.has_begun()):
+        if clustered is not None:
+            if not clustered.is_begun:
+                await clustered.ensure_slots()
             return await clustered.slots.scan(asked, level)
         return scan(self.store.keyspace, asked, self.now_ms()) if not asked.slot else Scanned([], 0, b"")
 
@@ -252,8 +246,8 @@ class KeyValue:
 
         Takes what was changed beside an image into the keyspace, too.
         """
-        if self._in_slots is not None:
-            return await self._in_slots.expire()
+        if self.slots is not None:
+            return await self.slots.expire()
         store, count = self.store, 0
         if store.fault is not None:
             return 0  # it was said when it happened
@@ -266,8 +260,8 @@ class KeyValue:
 
     async def maybe_snapshot(self) -> SnapshotDone | None:
         """Take a snapshot if the log has grown enough for one."""
-        if self._in_slots is not None:
-            await self._in_slots.write_checkpoints()
+        if self.slots is not None:
+            await self.slots.write_checkpoints()
             return None
         wanted = self.store.fault is None and self.store.wants_snapshot and not self._turns.is_held(_SNAPSHOT)
         return await self.snapshot() if wanted else None
@@ -276,8 +270,8 @@ class KeyValue:
 
     async def snapshot(self) -> SnapshotDone:
         """Take a snapshot of the store as it is now, and let go of the log that it replaces. Of slots: of those led here."""
-        if self._in_slots is not None:
-            return await self._in_slots.snapshot()
+        if self.slots is not None:
+            return await self.slots.snapshot()
         async with self._turns.take(_SNAPSHOT):
             store, world = self.store, self._world
             upto = store.wal.request_roll(world.now_ms())
@@ -329,8 +323,8 @@ class KeyValue:
 
     def memory(self) -> MemoryUsage:
         """Of this node."""
-        if self._in_slots is not None:
-            return memory_of(self._in_slots, self.settings, self._resident())
+        if self.slots is not None:
+            return memory_of(self.slots, self.settings, self._resident())
         store = self.store
         return MemoryUsage(
             used_bytes=store.keyspace.used_bytes,
@@ -343,8 +337,8 @@ class KeyValue:
     def stats(self) -> Stats:
         """Of this node; in a cluster each has its own."""
         uptime_seconds = int(self._world.monotonic() - self._opened_at)
-        if self.clustered is not None and self._in_slots is not None:
-            slots, told = self._in_slots, self.clustered.feeds.sequence
+        if self.clustered is not None:
+            slots, told = self.clustered.slots, self.clustered.feeds.sequence
             return stats_of(
                 slots.here().values(), uptime_seconds=uptime_seconds, feed_sequence=told, snapshots=slots.checkpoints
             )

@@ -69,7 +69,7 @@ class ProducerNames:
         is_fresh = known is not None and self._world.monotonic() - known.at < REMEMBERED_SECONDS
         return found if is_fresh else None
 
-    async def _ask(self, name: str, foreign_epoch: int, by: str, refusal: BrokerError) -> NamedProducer:
+    async def _ask(self, name: str, foreign_epoch: int, by: str, refusal: NotCoordinatorError) -> NamedProducer:
         # To ask twice gives the same id: silence is no reason to stop.
         call = Call(CALL, by, msgspec.msgpack.encode((name, foreign_epoch)), changes=False)
         try:

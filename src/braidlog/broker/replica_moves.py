@@ -19,7 +19,7 @@ from braidlog.cluster.sharing import lacking
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.slices import Pace
-from braidlog.partition.hosting import is_nodes_own, refuse_internal
+from braidlog.partition.hosting import refuse_internal
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.assignment import Assignment, Nodes
 from braidlog.replication.election import may_lead
@@ -99,8 +99,7 @@ class ReplicaMoves:
         own, pace = self._routing.own_number, Pace()
         for topic in list(self._metadata.image.topics.values()) if self._routing.controller == own else ():
             await pace.step(topic.partitions)
-            is_shared = topic.name.startswith(INTERNAL_PREFIX) and not is_nodes_own(topic)
-            if is_shared or any(map(topic.lacks_replicas, topic.assignments)):
+            if topic.name.startswith(INTERNAL_PREFIX) or any(map(topic.lacks_replicas, topic.assignments)):
                 try:
                     await self._reconciler.change(topic.name, partial(lacking, name=topic.name, node=str(own)))
                 except StorageFault as fault:

@@ -14,7 +14,6 @@ from braidlog.cluster.store import Metadata
 from braidlog.coordinator.shards import STATE_TOPIC, place_of
 from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC, SLOTS, log_of
 from braidlog.model.address import Address
-from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.names import own_number
 from braidlog.replication.assignment import Assignment
 
@@ -60,15 +59,8 @@ class Routing:
     @property
     def controller(self) -> int:
         """The node that proposes first: the lowest number that lives (any node may propose)."""
-        return self._lowest(live=True)
-
-    @property
-    def coordinator(self) -> int:
-        """The node that keeps keys: the lowest number that is registered, alive or not.
-
-        They are on that node alone, so another cannot take its place: while it is away, they wait.
-        """
-        return self._lowest(live=False)
+        live = (number for number, member in self._members.items() if not member.is_fenced)
+        return min(live, default=self.own_number)
 
     def coordinator_of(self, name: str) -> int | None:
         """The node that keeps a group, a transactional id or whatever else has that name; None if nobody does now."""
@@ -86,17 +78,12 @@ class Routing:
         return None if known is None else known.leader
 
     @property
-    def is_coordinator(self) -> bool:
-        """Whether keys are asked of this node; of slots each node has some, and knows who has the others."""
-        return self.has_slots or self.coordinator == self.own_number
-
-    @property
     def has_slots(self) -> bool:
-        """Whether keys are in slots, on all nodes; else one node keeps them."""
+        """Whether the slots of keys are made."""
         return LOG_TOPIC in self._metadata.image.topics
 
     def slots(self) -> Sequence[Assignment]:
-        """Who holds each slot of keys; none if one node keeps all keys."""
+        """Who holds each slot of keys; none before slots are made."""
         topic = self._metadata.image.topics.get(LOG_TOPIC)
         return [] if topic is None else [topic.assignments[log_of(slot, topic.partitions)] for slot in range(SLOTS)]
 
@@ -105,11 +92,6 @@ class Routing:
         """How many logs the slots of keys are divided among."""
         topic = self._metadata.image.topics.get(LOG_TOPIC)
         return KEY_LOGS if topic is None else topic.partitions
-
-    def not_coordinator(self) -> BrokerError:
-        """The refusal of what only that node can serve: here it would be kept where nobody looks for it."""
-        text = f"node {self.coordinator} keeps keys, not this one"
-        return BrokerError(Reason.NOT_COORDINATOR, text)
 
     def has_partition(self, topic: str, number: int) -> bool:
         found = self._metadata.image.topics.get(topic)
@@ -186,7 +168,3 @@ class Routing:
     @property
     def _members(self) -> dict[int, Member]:
         return {int(number): member for number, member in self._metadata.image.cluster.members.items()}
-
-    def _lowest(self, *, live: bool) -> int:
-        numbers = [number for number, member in self._members.items() if not (live and member.is_fenced)]
-        return min(numbers, default=self.own_number)

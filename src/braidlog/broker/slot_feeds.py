@@ -10,17 +10,15 @@ missing, nothing is told twice. Only a feed that is further behind than the log 
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, Final
 
-from braidlog.broker.feed import BATCH_BYTES, BATCH_RECORDS_MAX, keys_told, last_sequence
+from braidlog.broker.feed import BATCH_BYTES, BATCH_RECORDS_MAX, last_sequence, state_batches
 from braidlog.broker.slots import Slots
 from braidlog.codec.batch import read_headers
-from braidlog.codec.records import encode_batch
 from braidlog.kv import checkpoints
-from braidlog.kv.feed import FeedRecord, FeedSection, MutationColumns, sequence_in, state_record
+from braidlog.kv.feed import FeedSection, MutationColumns
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.slot import Slot
 from braidlog.kv.store import Mutation
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.world import Wakeup, World
@@ -168,27 +166,8 @@ class SlotFeed:
         if shadow.applied < end:
             self._is_stale = True  # the log was trimmed meanwhile: once more, from there
         elif lacks:
-            await self._write(self._state_batches(shadow, end), end)
-
-    def _state_batches(self, shadow: Slot, end: int) -> Iterator[Batch]:
-        records = self._states(shadow, end)
-        while some := list(_some(records)):
-            keys, values, timestamps, headers = zip(*some, strict=True)
-            data = encode_batch(
-                values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=min(timestamps)
-            )
-            yield data, sequence_in(headers[-1]) or 0
-
-    def _states(self, shadow: Slot, end: int) -> Iterator[FeedRecord]:
-        """What every key holds, and which of those that the feed knows are gone. All but the last have number 0: who finds that
-        at the end begins once more."""
-        image = shadow.keyspace.take_image()
-        stamp, now_ms = shadow.clock.stamp.pack(), shadow.clock.wall_ms
-        gone = [key for key in keys_told(self._feed) if key not in image.data]
-        last = len(gone) + len(image.data) - 1
-        for at, key in enumerate(chain(gone, image.data)):
-            number = end if at == last else 0
-            yield state_record(image, key, image.data.get(key), sequence=number, stamp=stamp, now_ms=now_ms)
+            image, stamp, now_ms = shadow.keyspace.take_image(), shadow.clock.stamp.pack(), shadow.clock.wall_ms
+            await self._write(state_batches(image, self._feed, sequence=end, stamp=stamp, now_ms=now_ms), end)
 
     async def _tell_pending(self, source: Partition, goes_on: Callable[[], bool]) -> None:
         """Written out at once, as lists and hashes are now, and told when all of it is committed."""
@@ -277,15 +256,6 @@ def _count(told: Mutation | MutationColumns) -> int:
 def _end(told: Mutation | MutationColumns) -> int:
     """Return the number of the last change."""
     return told.sequence + _count(told) - 1
-
-
-def _some(records: Iterator[FeedRecord]) -> Iterator[FeedRecord]:
-    size = 0
-    for record in islice(records, BATCH_RECORDS_MAX):
-        yield record
-        size += len(record.value or b"") + 200
-        if size >= BATCH_BYTES:
-            return
 
 
 class SlotFeeds:

@@ -146,11 +146,9 @@ class Topics:
         return topic
 
     def _places(self, image: Image, name: str, numbers: range, placed: Placed) -> tuple[Nodes, ...]:
-        """Where new partitions are placed; nowhere in particular while this node is alone. What is a node's own is there."""
+        """Where new partitions are placed; nowhere in particular while this node is alone."""
         if image.cluster.member(self.hosting.number) is None or not numbers:
             return ()
-        if name in PUBLISHED and len(numbers) == 1:
-            return ((self.hosting.number,),) * len(numbers)
         places = placed.nodes or place(image.cluster, name, numbers, placed.replicas)
         if placed.first not in live(image.cluster):
             return places
@@ -255,10 +253,6 @@ class Topics:
         if settings and topic.settings.altered(settings) != topic.settings:
             topic = await self.alter(name, settings)
         return topic
-
-    async def delete_internal(self, name: str, topic_id: str) -> None:
-        """A topic of the broker's own, which it does not use any more; not one that has its name since."""
-        await self._delete(name, topic_id)
 
     async def delete(self, name: str) -> None:
         """Delete a topic and what is kept of it; it is gone for good when this returns."""

@@ -16,7 +16,6 @@ import msgspec
 from braidlog.console.cluster_view import merged, others_of
 from braidlog.model.report import (
     DOOR,
-    NOBODY,
     Connections,
     EventReport,
     Keys,
@@ -215,10 +214,8 @@ class Node:
         return found
 
     async def keys(self, prefix: bytes, position: int) -> Keys:
-        """Of the node that keeps them; where keys are in slots, of this one."""
-        own = (await self.snapshot()).cluster
-        node = NOBODY if own.keeps_keys == own.own else own.keeps_keys
-        found: Keys = await self._ask(Keys, ask="keys", prefix=prefix, position=position, node=node)
+        """Of this node."""
+        found: Keys = await self._ask(Keys, ask="keys", prefix=prefix, position=position)
         return found
 
     async def schemas(self, topic_id: str, offset: int) -> SchemaPage:

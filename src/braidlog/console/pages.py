@@ -24,7 +24,7 @@ from braidlog.console.rendering import PAGES, Renderer
 from braidlog.console.spark_pipelines import graph
 from braidlog.console.spark_queries import SparkQueries, figures_of
 from braidlog.model.door_tokens import CONSOLE
-from braidlog.model.report import NOBODY, EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
+from braidlog.model.report import EventReport, LagReport, ListenerReport, PartitionReport, Snapshot
 from braidlog.registry.state import State, Version
 
 FOUND_MAX: Final = 12
@@ -236,10 +236,8 @@ class Pages:
             found = await self._node.keys(prefix.encode()[:KEY_BYTES_MAX], position)
         except NodeError as error:
             return self._renderer.page(request, "keys.html", prefix=prefix, found=None, kv=None, fault=str(error))
-        own = await self._node.snapshot()
-        keeper = own.cluster.keeps_keys
-        kv = own.keyvalue if keeper in (own.cluster.own, NOBODY) else None
-        return self._renderer.page(request, "keys.html", prefix=prefix, found=found, kv=kv, keeper=keeper, fault="")
+        kv = (await self._node.snapshot()).keyvalue
+        return self._renderer.page(request, "keys.html", prefix=prefix, found=found, kv=kv, fault="")
 
     async def key(self, request: Request) -> Response:
         raw = request.query_params.get("hex", "")

@@ -24,8 +24,6 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import Disk, join
 
 UNLIMITED = 2**62
-RELEASED = "-released"
-"""A file beside the folder of a store, with its name and this: its keys wait to be moved into the slots of a cluster."""
 
 
 class Snapshotting(NamedTuple):
@@ -73,11 +71,6 @@ class LocalStore(Store):
         super().__init__(
             self.wal, recovered.keyspace, recovered.clock, settings, sequence=self.wal.sequence, listener=listener
         )
-
-    @property
-    def is_released(self) -> bool:
-        """Whether somebody said that slots may be made without its keys."""
-        return self._disk.exists(self.folder + RELEASED)
 
     # -- many at once ----------------------------------------------------------------------------------------
 

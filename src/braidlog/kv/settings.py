@@ -33,8 +33,6 @@ class KeyValueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     flush_window_bytes: int = 64 * 1024 * 1024
     snapshot_wal_bytes: int = 64 * 1024 * 1024
     """A snapshot is taken when the log has grown by so much since the last one, and by as much as the last one was large."""
-    replicated: bool = True
-    """In a cluster: keep keys in slots, on several nodes each, unless one has some already. Else one node keeps all keys."""
     feed: bool = True
     """Write every mutation into the topic `__kv` as well."""
     feed_linger_ms: int = 50

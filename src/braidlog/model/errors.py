@@ -19,6 +19,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 __all__ = [
     "BrokerError",
+    "ElsewhereError",
     "NotCoordinatorError",
     "NotLeaderError",
     "NothingDoneError",
@@ -110,7 +111,11 @@ class BrokerError(Exception):
         self.reason = reason
 
 
-class NotLeaderError(BrokerError):
+class ElsewhereError(BrokerError):
+    """Another node serves it, and the error says which role that node has."""
+
+
+class NotLeaderError(ElsewhereError):
     """Another node leads this partition: a door that can say which one does."""
 
     def __init__(self, topic: str, number: int, message: str) -> None:
@@ -119,7 +124,7 @@ class NotLeaderError(BrokerError):
         self.number = number
 
 
-class NotCoordinatorError(BrokerError):
+class NotCoordinatorError(ElsewhereError):
     """Another node keeps what is asked for (it leads that shard), or this one has not read it yet."""
 
     def __init__(self, shard: int, message: str, *, is_loading: bool = False) -> None:

@@ -330,8 +330,6 @@ class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
     is_alone: bool
     own: int
     controller: int
-    keeps_keys: int
-    """The node that has all keys and values; `NOBODY` where they are in slots."""
     nodes: list[NodeReport]
     partitions: int
     under_replicated: int

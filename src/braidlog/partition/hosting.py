@@ -36,7 +36,7 @@ def is_hidden(name: str) -> bool:
 
 
 def is_nodes_own(topic: Topic) -> bool:
-    """Whether a published topic is told by one node of its own keys; where keys are in slots it has one partition for each."""
+    """Whether this is the feed of a lone node's store: it has one partition; in a cluster the feed has one for each log."""
     return topic.name in PUBLISHED and topic.partitions == 1
 
 
@@ -217,7 +217,7 @@ class Hosting:
         if found is None or found.topic_id != topic.topic_id:
             raise StorageFault(self._lost(topic.name))
         opener = self._folder.open_partition
-        if self.cluster is not None and not is_nodes_own(topic):
+        if self.cluster is not None:
             opened = opener(topic.name, number)
             return Partition(topic.name, topic.topic_id, number, opened, self.cluster, opener)
         told = self.assigned(topic, number)

@@ -5,10 +5,9 @@ Invariant: a log is made once: the folder remembers it before anything is writte
 refused until its owner has restored it or accepted the loss.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Final
 
-from braidlog.cluster.events import CreateTopic
 from braidlog.cluster.local import METADATA_SETTINGS, METADATA_TOPIC, SNAPSHOT_EVERY, LocalStore, open_local_store
 from braidlog.codec.section import Row
 from braidlog.model.errors import StorageFault
@@ -94,22 +93,6 @@ def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, 
     if name not in folder.identity.internal_topics:
         folder.remember_internal(name)
     return InternalTopic(folder, LogPair(folder, name), world)
-
-
-def write_topic(folder: DataFolder, topic: CreateTopic, batches: Mapping[int, Iterable[bytes]], now_ms: int) -> None:
-    """Make a topic that nobody serves yet, with these batches in its partitions; durable when this returns. One of that name,
-    which an earlier try has left, goes first."""
-    if folder.find(topic.topic) is not None:
-        folder.delete_topic(topic.topic)
-    folder.create_topic(
-        topic.topic, topic.partitions, topic.settings, topic_id=topic.topic_id, created_ms=topic.created_ms
-    )
-    for number, found in batches.items():
-        log = folder.open_partition(topic.topic, number)
-        log.begin_epoch(topic.leader_epoch)
-        for batch in found:
-            log.append(batch, leader_epoch=topic.leader_epoch, now_ms=now_ms)
-        log.close()
 
 
 def open_metadata(folder: DataFolder, world: World, *, node: str, snapshot_every: int = SNAPSHOT_EVERY) -> LocalStore:

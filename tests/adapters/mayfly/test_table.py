@@ -356,7 +356,7 @@ def test_a_read_of_a_node_that_is_alone_is_answered_without_a_coroutine() -> Non
     services: Any = SimpleNamespace(
         keyvalue=Reading(),
         authorize=Authorize({}, []),
-        routing=SimpleNamespace(is_coordinator=True, epoch=0),
+        routing=SimpleNamespace(epoch=0),
         forwarding=SimpleNamespace(calls=None, names=set()),
     )
     adapter = MayflyAdapter(services)
@@ -369,7 +369,7 @@ def test_a_read_of_a_node_that_is_alone_is_answered_without_a_coroutine() -> Non
 @pytest.mark.parametrize("reason", [Reason.TIMED_OUT, Reason.NOT_LEADER])
 def test_what_only_a_cluster_says_passes_the_adapter(reason: Reason) -> None:
     error = BrokerError(reason, "not now")
-    one_of_several = SimpleNamespace(is_coordinator=True, epoch=0)
+    one_of_several = SimpleNamespace(epoch=0)
     nobody = SimpleNamespace(calls=None, names=set())
     services: Any = SimpleNamespace(
         keyvalue=Failing(error), authorize=Authorize({}, []), routing=one_of_several, forwarding=nobody

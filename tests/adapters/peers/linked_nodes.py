@@ -5,14 +5,15 @@ from typing import Any
 
 import msgspec
 from tests.broker.node import Node
-from tests.broker.three_nodes import OWN, three_nodes
+from tests.broker.three_nodes import OWN, TOPIC, three_nodes
 
 from braidlog.adapters.contract import Adapter, Relayed, answer_of
 from braidlog.adapters.peers.calls import CallTable, asked, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.forwarding import Call
-from braidlog.model.errors import BrokerError, NothingDoneError, Reason, StorageFault
+from braidlog.kv import operations as o
+from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason, StorageFault
 from braidlog.server.doors import make_adapter
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.kafka.messages.calls import CallRequest
@@ -39,6 +40,20 @@ class Client:
         return nullcontext()
 
 
+class KeysElsewhere:
+    """The service of keys on a node that leads none: the leader of `orders` has them."""
+
+    clustered = True
+    changes_at_once = False
+
+    async def execute(self, operation: o.Operation[Any], level: int) -> Any:
+        raise NotLeaderError(TOPIC, 0, "another node leads it")
+
+    async def execute_columns(self, columns: o.Columns, level: int) -> o.Results:
+        rows = range(len(columns.keys))
+        return o.Results([NotLeaderError(TOPIC, 0, "another node leads it") for _ in rows], list(rows))
+
+
 class LinkedNode:
     """One of them, with the adapters of some dialects, and what it was called for."""
 
@@ -59,6 +74,12 @@ class LinkedNode:
         self.called: list[str] = []
         self.node.services.forwarding.calls = self
         self.node.services.forwarding.spawn = lambda work, _: self.node.spawn(work)
+
+    def use_keys(self, keys: Any) -> None:
+        """Serve Mayfly with this service of keys."""
+        self.node.services = msgspec.structs.replace(self.node.services, keyvalue=keys)
+        adapter = self.adapters["mayfly"] = make_adapter("mayfly", self.node.services)
+        self.table.rows["mayfly"] = requests_of(adapter)
 
     async def call(self, node: int, call: Call, seconds: float) -> bytes:
         other = self.others.get(node)

@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.adapters.peers.linked_nodes import Client, LinkedNode, linked
-from tests.broker.three_nodes import TOPIC, addresses, assign, registered
+from tests.adapters.peers.linked_nodes import Client, KeysElsewhere, LinkedNode, linked
+from tests.broker.three_nodes import TOPIC, addresses, assign
 
 from braidlog.adapters.peers.calls import CallTable, requests_of
 from braidlog.broker.access.authorize import CONSOLE, Authorize, Operation, Rule
@@ -200,12 +200,21 @@ def mayfly(node: LinkedNode, *messages: mm.Message, version: int = 1, principal:
 
 
 def with_keys(authorize: Authorize | None = None) -> dict[int, LinkedNode]:
-    nodes = linked(3, "mayfly", authorize=authorize)
-    for each in nodes.values():
-        each.node.services.keyvalue.open()
-        for _, work in each.node.services.keyvalue.background():
-            each.node.spawn(work())
+    """Node 1 has all keys."""
+    nodes = linked(1, "mayfly", authorize=authorize)
+    keyvalue = nodes[1].node.services.keyvalue
+    keyvalue.open()
+    for _, work in keyvalue.background():
+        nodes[1].node.spawn(work())
+    for other in (2, 3):
+        nodes[other].use_keys(KeysElsewhere())
     return nodes
+
+
+def leads_no_keys(linked_node: LinkedNode) -> None:
+    """From now on this node takes node 3 for the leader of all keys."""
+    linked_node.use_keys(KeysElsewhere())
+    assign(linked_node.node, 3)
 
 
 @pytest.mark.parametrize("asked", [1, 2, 3])
@@ -234,16 +243,16 @@ def test_the_console_of_another_node_reads_keys_whatever_rules_hold() -> None:
     assert b"may not read key" in refused.body
 
 
-def test_mayflys_version_2_is_sent_to_the_node_that_keeps_the_keys() -> None:
+def test_mayflys_version_2_is_sent_to_the_node_that_leads_the_keys() -> None:
     nodes = with_keys()
     assert mayfly(nodes[2], mm.Get(b"k"), version=2) == [mm.Moved(*addresses(1)["mayfly"])]
     assert mayfly(nodes[1], mm.Get(b"k"), version=2) == [mm.MISSING]
 
 
 def test_when_the_keys_cannot_be_reached_version_1_is_told_that_the_topology_changes() -> None:
-    """Also if the node that was asked takes another for the one that keeps them: the request goes one hop."""
+    """Also if the node that was asked takes another for their leader: the request goes one hop."""
     nodes = with_keys()
-    nodes[1].node.services.metadata.change_alone([registered(0)])
+    leads_no_keys(nodes[1])
     (told,) = mayfly(nodes[2], mm.Set(b"k", b"v"))
     assert isinstance(told, mm.TopologyChanged)
     assert nodes[1].called

@@ -6,23 +6,21 @@ from typing import Any
 import msgspec
 import pytest
 from tests.adapters.peers.linked_nodes import Client, LinkedNode
-from tests.adapters.peers.test_calls import mayfly, with_keys
-from tests.broker.three_nodes import TOPIC, addresses, folder_id, registered
+from tests.adapters.peers.test_calls import leads_no_keys, mayfly, with_keys
+from tests.broker.three_nodes import TOPIC, addresses, assign, folder_id
 from tests.model.manual_world import StuckError
 
 from braidlog.adapters.mayfly.handlers import MayflyAdapter
-from braidlog.adapters.peers.calls import ForwardedConversation, requests_of
+from braidlog.adapters.peers.calls import ForwardedConversation
 from braidlog.adapters.peers.forwarded_keys import forward_of, relayed
 from braidlog.adapters.peers.node_port import MAYFLY, NodePortAdapter
 from braidlog.adapters.routing import ForwardingAdapter
 from braidlog.broker.forwarding import Call
 from braidlog.broker.key_exchange import KeyExchange
-from braidlog.broker.routing import Routing
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import DRIFT_MS_MAX, Stamp, unpack_stamp
 from braidlog.kv.slots import KEY_LOGS, log_of, slot_of
 from braidlog.model.errors import BrokerError, NothingDoneError, NotLeaderError, Reason
-from braidlog.server.doors import make_adapter
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mayfly import messages as mm
 from braidlog.wire.mayfly.connection import ClientConnection as MayflyClient
@@ -85,7 +83,7 @@ def asked(port: Port, message: Any, sender: bytes = sender_of(2), principal: str
 
 
 def ports(**options: Any) -> dict[int, Port]:
-    """Of three nodes; the first keeps the keys."""
+    """Of three nodes; the first leads all keys."""
     made = {number: Port(node, number, **options) for number, node in with_keys().items()}
     for number, port in made.items():
         port.others = {other: each for other, each in made.items() if other != number}
@@ -113,9 +111,9 @@ def test_what_a_client_of_version_1_asks_of_any_node_travels_in_forwards() -> No
 
 
 def test_a_request_makes_one_hop() -> None:
-    """Node 1 takes another for the one with the keys: what came from node 2 ends there, and nothing was done."""
+    """Node 1 takes another for the leader of the keys: what came from node 2 ends there, and nothing was done."""
     made = ports()
-    made[1].linked.node.services.metadata.change_alone([registered(0)])
+    leads_no_keys(made[1].linked)
     one_hop(made)
 
 
@@ -124,7 +122,8 @@ def test_a_request_that_hops_twice_is_found(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(ForwardedConversation, "is_forwarded", False)
     monkeypatch.setattr(MayflyAdapter, "hands_on", ForwardingAdapter.hands_on)  # whatever its version
     made = ports()
-    made[1].linked.node.services.metadata.change_alone([registered(0)])
+    leads_no_keys(made[1].linked)
+    del made[1].others[3]
     with pytest.raises(AssertionError, match="handed on"):
         one_hop(made)
 
@@ -225,15 +224,11 @@ class PartedKeys:
 
 
 @pytest.fixture
-def parted(monkeypatch: pytest.MonkeyPatch) -> dict[int, Port]:
-    monkeypatch.setattr(Routing, "is_coordinator", True)
+def parted() -> dict[int, Port]:
     made = ports()
     for number, port in made.items():
-        services = port.linked.node.services
-        keys: Any = PartedKeys(number)
-        services = port.linked.node.services = msgspec.structs.replace(services, keyvalue=keys)
-        adapter = port.linked.adapters["mayfly"] = make_adapter("mayfly", services)
-        port.linked.table.rows["mayfly"] = requests_of(adapter)
+        assign(port.linked.node, 3)
+        port.linked.use_keys(PartedKeys(number))
     return made
 
 

@@ -246,9 +246,10 @@ def test_a_single_node_is_moved_into_a_cluster_and_others_join_it(
             await other.stop()
 
     def move(url: str) -> None:
-        folder = DataFolder(OsDisk(), str(tmp_path / "data"), SystemClock())
+        config = config_for(tmp_path / "data", [url], "moved")
+        folder = DataFolder(OsDisk(), config.data_dir, SystemClock())
         try:
-            asyncio.run(move_folder(folder, "0", config_for(tmp_path / "data", [url], "moved").cluster))
+            asyncio.run(move_folder(folder, "0", config.cluster, config.kv))
         finally:
             folder.release()
 

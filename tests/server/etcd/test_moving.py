@@ -55,7 +55,7 @@ def test_embedded_members_of_several_machines_lend_a_majority(tmp_path: Path, ca
                 await asyncio.sleep(0.01)
             folder = DataFolder(OsDisk(), configs["1"].data_dir, SystemClock())
             try:
-                moved = await move_folder(folder, "1", configs["1"].cluster)
+                moved = await move_folder(folder, "1", configs["1"].cluster, configs["1"].kv)
             finally:
                 folder.release()
             await asyncio.gather(*joining)
@@ -160,7 +160,7 @@ def test_groups_and_transactions_of_a_single_node_are_its_clusters(tmp_path: Pat
         serve(config_for(tmp_path / "0", "", "p"), alone)
         folder = DataFolder(OsDisk(), config.data_dir, SystemClock())
         try:
-            asyncio.run(move_folder(folder, "0", config.cluster))
+            asyncio.run(move_folder(folder, "0", config.cluster, config.kv))
         finally:
             folder.release()
         serve(config, clustered)

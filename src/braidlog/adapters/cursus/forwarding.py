@@ -13,7 +13,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.errors import AnsweredError
 from braidlog.adapters.cursus.services import Services
 from braidlog.broker.forwarding import Call
-from braidlog.model.errors import BrokerError, NotLeaderError
+from braidlog.model.errors import BrokerError, ElsewhereError, NotLeaderError
 from braidlog.wire.cursus import requests as r
 from braidlog.wire.cursus.batch import Batch
 from braidlog.wire.cursus.connection import ClientConnection
@@ -67,7 +67,7 @@ async def ask_leaders(
 
 async def ask(
     message: Any,  # noqa: ANN401 - any request of the table
-    refusal: BrokerError,
+    refusal: ElsewhereError,
     services: Services,
     conversation: Conversation,
     serve_here: Callable[[], Awaitable[Any]],

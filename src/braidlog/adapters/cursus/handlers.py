@@ -26,7 +26,7 @@ from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, Member, Membership
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.address import show_address
-from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
+from braidlog.model.errors import BrokerError, ElsewhereError, NotCoordinatorError, NotLeaderError, Reason
 from braidlog.model.settings import UNLIMITED, TopicSettings
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -446,11 +446,11 @@ class CursusAdapter(ForwardingAdapter):
     def forwards(self, request: Request) -> bool:
         return super().forwards(request) and not isinstance(request.message, r.Stream)
 
-    def hands_on(self, request: Request, error: BrokerError) -> bool:
+    def hands_on(self, request: Request, error: ElsewhereError) -> bool:
         """Not what several nodes answer together, and to a coordinator only what it serves."""
         is_served_there = isinstance(error, NotLeaderError) or self.table[type(request.message)].state_of is not None
         is_of_several = cluster.is_of_several_nodes(request.message)
-        return super().hands_on(request, error) and is_served_there and not is_of_several
+        return is_served_there and not is_of_several
 
     def may_repeat(self, route: Route, request: Request, refusal: BrokerError) -> bool:
         return forwarding.is_repeatable(request.message) or super().may_repeat(route, request, refusal)
@@ -458,7 +458,9 @@ class CursusAdapter(ForwardingAdapter):
     def wait_ms(self, request: Request) -> int:
         return min(request.message.wait_ms, reading.WAIT_MS_MAX) if isinstance(request.message, r.Consume) else 0
 
-    async def _forward(self, route: Route, conversation: Conversation, request: Request, refusal: BrokerError) -> Any:  # noqa: ANN401
+    async def _forward(
+        self, route: Route, conversation: Conversation, request: Request, refusal: ElsewhereError
+    ) -> Any:  # noqa: ANN401
         if isinstance(refusal, NotLeaderError):
             request = forwarding.at_partition(request, refusal.number)
         # What the client writes next must not arrive before.

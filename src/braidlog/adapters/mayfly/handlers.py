@@ -11,14 +11,14 @@ from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.mayfly.errors import failure, is_address
 from braidlog.adapters.mayfly.served import ServedConnection, Unserved
 from braidlog.adapters.mayfly.services import Services
-from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, RoutedAdapter, always
+from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, RoutedAdapter
 from braidlog.broker.access.authenticate import NOT_PROVED
 from braidlog.broker.access.authorize import ANONYMOUS, AUTHENTICATION_REQUIRED, Kind, Operation
 from braidlog.broker.keyvalue import LEVELS, Scan
 from braidlog.broker.keyvalue import operations as o
 from braidlog.broker.routing import Broker
 from braidlog.model.address import Address
-from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
+from braidlog.model.errors import BrokerError, ElsewhereError, NotLeaderError, Reason, is_elsewhere
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.bursts import write_burst
@@ -238,13 +238,13 @@ def _text(key: bytes) -> str:
 
 def _on_key(operation: Operation) -> Route:
     need = Need(operation, lambda request, _: (_name(request.message),), Kind.KEY)
-    return Route(execute, None, needs=(need,), coordinated=always)
+    return Route(execute, None, needs=(need,))
 
 
 def _on_keys(operation: Operation) -> Route:
     """Of requests that came together, each is allowed by itself."""
     need = Need(operation, lambda burst, _: map(_text, burst.keys), Kind.KEY)
-    return Route(execute_burst, None, each=(need,), coordinated=always)
+    return Route(execute_burst, None, each=(need,))
 
 
 _READS_SOME_KEY = (Need(Operation.READ, lambda _, __: (None,), Kind.KEY),)
@@ -255,7 +255,7 @@ _SOME_KEY = (Need(Operation.DESCRIBE, lambda _, __: (None,), Kind.KEY),)
 class MayflyAdapter(ForwardingAdapter):
     """Mayfly behind a listener. Its clients match answers by request id, so that none waits for another.
 
-    Those of version 2 know MOVED; what others ask is handed to the node that keeps the keys.
+    Those of version 2 know MOVED; what others ask is handed to the node that leads the key's log.
     """
 
     dialect = "mayfly"
@@ -263,7 +263,7 @@ class MayflyAdapter(ForwardingAdapter):
     ordered = False
     routes: ClassVar[Mapping[type, Route]] = {
         **{kind: _on_key(Operation.READ if kind in _READS else Operation.WRITE) for kind in TRANSLATIONS},
-        m.Scan: Route(scan, None, needs=_READS_SOME_KEY, coordinated=always),
+        m.Scan: Route(scan, None, needs=_READS_SOME_KEY),
         m.Auth: Route(authenticate, None),
         m.Ping: Route(ping, None),
         m.Quit: Route(leave_connection, None),
@@ -299,22 +299,16 @@ class MayflyAdapter(ForwardingAdapter):
             return self._serve_burst(route, conversation, request)
         return self.serve(route, conversation, request)
 
-    def hands_on(self, request: Request, error: BrokerError) -> bool:
+    def hands_on(self, request: Request, error: ElsewhereError) -> bool:
         """Version 2 is told where to ask, if there is an address to tell."""
-        return is_elsewhere(error) and (request.version == 1 or self._moved(error) is None)
+        return request.version == 1 or self._moved(error) is None
 
     def frame_of(self, request: Request) -> bytes:
         return write_request(request, request.version)
 
     async def _serve_burst(self, route: Route, conversation: Conversation, burst: Burst) -> Any:  # noqa: ANN401
         """What is here at once; what other nodes have is asked of all of them together."""
-        answers: list[Any]
-        try:
-            answers = await answer_of(RoutedAdapter.serve, self, route, conversation, burst)
-        except BrokerError as error:
-            if not is_elsewhere(error):
-                raise
-            answers = [error.with_traceback(None)] * len(burst)
+        answers: list[Any] = await answer_of(RoutedAdapter.serve, self, route, conversation, burst)
         if not any(issubclass(kind, BrokerError) for kind in set(map(type, answers))):
             return answers
         elsewhere = [at for at, answer in enumerate(answers) if isinstance(answer, BrokerError)]
@@ -338,11 +332,9 @@ class MayflyAdapter(ForwardingAdapter):
 
     def _moved(self, error: Exception) -> Address | None:
         """Where the node is that serves what was refused here, if that is known, and can be told: names cannot."""
-        routing, found = self._services.routing, None
-        if isinstance(error, NotLeaderError):
-            found = routing.leader_address(error.topic, error.number, self.dialect)
-        elif isinstance(error, BrokerError) and error.reason is Reason.NOT_COORDINATOR:
-            found = routing.address(routing.coordinator, self.dialect)
+        if not isinstance(error, NotLeaderError):
+            return None
+        found = self._services.routing.leader_address(error.topic, error.number, self.dialect)
         return found if found is not None and is_address(found[0]) else None
 
 

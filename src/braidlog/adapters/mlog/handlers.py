@@ -21,7 +21,7 @@ from braidlog.codec.layout import Packed, RowForm
 from braidlog.codec.records import sealed_batch
 from braidlog.codec.rows import Ended
 from braidlog.coordinator.offsets import Commit, check_group_name
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError, ElsewhereError, NotCoordinatorError, Reason
 from braidlog.model.limits import LONG_POLL_MS_MAX
 from braidlog.model.record import Record
 from braidlog.partition.append import Acks, Appended
@@ -404,8 +404,8 @@ class MlogAdapter(ForwardingAdapter):
     def frame_of(self, request: m.Request) -> bytes:
         return frame(request)
 
-    def hands_on(self, request: m.Request, error: BrokerError) -> bool:  # noqa: ARG002
-        return error.reason in (Reason.NOT_COORDINATOR, Reason.COORDINATOR_LOADING)
+    def hands_on(self, request: m.Request, error: ElsewhereError) -> bool:  # noqa: ARG002
+        return isinstance(error, NotCoordinatorError)
 
     def handle(self, conversation: Conversation, request: m.Request) -> Any:  # noqa: ANN401
         asked_by = self.replica_routes if getattr(request, "replica_node_id", "") else self.routes

@@ -36,10 +36,6 @@ _KEYS = "braidlog.cli.kv.keys"
         "snapshot": ("braidlog.cli.kv.node:snapshot", "Write everything to one file."),
         "verify": ("braidlog.cli.kv.offline:verify", "Read every byte of a stopped node's store; say what is lost."),
         "repair": ("braidlog.cli.kv.offline:repair", "Make a damaged store whole; set the old files aside."),
-        "move": (
-            "braidlog.cli.kv.move:move",
-            "Copy every key of a stopped node's folder, or of a store, into another store.",
-        ),
         "salvage": (
             "braidlog.cli.kv.salvage:salvage",
             "Show writes that a node took and its cluster lacks; carry them out.",

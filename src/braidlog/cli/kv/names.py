@@ -11,14 +11,17 @@ import msgspec
 
 from braidlog.cli.kv.options import with_keys
 from braidlog.cli.terminal.output import print_json, print_table, shown
+from braidlog.client.errors import RefusedError
 from braidlog.client.kv import commands as c
 from braidlog.client.kv.blocking import KeyValue
-from braidlog.client.kv.copying import KEYS_AT_ONCE, READING, read_all
+from braidlog.client.kv.commands import Command
 from braidlog.client.kv.scanning import names_in
 from braidlog.model.record_json import Bytes, json_bytes
+from braidlog.wire.mayfly.messages import Status
 
 _WILD = re.compile(r"[*?\[]")
-_TRIED = ("string", "list", "hash")
+_READING: dict[str, Callable[[bytes], Command[Any]]] = {"string": c.get, "list": c.lrange, "hash": c.hgetall}
+_KEYS_AT_ONCE = 256
 _SHOWN_CHARS = 60
 
 
@@ -122,7 +125,7 @@ def scan(store: KeyValue, pattern: str, prefix: bool, limit: int, output: str) -
     """
     names = list(islice(_matching(store, pattern, prefix=prefix), limit + 1))
     wanted, more = names[:limit], len(names) > limit
-    rows = [row for at in range(0, len(wanted), KEYS_AT_ONCE) for row in _read(store, wanted[at : at + KEYS_AT_ONCE])]
+    rows = [row for at in range(0, len(wanted), _KEYS_AT_ONCE) for row in _read(store, wanted[at : at + _KEYS_AT_ONCE])]
     if output == "json":
         print_json(KeyRows(keys=[_row(*row) for row in rows], more=more))
         return
@@ -136,11 +139,11 @@ def scan(store: KeyValue, pattern: str, prefix: bool, limit: int, output: str) -
 
 def _read(store: KeyValue, names: Sequence[bytes]) -> Iterator[tuple[bytes, str, int, Any]]:
     """Name, kind, time to live and value of those that are still there: each is read as one kind after the other."""
-    times = dict(zip(names, read_all(store, [c.ttl(name) for name in names]), strict=True))
+    times = dict(zip(names, _read_all(store, [c.ttl(name) for name in names]), strict=True))
     held: dict[bytes, tuple[str, Any]] = {}
-    for kind in _TRIED:
+    for kind, read in _READING.items():
         left = [name for name in names if name not in held]
-        answers = read_all(store, [READING[kind](name) for name in left])
+        answers = _read_all(store, [read(name) for name in left])
         held |= {
             name: (kind, each) for name, each in zip(left, answers, strict=True) if not isinstance(each, Exception)
         }
@@ -166,3 +169,13 @@ def _text(held: bytes | list[bytes] | dict[bytes, bytes]) -> str:
     else:
         text = shown(held) if isinstance(held, bytes) else " ".join(map(shown, held))
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+def _read_all(store: KeyValue, commands: Sequence[Command[Any]]) -> list[Any]:
+    """Return a result for each; a key of another kind is an error in its place, anything else that fails is raised."""
+    answers = store.run(commands)
+    for answer in answers:
+        is_other_kind = isinstance(answer, RefusedError) and answer.code == Status.WRONG_TYPE.name
+        if isinstance(answer, Exception) and not is_other_kind:
+            raise answer
+    return answers

@@ -38,7 +38,7 @@ def _figures(name: str, ask: Callable[[KeyValue], msgspec.Struct], text: str) ->
 stats = _figures(
     "stats",
     KeyValue.stats,
-    "Counts since the node started; `sequence` counts changes since the store was made. Of keys in slots: of all nodes together.",
+    "Counts since the node started; `sequence` counts changes since the store was made. In a cluster: of all nodes together.",
 )
 memory = _figures(
     "memory", KeyValue.memory, "What the keys take in memory, and what they may take; a limit of 0 is none."

@@ -35,13 +35,10 @@ def _take_token(ctx: click.Context, _param: click.Parameter, value: str | None) 
 def _with_token(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """The URL, with the token of --token-file in it."""
     not_typed(ctx, param, value)
-    return url_with_token(value, ctx.meta.get(_SHOWN))
-
-
-def url_with_token(url: str, token: str | None) -> str:
+    token = ctx.meta.get(_SHOWN)
     if token is None:
-        return url
-    parts = urlsplit(url)
+        return value
+    parts = urlsplit(value)
     return parts._replace(netloc=f":{quote(token, safe='')}@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
@@ -77,7 +74,7 @@ SECONDS = click.option(
 CONSISTENCY = click.option(
     "--consistency",
     type=click.Choice([each.name.lower() for each in Consistency]),
-    help="In a cluster whose keys are in slots: by how many replicas a write is kept before it is answered, and how old what is "
+    help="In a cluster: by how many replicas a write is kept before it is answered, and how old what is "
     "read may be. Without it: quorum.",
 )
 

@@ -26,7 +26,9 @@ POLL_SECONDS = 1.0
 VALUE_CHARS_MAX = 100
 _KINDS = ("string", "counter", "list", "hash")
 
-FEED_URL = click.option(
+
+@click.command()
+@click.option(
     "--feed-url",
     envvar="BRAID_FEED_URL",
     default=DEFAULT_URL,
@@ -34,10 +36,6 @@ FEED_URL = click.option(
     callback=not_typed,
     help="Where the topic __kv is read: any door of the node that shows headers.",
 )
-
-
-@click.command()
-@FEED_URL
 @click.option("--from-start", is_flag=True, help="Every key's last change first, then what is new.")
 @click.option("-n", "count", type=click.IntRange(1), help="End after so many changes.")
 @click.option("--prefix", default="", help="Only keys that begin so.")
@@ -46,7 +44,7 @@ def watch(feed_url: str, *, from_start: bool, count: int | None, prefix: str, ou
     """Follow every change as it is made, until interrupted: one line each, with when, what, and the new value.
 
     The changes are records of the topic __kv of the same node. It is there once something was changed, unless kv.feed is off.
-    In a cluster whose keys are in slots it has a partition for each of the 8 logs: the changes of a key come in their order,
+    In a cluster it has a partition for each of the 8 logs: the changes of a key come in their order,
     those of different keys in about theirs.
     """
     try:

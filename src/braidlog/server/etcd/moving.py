@@ -1,22 +1,27 @@
-"""`braid cluster init`: a stopped node's folder, with what it knows of topics, users, rules and groups, begins a cluster in etcd.
+"""`braid cluster init`: a stopped node's folder, with what it knows of topics, users, rules and groups, and with its keys, begins
+a cluster in etcd.
 
 Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/moving.py`), each of which may be the last.
 """
 
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from braidlog.broker.journal_to_shards import read_shards
 from braidlog.cluster.etcd import images
 from braidlog.cluster.etcd.entries import Keys
-from braidlog.cluster.etcd.moving import move_into_etcd
+from braidlog.cluster.etcd.moving import is_moving, move_into_etcd
 from braidlog.cluster.etcd.port import EtcdError
-from braidlog.cluster.etcd.position import Position
+from braidlog.cluster.etcd.position import PositionFile
+from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.internal_topic import open_metadata
 from braidlog.server.etcd.cluster_store import MEMBER_FOLDER, until_answered
 from braidlog.server.etcd.gateway import Gateway
+from braidlog.server.etcd.key_migration import KeyMigration
 from braidlog.server.etcd.member import Member, find_program
 from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.world import LoopWorld
@@ -24,8 +29,22 @@ from braidlog.storage.commit import Flusher
 from braidlog.storage.folder import DataFolder
 
 
-async def move_folder(folder: DataFolder, node: str, config: ClusterConfig) -> Position:
-    """The folder is the caller's, and nobody serves it meanwhile. What failed half-way is ended by calling this again."""
+class Moved(NamedTuple):
+    """The cluster that a folder has begun, and how many keys it has brought."""
+
+    cluster: str
+    keys: int
+
+
+async def move_folder(
+    folder: DataFolder,
+    node: str,
+    config: ClusterConfig,
+    kv: KeyValueSettings,
+    report: Callable[[int], None] = lambda _: None,
+) -> Moved:
+    """The folder is the caller's, and no process serves it meanwhile. What failed half-way is finished by calling this again.
+    `report` is called with the count of the keys that are written."""
     if not config.etcd:
         raise BrokerError(Reason.INVALID_SETTING, "a cluster keeps its metadata in etcd: set [cluster] etcd")
     clock = SystemClock()
@@ -35,9 +54,14 @@ async def move_folder(folder: DataFolder, node: str, config: ClusterConfig) -> P
     member = None
     tls = config.tls()
     gateway = Gateway(config.gateway(), tls)
+    keys_of_node = KeyMigration(folder, world, node, kv, report)
     try:
         image, _ = store.load()
-        bring = read_shards(folder, world, node)
+        position = PositionFile(folder.disk, folder.path, node).load()
+        if position is not None and not is_moving(position):
+            keys_of_node.finish()  # the try that moved the folder was killed before it did so
+        keys_of_node.prepare(image)
+        write_shards = read_shards(folder, world, node)
         if config.is_embedded:
             member = Member(config.member(node), Path(folder.path) / MEMBER_FOLDER, find_program(), tls)
             await member.start()
@@ -45,7 +69,17 @@ async def move_folder(folder: DataFolder, node: str, config: ClusterConfig) -> P
         keys = Keys(config.prefix)
         await until_answered(lambda: images.read_head(gateway, keys))  # a majority of the members is there
         new_cluster = uuid.uuid4().hex
-        return await move_into_etcd(gateway, keys, folder, image, node=node, new_cluster=new_cluster, bring=bring)
+        moved = await move_into_etcd(
+            gateway,
+            keys,
+            folder,
+            image,
+            node=node,
+            new_cluster=new_cluster,
+            bring=lambda: [*write_shards(), *keys_of_node.write()],
+        )
+        keys_of_node.finish()
+        return Moved(moved.cluster, keys_of_node.keys)
     except EtcdError as error:
         raise BrokerError(
             Reason.UNAVAILABLE,

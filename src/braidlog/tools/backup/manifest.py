@@ -18,7 +18,7 @@ FORMAT: Final = 1
 PIECE_BYTES: Final = 16 * 1024 * 1024
 _LOG_FILE = r"(state\.[ab]|\d{20}\.(log|idx|state|swap))"
 _PATH = re.compile(
-    rf"folder\.[ab]|epochs\.[ab]|kv-released|topics/\d{{8}}/(topic\.[ab]|(\d{{4}}|copy)/{_LOG_FILE})"
+    rf"folder\.[ab]|epochs\.[ab]|topics/\d{{8}}/(topic\.[ab]|(\d{{4}}|copy)/{_LOG_FILE})"
     r"|kv/(store\.[ab]|\d{20}\.(wal|snapshot))"
 )
 _DIGEST = re.compile(r"[0-9a-f]{64}")

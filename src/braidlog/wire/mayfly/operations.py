@@ -87,7 +87,7 @@ OPERATIONS: Final = (
     Operation(0x33, m.HGetAll, m.Pairs, "every field and its value", _READ),
     Operation(0x50, m.Snapshot, m.SnapshotTaken, "write everything to one file, and drop the log before it"),
     Operation(0x51, m.Memory, m.MemoryUse, "what the keys take"),
-    Operation(0x52, m.Stats, m.Statistics, "counts of this node; of keys in slots, of all nodes"),
+    Operation(0x52, m.Stats, m.Statistics, "counts of all nodes"),
     Operation(0x60, m.ClusterInfo, m.ClusterState, "what the node knows of its cluster"),
     Operation(0x61, m.ClusterNodes, m.Nodes, "the nodes and their addresses"),
     Operation(0x62, m.Leave, m.Done, "take the node out of its cluster"),

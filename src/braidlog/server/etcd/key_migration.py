@@ -1,0 +1,162 @@
+"""The keys of a lone node become records of its cluster's logs of keys, when its folder is moved there.
+
+Knows: which records make a key what it is in the lone node's store. Does not know: the steps of the move (`moving.py`).
+Invariants: the store is only read until the move is done, and no node serves the logs before that; so each try writes the same
+topic again, of all keys. A key has its value and its deadline, to the millisecond.
+
+A deadline of a log's record is whole seconds after the record's stamp. So the keys of a log are in the order of the milliseconds
+of their deadlines, and have stamps of the last whole second before the migration.
+"""
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Final
+
+from braidlog.broker.clustered_keys import log_settings
+from braidlog.cluster.events import CreateTopic, DeleteTopic, Event, FolderMade
+from braidlog.cluster.image import Image
+from braidlog.codec.records import encode_batch
+from braidlog.kv.entries import Op
+from braidlog.kv.hlc import HybridClock
+from braidlog.kv.keyspace import Keyspace
+from braidlog.kv.levels import Level
+from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.slot_records import SlotRecord
+from braidlog.kv.slots import FEED_TOPIC, KEY_LOGS, LOG_TOPIC, log_of, slot_of
+from braidlog.kv.values import HashValue, ListValue, Value, pack_strings
+from braidlog.model.errors import StorageFault
+from braidlog.model.world import World
+from braidlog.partition.offline_topic import write_topic
+from braidlog.storage.files import join, remove_tree
+from braidlog.storage.folder import DataFolder
+from braidlog.tools.keyvalue.inspect import STORE_FOLDER, open_dry
+
+BATCH_BYTES: Final = 1024 * 1024
+BATCH_RECORDS: Final = 5_000
+SECOND_MS: Final = 1000
+
+
+class KeyMigration:
+    """Of one folder. `prepare`, then `write` with each try of the move, `finish` after it."""
+
+    def __init__(
+        self, folder: DataFolder, world: World, node: str, settings: KeyValueSettings, report: Callable[[int], None]
+    ) -> None:
+        """`report` is called with the count of the keys that are written."""
+        self._folder = folder
+        self._world = world
+        self._node = node
+        self._settings = settings
+        self._report = report
+        self._id = bytes.fromhex(folder.identity.folder_id)
+        self._keyspace = Keyspace()
+        self._feed_id: str | None = None
+        self.keys = 0
+        """How many are written."""
+
+    def prepare(self, image: Image) -> None:
+        """Read the store, before anything is changed. Raises its `StorageFault`."""
+        disk, path = self._folder.disk, self._folder.path
+        if disk.exists(join(path, STORE_FOLDER)):
+            try:
+                self._keyspace = open_dry(disk, path, self._id).keyspace
+            except StorageFault as fault:
+                text = f"the keys cannot be moved: {fault}; `braid kv verify {path}` shows what is lost"
+                raise StorageFault(text) from fault
+        feed = image.topics.get(FEED_TOPIC)
+        self._feed_id = None if feed is None else feed.topic_id
+
+    def write(self) -> Sequence[Event]:
+        """Write the logs, durably; return what the metadata says then. The feed of the store ends: that of the logs, which the
+        cluster makes, tells of each key once more."""
+        now_ms, events = self._world.now_ms(), list[Event]()
+        if self._feed_id is not None:
+            events.append(DeleteTopic(topic=FEED_TOPIC, topic_id=self._feed_id, deleted_ms=now_ms))
+        if not self._keyspace.data:
+            return events  # the topic is made when it is first needed, on all nodes that are there by then
+        self.keys, logs = 0, self._keys_of_logs(now_ms)
+        topic_id = uuid.uuid5(uuid.UUID(bytes=self._id), LOG_TOPIC).hex  # the same for each try
+        created = CreateTopic(
+            topic=LOG_TOPIC,
+            topic_id=topic_id,
+            partitions=KEY_LOGS,
+            settings=log_settings(self._settings),
+            created_ms=now_ms,
+            replicas=(self._node,),
+        )
+        write_topic(
+            self._folder, created, {number: self._batches(keys, now_ms) for number, keys in enumerate(logs)}, now_ms
+        )
+        made = FolderMade(topic=LOG_TOPIC, topic_id=topic_id, node_id=self._node, partitions=KEY_LOGS)
+        return [*events, created, made]
+
+    def finish(self) -> None:
+        """Remove the store: the cluster has its keys. What a killed try has left of it is removed by the next."""
+        disk, path = self._folder.disk, self._folder.path
+        if disk.exists(store := join(path, STORE_FOLDER)):
+            remove_tree(disk, store)
+            disk.sync_folder(path)
+
+    def _keys_of_logs(self, now_ms: int) -> list[list[bytes]]:
+        """Without those whose time is over."""
+        logs = [list[bytes]() for _ in range(KEY_LOGS)]
+        deadlines = self._keyspace.deadlines
+        for key in self._keyspace.data:
+            if not 0 < deadlines.get(key, 0) <= now_ms:
+                logs[log_of(slot_of(key), KEY_LOGS)].append(key)
+        for keys in logs:
+            keys.sort(key=lambda key: deadlines.get(key, 0) % SECOND_MS)
+        return logs
+
+    def _batches(self, keys: Sequence[bytes], now_ms: int) -> Iterator[bytes]:
+        begin_ms = (now_ms // SECOND_MS - 1) * SECOND_MS
+        clock, records, size = HybridClock(self._id), list[SlotRecord](), 0
+        for key in keys:
+            deadline_ms = self._keyspace.deadlines.get(key, 0)
+            wall_ms = begin_ms + deadline_ms % SECOND_MS
+            ttl_seconds = (deadline_ms - wall_ms) // SECOND_MS if deadline_ms else 0
+            for op, argument, ttl in _mutations(self._keyspace.data[key], ttl_seconds):
+                clock.tick(wall_ms)
+                records.append(SlotRecord(op, key, argument, ttl, Level.QUORUM, clock.stamp))
+                size += len(key) + len(argument)
+                if size >= BATCH_BYTES or len(records) >= BATCH_RECORDS:
+                    yield _batch(records)
+                    records, size = [], 0
+            self.keys += 1
+            self._report(self.keys)
+        if records:
+            yield _batch(records)
+
+
+def _batch(records: Sequence[SlotRecord]) -> bytes:
+    keys = [record.key for record in records]
+    return encode_batch([record.pack() for record in records], keys=keys, base_timestamp=records[0].stamp.wall_ms)
+
+
+def _mutations(value: Value, ttl_seconds: int) -> Iterator[tuple[Op, bytes, int]]:
+    """Return what makes a key that is not there have this value."""
+    if isinstance(value, bytes):
+        yield Op.SET, value, ttl_seconds
+        return
+    if isinstance(value, ListValue):
+        yield from ((Op.RPUSH, each, 0) for each in _pieces((item,) for item in value.items))
+    elif isinstance(value, HashValue):
+        yield from ((Op.HSET, each, 0) for each in _pieces(value.fields.items()))
+    else:
+        yield Op.INCRBY, value.to_bytes(8, "big", signed=True), 0
+    if ttl_seconds:
+        yield Op.EXPIRE, b"", ttl_seconds
+
+
+def _pieces(parts: Iterable[tuple[bytes, ...]]) -> Iterator[bytes]:
+    """Return the strings of all parts, packed, in pieces of about `BATCH_BYTES`; a part is not divided."""
+    piece, size = list[tuple[bytes, ...]](), 0
+    for part in parts:
+        piece.append(part)
+        size += sum(map(len, part))
+        if size >= BATCH_BYTES:
+            yield pack_strings(chain.from_iterable(piece))
+            piece, size = [], 0
+    if piece:
+        yield pack_strings(chain.from_iterable(piece))
