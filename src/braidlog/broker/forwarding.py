@@ -46,6 +46,9 @@ _ASK_AGAIN: Final = frozenset(
 _ABSENT: Final = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
 
 
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+
+
 class Call(NamedTuple):
     """What another node is asked."""
 
@@ -71,14 +74,14 @@ class Calls(Protocol):
 class Forwarding:
     """Of one node to the others."""
 
-    def __init__(self, routing: Routing, world: World) -> None:
+    def __init__(self, routing: Routing, world: World, calls: Calls | None = None, spawn: Spawn | None = None) -> None:
+        """`calls` and `spawn` are None on a node that is alone."""
         self._routing = routing
         self._world = world
-        self.calls: Calls | None = None
-        """None: this node is alone."""
+        self.calls = calls
         self.ways: dict[str, Calls] = {}
         """Of what travels by another way: what is called → how."""
-        self.spawn: Callable[[Coroutine[Any, Any, None], str], object] | None = None
+        self.spawn = spawn
         self.counts: Counter[tuple[str, int]] = Counter()
         """Requests that were handed on, by what was called and the node."""
         self.names: set[str] = set()

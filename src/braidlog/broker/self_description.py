@@ -1,6 +1,6 @@
-"""What the node says of itself to who runs it.
+"""What the node says of itself to its operator.
 
-Knows: that whoever counts and measures (`server/reporting.py`) has been asked to answer. Refuses to know: the answer.
+Does not know the answer: `server/reporting.py` counts and measures.
 """
 
 from collections.abc import Awaitable, Callable
@@ -8,17 +8,20 @@ from collections.abc import Awaitable, Callable
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import NodeDescription
 
+Describe = Callable[[bool], Awaitable[NodeDescription]]
+"""describe(in full) → what the node says."""
+
+
+async def no_description(_: bool) -> NodeDescription:  # noqa: FBT001 - a port's signature
+    """Refuse: a node in another's program has none."""
+    raise BrokerError(Reason.UNAVAILABLE, "this node was not started by `braid serve` and does not describe itself")
+
 
 class SelfDescription:
     """The use case."""
 
-    def __init__(self) -> None:
-        self.answer: Callable[[bool], Awaitable[NodeDescription]] | None = None
-        """Whether in full. Set by who runs the node: a node in another's program has none."""
+    def __init__(self, answer: Describe) -> None:
+        self._answer = answer
 
     async def describe(self, *, in_full: bool) -> NodeDescription:
-        if self.answer is None:
-            raise BrokerError(
-                Reason.UNAVAILABLE, "this node was not started by `braid serve` and does not describe itself"
-            )
-        return await self.answer(in_full)
+        return await self._answer(in_full)
