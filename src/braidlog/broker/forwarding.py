@@ -85,7 +85,11 @@ class Forwarding:
         self.counts: Counter[tuple[str, int]] = Counter()
         """Requests that were handed on, by what was called and the node."""
         self.names: set[str] = set()
-        """What may be called."""
+        """What else may be called: dialects, consoles."""
+        self.answers: dict[str, Callable[[bytes], Coroutine[Any, Any, bytes]]] = {}
+        """What other nodes may ask of this node's services: answer(what is asked)."""
+        self.client_answers: dict[str, Callable[[bytes, str], Coroutine[Any, Any, bytes]]] = {}
+        """What they may ask for a client: answer(what is asked, the principal it is counted for)."""
 
     async def forward(self, call: Call, refusal: BrokerError, serve_here: Callable[[], Awaitable[T]]) -> bytes | T:
         """The answer of the node that serves what was refused here with `refusal`: its bytes, or what `serve_here` gives if that

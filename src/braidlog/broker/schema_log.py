@@ -66,7 +66,6 @@ class SchemaReader:
         self._hosting = hosting
         self._fetch = fetch
         self._forwarding = forwarding
-        forwarding.names.add(CALL)
 
     async def read(self, place: Place) -> Page:
         """What comes after a place, at most about `PAGE_BYTES_MAX` of it; committed records only."""
@@ -104,13 +103,22 @@ class SchemaReader:
 class SchemaLog:
     """Reads and appends to the log on any node: the leader is asked."""
 
-    def __init__(self, reader: SchemaReader, hosting: Hosting, topics: Topics, append: Append, world: World) -> None:
+    def __init__(
+        self,
+        reader: SchemaReader,
+        hosting: Hosting,
+        topics: Topics,
+        append: Append,
+        forwarding: Forwarding,
+        world: World,
+    ) -> None:
         self.reader = reader
         self._hosting = hosting
         self._topics = topics
         self._append = append
         self._world = world
         self.read = reader.read
+        forwarding.answers[CALL] = self.answer
 
     async def append(self, place: Place, entries: list[Entry]) -> Page:
         """Append at this very place; VERSION_CONFLICT if the log ends elsewhere: read on, and decide again."""

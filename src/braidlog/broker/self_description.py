@@ -13,15 +13,5 @@ Describe = Callable[[bool], Awaitable[NodeDescription]]
 
 
 async def no_description(_: bool) -> NodeDescription:  # noqa: FBT001 - a port's signature
-    """Refuse: a node in another's program has none."""
+    """Raise UNAVAILABLE: a node in another's program has none."""
     raise BrokerError(Reason.UNAVAILABLE, "this node was not started by `braid serve` and does not describe itself")
-
-
-class SelfDescription:
-    """The use case."""
-
-    def __init__(self, answer: Describe) -> None:
-        self._answer = answer
-
-    async def describe(self, *, in_full: bool) -> NodeDescription:
-        return await self._answer(in_full)

@@ -34,7 +34,7 @@ from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.schema_ids import SchemaIds
 from braidlog.broker.schema_log import SchemaLog, SchemaReader
-from braidlog.broker.self_description import Describe, SelfDescription, no_description
+from braidlog.broker.self_description import Describe, no_description
 from braidlog.broker.stream_snapshots import StreamSnapshots
 from braidlog.broker.topic_leaders import TopicLeaders
 from braidlog.broker.topics import Topics
@@ -126,7 +126,7 @@ class Services(msgspec.Struct, frozen=True):
     quota_changes: QuotaChanges
     cuts: Cuts
     schema_log: SchemaLog
-    self_description: SelfDescription
+    describe: Describe
 
     def only(self, kind: type[T]) -> T:
         """Those that a struct of services names, each under the name it has here."""
@@ -257,8 +257,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         group_settings=group_settings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),
         cuts=Cuts(folder, keyvalue, metadata, world),
-        schema_log=SchemaLog(schemas, hosting, topics, append, world),
-        self_description=SelfDescription(describe),
+        schema_log=SchemaLog(schemas, hosting, topics, append, forwarding, world),
+        describe=describe,
     )
 
 

@@ -21,15 +21,6 @@ from braidlog.adapters.contract import Adapter
 from braidlog.adapters.kafka import relay
 from braidlog.adapters.peers.calls import Serve, asked, asked_for_client, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
-from braidlog.broker import (
-    key_counts,
-    marker_routing,
-    producer_names,
-    schema_log,
-    stream_snapshots,
-    topic_leaders,
-    transaction_checks,
-)
 from braidlog.broker.clustered_keys import Around as Keys
 from braidlog.broker.clustered_keys import ClusteredKeys
 from braidlog.broker.services import Services, tails_of
@@ -117,15 +108,9 @@ class ClusterNode:
         self.replicas.listeners[STATE_TOPIC] = services.coordinators.led_anew
         keys = self._keys = self._take_part_in_keys(services)
         self.replicas.listeners |= keys.listeners
-        self.peers.adapter.calls.rows |= {
-            producer_names.CALL: asked_for_client(services.producer_names.answer),
-            stream_snapshots.CALL: asked_for_client(services.stream_snapshots.answer),
-            topic_leaders.CALL: asked(services.topic_leaders.answer),
-            key_counts.CALL: asked(services.key_counts.answer),
-            marker_routing.CALL: asked(services.markers.answer),
-            transaction_checks.CALL: asked(services.transaction_checks.answer),
-            schema_log.CALL: asked(services.schema_log.answer),
-        }
+        answers, client_answers = services.forwarding.answers, services.forwarding.client_answers
+        self.peers.adapter.calls.rows |= {name: asked(answer) for name, answer in answers.items()}
+        self.peers.adapter.calls.rows |= {name: asked_for_client(each) for name, each in client_answers.items()}
 
     def etcd_report(self) -> EtcdReport:
         return self._store.report()

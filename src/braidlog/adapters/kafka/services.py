@@ -14,7 +14,7 @@ from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
-from braidlog.broker.self_description import SelfDescription
+from braidlog.broker.self_description import Describe
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.service import Groups
@@ -60,4 +60,4 @@ class Services(msgspec.Struct, frozen=True):
     group_settings: GroupSettings
     quota_changes: QuotaChanges
     cuts: Cuts
-    self_description: SelfDescription
+    describe: Describe
