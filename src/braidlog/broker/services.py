@@ -25,6 +25,7 @@ from braidlog.broker.group_settings import GroupSettings
 from braidlog.broker.key_counts import KeyCounts
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.marker_routing import RoutedMarkers
+from braidlog.broker.node_info import Describe, no_description
 from braidlog.broker.placement import Placement
 from braidlog.broker.producer_names import ProducerNames
 from braidlog.broker.quota_changes import QuotaChanges
@@ -34,7 +35,6 @@ from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.schema_ids import SchemaIds
 from braidlog.broker.schema_log import SchemaLog, SchemaReader
-from braidlog.broker.self_description import Describe, no_description
 from braidlog.broker.stream_snapshots import StreamSnapshots
 from braidlog.broker.topic_leaders import TopicLeaders
 from braidlog.broker.topics import Topics

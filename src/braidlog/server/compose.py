@@ -1,4 +1,4 @@
-"""Put a server together: the only place that knows every part.
+"""Put a server together: which parts it has, and in which order they start and stop.
 
 Knows: what stands on what, in which order it starts and stops. Refuses to know: how any of it works.
 Start: folder and lock, ports, services (recovery), listeners. Stop: no new connections, answer what was asked, sync everything,
@@ -16,7 +16,7 @@ from typing import Final
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.access.owners import AllOwners
-from braidlog.broker.self_description import no_description
+from braidlog.broker.node_info import no_description
 from braidlog.broker.services import Services, lone_node, open_services
 from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
