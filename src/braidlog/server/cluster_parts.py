@@ -7,6 +7,7 @@ import itertools
 import socket
 import ssl
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
 
 from braidlog.broker.forwarding import Forwarding
@@ -56,15 +57,18 @@ async def open_cluster_parts(config: ClusterConfig, node: str, context: NodeCont
     """Bind the ports for other nodes, then open the metadata. None: a node that is alone, and keeps its own."""
     peers, tls = config.peers, config.peers.tls()
     bound: dict[str, list[socket.socket]] = {}
-    try:
+    async with AsyncExitStack() as opened:
+        opened.callback(close_all, bound)
         if config.etcd:
             bound[GOSSIP] = listen(peers.host, peers.gossip_port, "cluster.peers.gossip_port")
             bound[PEERS] = listen(peers.host, peers.replica_port, "cluster.peers.replica_port")
         store = await open_cluster(config, context.folder, context.world, node, context.tasks)
-    except BaseException:
-        close_all(bound)
-        raise
-    return None if store is None else ClusterParts(config, node, context, store, bound, tls)
+        if store is None:
+            return None
+        opened.push_async_callback(store.stop)
+        parts = ClusterParts(config, node, context, store, bound, tls)
+        opened.pop_all()
+        return parts
 
 
 class ClusterParts:
