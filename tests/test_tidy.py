@@ -355,3 +355,101 @@ def test_a_private_reference_is_noticed(line: str) -> None:
 @pytest.mark.parametrize("line", ["print the seeds of", "a random seed", "--seed 7", "seeded from the vectors"])
 def test_random_seeds_are_no_reference(line: str) -> None:
     assert not PRIVATE.search(line)
+
+
+# ── What a service needs is given to its constructor ──────────────────────────────────────────────────────────────────────────
+
+COMPOSED = ("server", "broker", "partition")
+DATA = {"Struct", "NamedTuple", "dataclass", "Enum", "StrEnum", "IntEnum", "IntFlag", "Exception"}
+ATTACHED = {
+    "log.settings": "a topic's settings change while its log is open",
+    "partition.before_cut": "the state that is made from a log is attached when the log opens",
+    "partition.followed": "the state that is made from a log is attached when the log opens",
+    "shadow.watcher": "a feed watches a log of keys while its node leads the feed",
+    "slot.checkpoint": "what is under way, until it ends",
+    "slot.watcher": "a feed watches a log of keys while its node leads the feed",
+    "store.column_listener": "the feed of a store is attached when the store is recovered and agrees with it",
+    "turn.answer": "what the client gets, when it is known",
+    "turn.running": "what is under way, until it ends",
+    "waiting.answer": "what a node was asked, when it is answered",
+}
+"""Attributes that other modules set after construction, by what holds them, and why none is a part that comes late."""
+
+
+def mentioned(*nodes: ast.AST) -> set[str]:
+    every = [each for node in nodes for each in ast.walk(node)]
+    return {each.id for each in every if isinstance(each, ast.Name)} | {
+        each.attr for each in every if isinstance(each, ast.Attribute)
+    }
+
+
+def types_of_parts(trees: Iterable[ast.Module]) -> set[str]:
+    """Names of classes that do something, other than to hold data, and of what can be called."""
+    found = {"Callable"}
+    for node in (each for tree in trees for each in ast.walk(tree)):
+        match node:
+            case ast.ClassDef(name, bases) if not DATA & mentioned(*bases, *node.decorator_list):
+                found |= set() if name.endswith(("Error", "Fault")) else {name}
+            case ast.Assign([ast.Name(name)], ast.Subscript(ast.Name("Callable"))):
+                found.add(name)
+    return found
+
+
+def parts_of(tree: ast.Module, types: set[str]) -> set[str]:
+    """Attributes that the classes of a module hold their parts in, as their constructors declare them."""
+    found = set()
+    constructors = (each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef) and each.name == "__init__")
+    for constructor in constructors:
+        arguments = [*constructor.args.args, *constructor.args.kwonlyargs]
+        given = {each.arg: each.annotation for each in arguments if each.annotation is not None}
+        for node in ast.walk(constructor):
+            match node:
+                case ast.AnnAssign(ast.Attribute(ast.Name("self"), name), kind):
+                    declared = [(name, kind)]
+                case ast.Assign([ast.Attribute(ast.Name("self"), name)], ast.Name(argument)) if argument in given:
+                    declared = [(name, given[argument])]
+                case _:
+                    declared = []
+            found |= {
+                name for name, kind in declared if mentioned(ast.parse(ast.unparse(kind).replace("'", ""))) & types
+            }
+    return found
+
+
+def late_parts(sources: dict[str, str]) -> list[str]:
+    """Where a module of `COMPOSED` sets a part of an object whose class is another module's. Registries may be filled."""
+    trees = {path: ast.parse(text) for path, text in sources.items()}
+    types = types_of_parts(trees.values())
+    parts = {path: parts_of(tree, types) for path, tree in trees.items()}
+    every = set().union(*parts.values())
+    found = []
+    for path, tree in trees.items():
+        assigned = (each for each in ast.walk(tree) if isinstance(each, ast.Assign) and path.startswith(COMPOSED))
+        for target in (each for node in assigned for each in node.targets):
+            for each in target.elts if isinstance(target, ast.Tuple) else [target]:
+                if not isinstance(each, ast.Attribute) or ast.unparse(each.value) == "self":
+                    continue
+                name = ".".join(ast.unparse(each).split(".")[-2:])
+                if each.attr in every - parts[path] and name not in ATTACHED:
+                    found.append(f"{path}: {ast.unparse(each)}")
+    return found
+
+
+def test_no_part_comes_after_construction() -> None:
+    sources = {path.relative_to(SOURCE).as_posix(): text for path, text in texts(".py") if SOURCE in path.parents}
+    assert late_parts(sources) == []
+
+
+def test_a_part_that_comes_late_is_noticed() -> None:
+    service = (
+        "class Way: ...\n"
+        "class Service:\n"
+        "    def __init__(self, spawn: Callable[[], None], rate: int) -> None:\n"
+        "        self.spawn, self.count = spawn, 0\n"
+        "        self.rate = rate\n"
+        "        self.stop = spawn\n"
+        "        self.way: Way | None = None\n"
+    )
+    wiring = "services.one.way = Way()\nservices.one.count, services.one.stop = 1, print\nservices.one.rate = 2\n"
+    sources = {"broker/service.py": service, "server/wiring.py": wiring}
+    assert late_parts(sources) == ["server/wiring.py: services.one.way", "server/wiring.py: services.one.stop"]

@@ -331,8 +331,8 @@ def test_mayfly_lists_the_nodes_and_which_are_dead_or_leave() -> None:
 
 
 def test_a_node_among_others_leaves_when_mayfly_says_so() -> None:
-    node, stopped = three_nodes(), []
-    node.services.placement.stop_node = lambda: stopped.append(1)
+    stopped: list[int] = []
+    node = three_nodes(stop_node=lambda: stopped.append(1))
     assert served(node, make_adapter("mayfly", node.services), Request(1, mm.Leave())) == mm.DONE
     assert stopped == [1]
 

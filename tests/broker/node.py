@@ -1,12 +1,13 @@
 """A node's services over a simulated disk: started, killed, cut off from power and started again."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 from tests.model.manual_world import ManualWorld
 
 from braidlog.broker.access.authorize import Authorize
-from braidlog.broker.services import Services, open_services
+from braidlog.broker.replica_moves import Removed
+from braidlog.broker.services import Services, lone_node, open_services
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.holdings import Holdings
 from braidlog.kv.settings import KeyValueSettings
@@ -36,6 +37,8 @@ class Node:
         defaults: TopicSettings | None = None,
         kv: KeyValueSettings | None = None,
         holdings: Holdings | None = None,
+        stop_node: Callable[[], None] | None = None,
+        member_removed: Removed | None = None,
     ) -> None:
         self.disk = disk or SimulatedDisk()
         self.clock = clock or ManualClock()
@@ -46,12 +49,13 @@ class Node:
         self.services: Services = open_services(
             self.folder,
             self.world,
+            lone_node(self.folder, self.world, name)._replace(member_removed=member_removed),
             member_metadata=ConsumerMetadata(),
-            node=name,
             defaults=defaults or TopicSettings(),
             authorize=Authorize({}, []),
             kv=kv,
             holdings=holdings,
+            stop_node=stop_node,
         )
 
     def restarted(self, disk: SimulatedDisk | None = None) -> "Node":

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import msgspec
 import pytest
@@ -30,7 +31,6 @@ from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.node_replicas import Nowhere
 from braidlog.partition.partition import Partition
 from braidlog.partition.published import read_published
 from braidlog.partition.replicated_slot import TailFolder
@@ -276,13 +276,12 @@ async def salvaged(nodes: KeyNodes) -> None:
     cluster = nodes.servers[leader]._cluster
     assert cluster is not None
     incarnation = nodes.services(leader).metadata.image.cluster.nodes()[leader].incarnation
-    transport, cluster.replicas.transport = cluster.replicas.transport, Nowhere()
-    for _ in range(3):
-        await nodes.services(leader).keyvalue.execute(o.Increment(key), Level.ONE)
-    other = next(number for number in NODES if number != leader)
-    await nodes.services(other).metadata.change(lambda _: [FenceNode(node=leader, incarnation=incarnation)])
-    await nodes.until(lambda: nodes.leader_of(key) not in (None, leader))
-    cluster.replicas.transport = transport
+    with mock.patch.object(cluster.peers, "send"):
+        for _ in range(3):
+            await nodes.services(leader).keyvalue.execute(o.Increment(key), Level.ONE)
+        other = next(number for number in NODES if number != leader)
+        await nodes.services(other).metadata.change(lambda _: [FenceNode(node=leader, incarnation=incarnation)])
+        await nodes.until(lambda: nodes.leader_of(key) not in (None, leader))
     # Who was fenced twice within a minute, as the node that died and left was, leads nothing for a while: if elected in the
     # event that registers the cut-off node, another takes over from it at once, and who has just asked it is left in doubt.
     is_certain = await nodes.is_surely_done(o.Increment(key))

@@ -15,13 +15,17 @@ from tests.sampling import FULL
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.access.rule import Kind, Operation
 from braidlog.broker.coordinator import KINDS, Coordinator
+from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.journal_to_shards import NAME_AT, read_shards
-from braidlog.broker.services import Services, open_services
+from braidlog.broker.replication_rate import ReplicationRate
+from braidlog.broker.routing import Routing
+from braidlog.broker.services import NodeParts, Services, open_services
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.moving import is_moving, move_into_etcd
 from braidlog.cluster.etcd.port import Put, Range
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.etcd.store import EtcdStore
+from braidlog.cluster.store import Metadata
 from braidlog.codec.section import Row
 from braidlog.coordinator.consumer_groups.messages import JOIN, Heartbeat
 from braidlog.coordinator.groups.messages import Joining
@@ -33,6 +37,7 @@ from braidlog.coordinator.transaction import Producing, Transaction, TxnState
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.model.stages import stage_name
+from braidlog.partition.hosting import Hosting
 from braidlog.partition.internal_topic import open_metadata
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
@@ -141,9 +146,10 @@ class Stopped:
         job: Job[None] = world.spawn(store.open(known))
         world.advance(1_000)
         job.result()
-        services = open_services(
-            self.folder, world, node="0", defaults=TopicSettings(), authorize=Authorize({}, []), store=store
-        )
+        metadata = Metadata(store, world)
+        routing, hosting = Routing(metadata, "0"), Hosting(self.folder, "0", world)
+        parts = NodeParts(metadata, hosting, routing, Forwarding(routing, world), ReplicationRate())
+        services = open_services(self.folder, world, parts, defaults=TopicSettings(), authorize=Authorize({}, []))
         assert not services.groups.names(), "nobody is told what is in the journal"
         services.coordinators.take_part(lambda work, _: world.spawn(work))
         shards = services.coordinators._shards

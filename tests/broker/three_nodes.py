@@ -1,11 +1,13 @@
 """A node that is one of three in its metadata: node 2, beside nodes 1 and 3."""
 
 import uuid
+from collections.abc import Callable
 from typing import cast
 
 import msgspec
 from tests.broker.node import Node
 
+from braidlog.broker.replica_moves import Removed
 from braidlog.cluster import events as e
 from braidlog.cluster.topic import Topic
 from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, ShardLog
@@ -35,10 +37,17 @@ def registered(number: int, incarnation: int = 1, *, doors: dict[str, tuple[str,
     return e.RegisterNode(node=number, incarnation=incarnation, life=life, addresses=found, rack=f"r{number}")
 
 
-def three_nodes(leader: int | None = 3, *, partitions: int = 1, name: str = "2") -> Node:
+def three_nodes(
+    leader: int | None = 3,
+    *,
+    partitions: int = 1,
+    name: str = "2",
+    stop_node: Callable[[], None] | None = None,
+    member_removed: Removed | None = None,
+) -> Node:
     """Each partition of `orders` is held by 3, 1 and 2, in sync are 3 and 2; this node follows it, unless it is the leader.
     Node 1 coordinates all there is to coordinate."""
-    node = Node(name=name)
+    node = Node(name=name, stop_node=stop_node, member_removed=member_removed)
     commits_alone(node)
     node.create(TOPIC, partitions)
     node.services.metadata.change_alone([registered(number) for number in (1, 2, 3)])

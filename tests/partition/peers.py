@@ -45,8 +45,7 @@ class Peer:
         self.disk = SimulatedDisk()
         self.folder = DataFolder(self.disk, "/data", cluster.clock)
         self.folder.create_topic(TOPIC, 1, cluster.settings, topic_id=TOPIC_ID, created_ms=1)
-        self.hosting = Hosting(self.folder, str(number), self.world)
-        self.hosting.cluster = self
+        self.hosting = Hosting(self.folder, str(number), self.world, self)
         opener = self.folder.open_partition
         self.partition = Partition(TOPIC, TOPIC_ID, 0, opener(TOPIC, 0), self, opener)
         self.hosting.host([self.partition])

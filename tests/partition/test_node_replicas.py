@@ -21,7 +21,6 @@ from braidlog.model.settings import Flush, TopicSettings
 from braidlog.partition.append import Acks, Append
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.hosting import Hosting
 from braidlog.partition.node_replicas import Between, NodeReplicas
 from braidlog.partition.opening import retry
 from braidlog.partition.partition import Partition
@@ -83,12 +82,10 @@ class Node:
         self.folder_id = self.folder.identity.folder_id
         self.metadata = Metadata(cluster.store, self.world)
         self.metadata.catch_up()
-        self.hosting = Hosting(self.folder, str(number), self.world)
         self.replicas = NodeReplicas(
-            number, self.hosting, self.metadata, self.folder, self.world, self.spawn, lambda: None
+            str(number), self.metadata, self.folder, self.world, self.spawn, lambda: None, lambda _: self
         )
-        self.replicas.transport = self
-        self.hosting.cluster = self.replicas
+        self.hosting = self.replicas.hosting
         self.released: list[tuple[int, int]] = []
         before_release = {"a": lambda number, log: self.released.append((number, log.end_offset))}
         self.reconciler = Reconciler(self.metadata, self.folder, self.hosting, self.world, before_release)

@@ -13,6 +13,7 @@ import pytest
 from tests.server.toy import ToyAdapter, until
 
 from braidlog.broker.quotas import Direction
+from braidlog.broker.services import lone_node
 from braidlog.cluster.events import QuotaEntity
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError
@@ -21,11 +22,11 @@ from braidlog.partition.internal_topic import InternalTopic
 from braidlog.server import compose
 from braidlog.server.budget import Budget
 from braidlog.server.cluster_node import ClusterNode
+from braidlog.server.cluster_parts import NodeContext
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.doors import make_adapters
-from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.listener import Listener
 from braidlog.server.ports import told_addresses
 from braidlog.server.session_limits import SessionLimits
@@ -188,18 +189,20 @@ def test_in_which_order_a_node_joins_its_cluster_and_leaves_it(tmp_path: Path, m
     async def noted(*_: object, what: str = "", **__: object) -> None:
         done.append(what)
 
-    names = ("run", "join", "leave", "disconnect", "stopped_cleanly", "stop")
+    names = ("run", "join", "leave", "disconnect", "stopped_cleanly")
     calls = {name: partial(noted, what=name) for name in names}
-    cluster: Any = SimpleNamespace(store=None, has_joined=True, serve_calls=lambda *_: None, **calls)
+    cluster: Any = SimpleNamespace(has_joined=True, serve_calls=lambda *_: None, **calls)
 
-    async def opened(*_: object) -> Any:
-        return cluster
+    async def opened(_: object, node: str, context: NodeContext) -> Any:
+        parts = lone_node(context.folder, context.world, node)
+        return SimpleNamespace(for_services=parts, stop=partial(noted, what="stop"))
 
     def made(*arguments: Any) -> Any:
         done.append("adapters")
         return make_adapters(*arguments)
 
-    monkeypatch.setattr(compose, "open_cluster_node", opened)
+    monkeypatch.setattr(compose, "open_cluster_parts", opened)
+    monkeypatch.setattr(compose, "ClusterNode", lambda *_: cluster)
     monkeypatch.setattr(compose, "make_adapters", made)
 
     async def scene() -> None:
@@ -221,10 +224,10 @@ def test_in_which_order_a_node_joins_its_cluster_and_leaves_it(tmp_path: Path, m
 
 def test_a_node_of_a_cluster_warns_of_its_clock_and_of_etcd() -> None:
     said: Any = SimpleNamespace(outage="", member_trouble="", clock_trouble="")
-    anything: Any = SimpleNamespace(folder=None, world=None, tasks=None)
     store: Any = SimpleNamespace(outage=lambda: said.outage, member_trouble=lambda: said.member_trouble)
     gossip: Any = SimpleNamespace(clock_trouble=lambda: said.clock_trouble)
-    node = ClusterNode(ClusterConfig(), anything, store, {}, None)
+    node = ClusterNode.__new__(ClusterNode)
+    node._store = store
     node.gossip = gossip
     slots: Any = SimpleNamespace(left=[])
     keys: Any = SimpleNamespace(slots=slots)

@@ -165,9 +165,8 @@ class Universe:
         self.ids: Any = Ids()
         folder = self._folder = DataFolder(SimulatedDisk(), "/data", self.clock)
         folder.create_topic(TOPIC, PARTITIONS, TopicSettings(), topic_id=TOPIC_ID, created_ms=1)
-        self.hosting = Hosting(folder, "1", self.world)
         self.name, self.may_close = "1", False
-        self.hosting.cluster = self
+        self.hosting = Hosting(folder, "1", self.world, self)
         opener = folder.open_partition
         self.partitions = [
             Partition(TOPIC, TOPIC_ID, number, opener(TOPIC, number), self, opener) for number in range(PARTITIONS)

@@ -12,8 +12,8 @@ from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
 
 
-def folder_on(disk: SimulatedDisk, **options: bool) -> DataFolder:
-    return DataFolder(disk, "/data", ManualClock(), **options)
+def folder_on(disk: SimulatedDisk, *, create: bool = True, read_only: bool = False) -> DataFolder:
+    return DataFolder(disk, "/data", ManualClock(), create=create, read_only=read_only)
 
 
 def reopened(disk: SimulatedDisk) -> DataFolder:

@@ -92,7 +92,9 @@ async def cluster_report(
         weak_left_out=counts.weak_count - len(weak),
         leader_changes=dict(metadata.history.leader_changes),
         forwarded=[
-            (name, node, forwarding.counts[name, node]) for name in sorted(forwarding.names) for node in routing.numbers
+            (name, node, forwarding.counts[name, node])
+            for name in sorted({*forwarding.names, *forwarding.answers, *forwarding.client_answers})
+            for node in routing.numbers
         ],
         etcd=etcd,
     )

@@ -57,6 +57,8 @@ class Around(NamedTuple):
     tails: TailFolder
     world: World
     spawn: Spawn
+    send: Send | None = None
+    """Carries what was cut here to its leader."""
 
 
 class ClusteredKeys:
@@ -79,8 +81,7 @@ class ClusteredKeys:
             around.world, around.node, settings, around.tails, around.spawn, logs=lambda: self._routing.key_logs
         )
         self.feeds = SlotFeeds(self.slots, settings, around.world, around.spawn)
-        self.send: Send | None = None
-        """How what was cut here travels to whoever leads; None until the node has a port for that."""
+        self._send = around.send
         self.listeners = {LOG_TOPIC: self.slots.led_anew, FEED_TOPIC: self.feeds.led_anew}
 
     @property
@@ -109,8 +110,8 @@ class ClusteredKeys:
         if not self.is_begun:
             await self._begin_in_time()
             return
-        if self.send is not None:
-            await self.slots.send_tails(self.send)
+        if self._send is not None:
+            await self.slots.send_tails(self._send)
         if self._routing.controller == self._routing.own_number:
             known = self._topics.hosting.topics.get(LOG_TOPIC)  # None: this node is about to open what the metadata has
             if known is not None and known.settings.altered(self._flushing) != known.settings:

@@ -47,6 +47,9 @@ _ASK_AGAIN: Final = frozenset(
 _ABSENT: Final = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
 
 
+Spawn = Callable[[Coroutine[Any, Any, None], str], object]
+
+
 class Call(NamedTuple):
     """What another node is asked."""
 
@@ -72,18 +75,22 @@ class Calls(Protocol):
 class Forwarding:
     """Of one node to the others."""
 
-    def __init__(self, routing: Routing, world: World) -> None:
+    def __init__(self, routing: Routing, world: World, calls: Calls | None = None, spawn: Spawn | None = None) -> None:
+        """`calls` and `spawn` are None on a node that is alone."""
         self._routing = routing
         self._world = world
-        self.calls: Calls | None = None
-        """None: this node is alone."""
+        self.calls = calls
         self.ways: dict[str, Calls] = {}
         """Of what travels by another way: what is called → how."""
-        self.spawn: Callable[[Coroutine[Any, Any, None], str], object] | None = None
+        self.spawn = spawn
         self.counts: Counter[tuple[str, int]] = Counter()
         """Requests that were handed on, by what was called and the node."""
         self.names: set[str] = set()
-        """What may be called."""
+        """What else may be called: dialects, consoles."""
+        self.answers: dict[str, Callable[[bytes], Coroutine[Any, Any, bytes]]] = {}
+        """What other nodes may ask of this node's services: answer(what is asked)."""
+        self.client_answers: dict[str, Callable[[bytes, str], Coroutine[Any, Any, bytes]]] = {}
+        """What they may ask for a client: answer(what is asked, the principal it is counted for)."""
 
     async def forward(self, call: Call, refusal: ElsewhereError, serve_here: Callable[[], Awaitable[T]]) -> bytes | T:
         """The answer of the node that serves what was refused here with `refusal`: its bytes, or what `serve_here` gives if that

@@ -25,7 +25,7 @@ class KeyCounts:
         self._keyvalue = keyvalue
         self._routing = routing
         self._forwarding = forwarding
-        forwarding.names.add(CALL)
+        forwarding.answers[CALL] = self.answer
 
     async def gathered(self) -> Stats:
         """Of all nodes. How long it has been up is told of one."""

@@ -54,7 +54,7 @@ class RoutedMarkers:
         self._routing = routing
         self._forwarding = forwarding
         self._world = world
-        forwarding.names.add(CALL)
+        forwarding.answers[CALL] = self.answer
 
     async def write(self, ends: Sequence[End], *, patient: bool = True) -> Failures:
         until = self._world.monotonic() + (HOLD_SECONDS if patient else 0)

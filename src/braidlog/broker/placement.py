@@ -23,19 +23,26 @@ from braidlog.replication.messages import ExpireExternal, SetExternalInSync
 class Placement:
     """The use case."""
 
-    def __init__(self, metadata: Metadata, reconciler: Reconciler, hosting: Hosting, world: World) -> None:
+    def __init__(
+        self,
+        metadata: Metadata,
+        reconciler: Reconciler,
+        hosting: Hosting,
+        world: World,
+        stop_node: Callable[[], None] | None = None,
+    ) -> None:
+        """`stop_node`: asks a node of a cluster to stop."""
         self._metadata = metadata
         self._reconciler = reconciler
         self._hosting = hosting
         self._world = world
-        self.stop_node: Callable[[], None] | None = None
-        """How a node among others is asked to stop; None: it is alone."""
+        self._stop_node = stop_node
 
     def leave_cluster(self) -> None:
         """This node stops, as by SIGTERM: others lead what it leads first."""
-        if self.stop_node is None:
+        if self._stop_node is None:
             raise BrokerError(Reason.UNAVAILABLE, "this node is alone: it has nobody to leave its keys to")
-        self.stop_node()
+        self._stop_node()
 
     @property
     def node(self) -> str:

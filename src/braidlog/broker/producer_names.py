@@ -35,7 +35,7 @@ class ProducerNames:
         self._coordinators = coordinators
         self._forwarding = forwarding
         self._world = world
-        forwarding.names.add(CALL)
+        forwarding.client_answers[CALL] = self.answer
         self._turns = Turns(world)
         self._remembered: dict[str, _Remembered] = {}
 

@@ -34,17 +34,20 @@ Outcome = bool | BrokerError
 """Of one partition: whether anything has changed, or why it may not."""
 Change = Callable[[Image, int, Assignment], Assignment]
 """change(image, partition, what is known of it) → what is to hold."""
+Removed = Callable[[str], Awaitable[None]]
+"""Called with the name of each node that was removed."""
 
 
 class ReplicaMoves:
     """The use case."""
 
-    def __init__(self, metadata: Metadata, reconciler: Reconciler, routing: Routing) -> None:
+    def __init__(
+        self, metadata: Metadata, reconciler: Reconciler, routing: Routing, removed: Removed | None = None
+    ) -> None:
         self._metadata = metadata
         self._reconciler = reconciler
         self._routing = routing
-        self.removed: Callable[[str], Awaitable[None]] | None = None
-        """Called with the name of each node that was removed."""
+        self._removed = removed
 
     async def elect(self, topic: str, number: int, node: int | None = None) -> bool:
         """Let a node lead a partition, without one the first of its replicas; False: it does already."""
@@ -85,8 +88,8 @@ class ReplicaMoves:
         """A node that is fenced and holds nothing is gone for good; refused, in words, as long as that is not so."""
         member = self._metadata.image.cluster.member(node)
         await remove(self._metadata, node)
-        if member is not None and self.removed is not None:
-            await self.removed(member.name or str(node))
+        if member is not None and self._removed is not None:
+            await self._removed(member.name or str(node))
 
     async def drain(self, node: int, *, is_draining: bool) -> None:
         """A node is to lead nothing any more, or may lead again; the controller then moves what it leads to others in sync."""

@@ -8,7 +8,7 @@ before anybody asks.
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
-from braidlog.broker.schema_log import Entry, Place, SchemaLog
+from braidlog.broker.schema_log import Entry, Place, SchemaReader
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.turns import Turns
 from braidlog.model.world import World
@@ -26,7 +26,7 @@ F = TypeVar("F", bound=SchemaState)
 class SchemaFold(Generic[F]):
     """One for a node and a purpose; `empty` makes what nothing was read into."""
 
-    def __init__(self, log: SchemaLog, world: World, empty: Callable[[], F]) -> None:
+    def __init__(self, log: SchemaReader, world: World, empty: Callable[[], F]) -> None:
         self._log = log
         self._world = world
         self._empty = empty

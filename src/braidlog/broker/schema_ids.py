@@ -4,7 +4,7 @@ Refuses to know: records of topics, schemas' texts. Nothing is read where no top
 """
 
 from braidlog.broker.schema_fold import SchemaFold
-from braidlog.broker.schema_log import SchemaLog
+from braidlog.broker.schema_log import SchemaReader
 from braidlog.model.world import World
 from braidlog.registry.subject_ids import SubjectIds
 
@@ -15,7 +15,7 @@ FRESH_SECONDS = 30.0
 class SchemaIds(SchemaFold[SubjectIds]):
     """One for a node."""
 
-    def __init__(self, log: SchemaLog, world: World) -> None:
+    def __init__(self, log: SchemaReader, world: World) -> None:
         super().__init__(log, world, SubjectIds)
 
     def of(self, subject: str) -> set[int]:

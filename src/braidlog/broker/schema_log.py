@@ -6,6 +6,8 @@ same state one is told to look again; nothing is acknowledged before all replica
 made again is another one: who read the old one begins anew.
 """
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 import msgspec
@@ -57,31 +59,73 @@ class _Asked(msgspec.Struct, frozen=True, array_like=True):
     entries: list[Entry] = []
 
 
-class SchemaLog:
-    """The use case, on any node: the leader is asked."""
+class SchemaReader:
+    """Reads the log on any node: the leader is asked."""
 
-    def __init__(
-        self, hosting: Hosting, topics: Topics, append: Append, fetch: Fetch, forwarding: Forwarding, world: World
-    ) -> None:
+    def __init__(self, hosting: Hosting, fetch: Fetch, forwarding: Forwarding) -> None:
         self._hosting = hosting
-        self._topics = topics
-        self._append = append
         self._fetch = fetch
         self._forwarding = forwarding
-        self._world = world
-        forwarding.names.add(CALL)
 
     async def read(self, place: Place) -> Page:
         """What comes after a place, at most about `PAGE_BYTES_MAX` of it; committed records only."""
         if TOPIC not in self._hosting.topics:
             return Page("", 0, 0, 0, [])
-        return await self._ask(_Asked(place), changes=False)
+        return await self.ask(_Asked(place), partial(self.read_here, place), changes=False)
+
+    async def ask(self, asked: _Asked, here: Callable[[], Awaitable[Page]], *, changes: bool) -> Page:
+        """Return what `here` gives where this node leads the log, else the leader's answer."""
+        try:
+            return await here()
+        except NotLeaderError as error:
+            refusal = error.with_traceback(None)
+        call = Call(CALL, NODE, msgspec.msgpack.encode(asked), changes=changes)
+        answer = await self._forwarding.forward(call, refusal, here)
+        return msgspec.msgpack.decode(answer, type=Page) if isinstance(answer, bytes) else answer
+
+    def leading(self) -> tuple[Partition, str]:
+        """Return the partition and its topic's id; NOT_LEADER if another node leads it."""
+        hosted = self._hosting.partition(TOPIC, 0)
+        hosted.require_leader()
+        return hosted, self._hosting.meta(TOPIC).topic_id
+
+    async def read_here(self, place: Place) -> Page:
+        """Return a page of the log that this node leads."""
+        hosted, topic_id = self.leading()
+        is_there = place.topic_id == topic_id and hosted.start_offset <= place.offset <= hosted.high_watermark
+        begin = place.offset if is_there else hosted.start_offset
+        found = await self._fetch.records(TOPIC, 0, begin, bytes_max=PAGE_BYTES_MAX, leader_only=True)
+        # Keys of Confluent's are never absent; a record of somebody else's without one says nothing here.
+        entries = [(bytes(each.key or b""), each.value) for each in found.records]
+        return Page(topic_id, begin, found.next_offset, found.high_watermark, entries)
+
+
+class SchemaLog:
+    """Reads and appends to the log on any node: the leader is asked."""
+
+    def __init__(
+        self,
+        reader: SchemaReader,
+        hosting: Hosting,
+        topics: Topics,
+        append: Append,
+        forwarding: Forwarding,
+        world: World,
+    ) -> None:
+        self.reader = reader
+        self._hosting = hosting
+        self._topics = topics
+        self._append = append
+        self._world = world
+        self.read = reader.read
+        forwarding.answers[CALL] = self.answer
 
     async def append(self, place: Place, entries: list[Entry]) -> Page:
         """Append at this very place; VERSION_CONFLICT if the log ends elsewhere: read on, and decide again."""
         if TOPIC not in self._hosting.topics:
             await self._make()
-        return await self._ask(_Asked(place, entries), changes=True)
+        here = partial(self._append_here, place, entries)
+        return await self.reader.ask(_Asked(place, entries), here, changes=True)
 
     async def _make(self) -> None:
         """The topic is there, and this node knows of it."""
@@ -100,39 +144,15 @@ class SchemaLog:
             asked = msgspec.msgpack.decode(body, type=_Asked)
         except msgspec.MsgspecError as error:
             raise BrokerError(Reason.INVALID_RECORD, f"another node asks for no schemas: {error}") from None
-        return msgspec.msgpack.encode(await self._here(asked))
-
-    async def _ask(self, asked: _Asked, *, changes: bool) -> Page:
-        try:
-            return await self._here(asked)
-        except NotLeaderError as error:
-            refusal = error.with_traceback(None)
-        call = Call(CALL, NODE, msgspec.msgpack.encode(asked), changes=changes)
-        answer = await self._forwarding.forward(call, refusal, lambda: self._here(asked))
-        return msgspec.msgpack.decode(answer, type=Page) if isinstance(answer, bytes) else answer
-
-    async def _here(self, asked: _Asked) -> Page:
-        return await (self._append_here(asked.place, asked.entries) if asked.entries else self._read_here(asked.place))
-
-    def _leading(self) -> tuple[Partition, str]:
-        hosted = self._hosting.partition(TOPIC, 0)
-        hosted.require_leader()
-        return hosted, self._hosting.meta(TOPIC).topic_id
-
-    async def _read_here(self, place: Place) -> Page:
-        hosted, topic_id = self._leading()
-        is_there = place.topic_id == topic_id and hosted.start_offset <= place.offset <= hosted.high_watermark
-        begin = place.offset if is_there else hosted.start_offset
-        found = await self._fetch.records(TOPIC, 0, begin, bytes_max=PAGE_BYTES_MAX, leader_only=True)
-        # Keys of Confluent's are never absent; a record of somebody else's without one says nothing here.
-        entries = [(bytes(each.key or b""), each.value) for each in found.records]
-        return Page(topic_id, begin, found.next_offset, found.high_watermark, entries)
+        if asked.entries:
+            return msgspec.msgpack.encode(await self._append_here(asked.place, asked.entries))
+        return msgspec.msgpack.encode(await self.reader.read_here(asked.place))
 
     async def _append_here(self, place: Place, entries: list[Entry]) -> Page:
-        self._leading()
+        self.reader.leading()
         await self._append.ready(TOPIC, 0)
         # From here to the write nothing is waited for: the end stays where it is seen.
-        hosted, topic_id = self._leading()
+        hosted, topic_id = self.reader.leading()
         settings = self._hosting.meta(TOPIC).settings
         if settings.delete or not settings.compact:
             raise BrokerError(

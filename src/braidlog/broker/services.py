@@ -7,7 +7,7 @@ transactions that had been decided are ended before anyone is served.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,22 +25,22 @@ from braidlog.broker.group_settings import GroupSettings
 from braidlog.broker.key_counts import KeyCounts
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.marker_routing import RoutedMarkers
+from braidlog.broker.node_info import Describe, no_description
 from braidlog.broker.placement import Placement
 from braidlog.broker.producer_names import ProducerNames
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas
-from braidlog.broker.replica_moves import ReplicaMoves
+from braidlog.broker.replica_moves import Removed, ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.schema_ids import SchemaIds
-from braidlog.broker.schema_log import SchemaLog
-from braidlog.broker.self_description import SelfDescription
+from braidlog.broker.schema_log import SchemaLog, SchemaReader
 from braidlog.broker.stream_snapshots import StreamSnapshots
 from braidlog.broker.topic_leaders import TopicLeaders
 from braidlog.broker.topics import Topics
 from braidlog.broker.transaction_checks import TransactionChecks
 from braidlog.cluster.local import JOURNAL_TOPIC
-from braidlog.cluster.store import Metadata, MetadataStore
+from braidlog.cluster.store import Metadata
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.member_metadata import MemberMetadata
@@ -126,7 +126,7 @@ class Services(msgspec.Struct, frozen=True):
     quota_changes: QuotaChanges
     cuts: Cuts
     schema_log: SchemaLog
-    self_description: SelfDescription
+    describe: Describe
 
     def only(self, kind: type[T]) -> T:
         """Those that a struct of services names, each under the name it has here."""
@@ -138,11 +138,29 @@ class Services(msgspec.Struct, frozen=True):
             each.close()
 
 
+class NodeParts(NamedTuple):
+    """What services are opened over: a node's metadata and partitions, and its way to the other nodes."""
+
+    metadata: Metadata
+    hosting: Hosting
+    routing: Routing
+    forwarding: Forwarding
+    replication_rate: ReplicationRate
+    member_removed: Removed | None = None
+
+
+def lone_node(folder: DataFolder, world: World, node: str) -> NodeParts:
+    """The parts of a node that keeps its metadata in its folder."""
+    metadata = Metadata(open_metadata(folder, world, node=node), world)
+    routing = Routing(metadata, node)
+    return NodeParts(metadata, Hosting(folder, node, world), routing, Forwarding(routing, world), ReplicationRate())
+
+
 def open_services(  # noqa: PLR0913 - all that a node is opened with
     folder: DataFolder,
     world: World,
+    parts: NodeParts,
     *,
-    node: str,
     defaults: TopicSettings,
     authorize: Authorize,
     users: Mapping[str, str] | None = None,
@@ -155,25 +173,22 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     decompression: DecompressionLimits | None = None,
     holdings: Holdings | None = None,
     quotas: Quotas | None = None,
-    store: MetadataStore | None = None,
+    describe: Describe = no_description,
+    stop_node: Callable[[], None] | None = None,
 ) -> Services:
-    """Open every service over a data folder, but for the key-value store: whoever serves it opens it.
+    """Open every service over a data folder, but for the key-value store: the server opens it.
 
-    `store`: where the metadata is, if it is not in the folder. `users`: name → verifier (`users.py`) of those in the
-    configuration.
+    `users`: name → verifier (`users.py`) of those in the configuration. `stop_node`: asks a node of a cluster to stop.
     """
-    metadata = Metadata(store or open_metadata(folder, world, node=node), world)
-    hosting = Hosting(folder, node, world)
+    metadata, hosting, routing, forwarding, replication_rate, member_removed = parts
     tails = tails_of(folder)
     before_release = {LOG_TOPIC: lambda number, log: keep_uncommitted(log, number, tails)}
     reconciler = Reconciler(metadata, folder, hosting, world, before_release)
-    routing = Routing(metadata, node)
     worker = worker or Here()
     kv_settings = kv or KeyValueSettings()
     journal = Journal(open_internal_topic(folder, JOURNAL_TOPIC, JOURNAL_SETTINGS, world), world)
     holdings = holdings or Holdings()
     producer_ids = ProducerIds(metadata, world)
-    forwarding = Forwarding(routing, world)
     topic_leaders = TopicLeaders(metadata, hosting, forwarding, world)
     topics = Topics(reconciler, hosting, world, defaults, holdings, topic_leaders)
     coordinators = Coordinators(routing, topics, world)
@@ -190,16 +205,15 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     own = making.coordinator(journal, tables)
     coordinators.begin(own, making)
     producers = ProducerLimit(hosting, world, holdings.limits.producers_max)
-    append = Append(hosting, world, producers, transaction_checks.ask)
     fetch = Fetch(hosting, world, worker)
+    schemas = SchemaReader(hosting, fetch, forwarding)
+    append = Append(hosting, world, producers, transaction_checks.ask, SchemaCheck(SchemaIds(schemas, world)))
     stream_snapshots = StreamSnapshots(coordinators, forwarding)
     streams = EventStreams(hosting, append, fetch, stream_snapshots, world, holdings)
     for listener in (coordinators.topic_changed, streams.topic_changed):
         reconciler.when_changed(listener)
     reconciler.when_made(coordinators.topic_made)
-    placement = Placement(metadata, reconciler, hosting, world)
-    schema_log = SchemaLog(hosting, topics, append, fetch, forwarding, world)
-    append.schemas = SchemaCheck(SchemaIds(schema_log, world))
+    placement = Placement(metadata, reconciler, hosting, world, stop_node)
     keyvalue = KeyValue(_store_in(folder, kv_settings, world), kv_settings, topics, world, resident=resident)
     return Services(
         world=world,
@@ -209,11 +223,11 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         placement=placement,
         configs=Configs(topics, placement),
         trim=Trim(hosting, world),
-        brokers=Brokers(metadata, world, node),
+        brokers=Brokers(metadata, world, hosting.node),
         routing=routing,
         forwarding=forwarding,
-        replica_moves=ReplicaMoves(metadata, reconciler, routing),
-        replication_rate=ReplicationRate(),
+        replica_moves=ReplicaMoves(metadata, reconciler, routing, member_removed),
+        replication_rate=replication_rate,
         append=append,
         intake=Intake(hosting, world, worker, decompression or DecompressionLimits()),
         fetch=fetch,
@@ -243,8 +257,8 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         group_settings=group_settings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),
         cuts=Cuts(folder, keyvalue, metadata, world),
-        schema_log=schema_log,
-        self_description=SelfDescription(),
+        schema_log=SchemaLog(schemas, hosting, topics, append, forwarding, world),
+        describe=describe,
     )
 
 

@@ -29,7 +29,7 @@ class StreamSnapshots:
     def __init__(self, coordinators: Coordinators, forwarding: Forwarding) -> None:
         self._coordinators = coordinators
         self._forwarding = forwarding
-        forwarding.names.add(CALL)
+        forwarding.client_answers[CALL] = self.answer
 
     async def find(self, stream: StreamName) -> Snapshot | None:
         return await self._ask(Asked(stream), NODE)

@@ -35,7 +35,7 @@ class TopicLeaders:
         self._hosting = hosting
         self._forwarding = forwarding
         self._world = world
-        forwarding.names.add(CALL)
+        forwarding.answers[CALL] = self.answer
 
     async def wait(self, name: str, *, followers: bool = False) -> None:
         """Return when each partition of a topic has a leader that serves it, or when `SERVED_SECONDS_MAX` are over.

@@ -22,7 +22,7 @@ class TransactionChecks:
     def __init__(self, coordinators: Coordinators, forwarding: Forwarding) -> None:
         self._coordinators = coordinators
         self._forwarding = forwarding
-        forwarding.names.add(CALL)
+        forwarding.answers[CALL] = self.answer
 
     async def ask(self, question: Question) -> Verified:
         """Raises if it does not write there, or if nobody can say."""

@@ -66,14 +66,16 @@ class Written(NamedTuple):
 class Append:
     """The use case."""
 
-    def __init__(self, hosting: Hosting, world: World, producers: ProducerLimit, ask: Ask) -> None:
+    def __init__(
+        self, hosting: Hosting, world: World, producers: ProducerLimit, ask: Ask, schemas: SchemaCheck | None = None
+    ) -> None:
+        """`schemas`: where there is a registry."""
         self._hosting = hosting
         self._world = world
         self._verification = Verification(ask, world)
         self.producers = producers
         self._waking = Turns(world)
-        self.schemas: SchemaCheck | None = None
-        """Where there is a registry."""
+        self._schemas = schemas
         self.no_room: StorageFault | None = None
         """Why producers are refused, while the disk has too little room for them."""
         self.records_written = 0
@@ -188,8 +190,8 @@ class Append:
         await self._schema_check().check(topic, found)
 
     def _schema_check(self) -> SchemaCheck:
-        assert self.schemas is not None, "a node has one"
-        return self.schemas
+        assert self._schemas is not None, "a node has one"
+        return self._schemas
 
     async def ready(self, topic: str, *partitions: int) -> None:
         """Open the logs that were closed for want of use; wait until another node leads what is handed over. Who comes meanwhile

@@ -66,7 +66,8 @@ class NotOpened(NamedTuple):
 class Hosting:
     """What this node hosts, by name, by id and by partition."""
 
-    def __init__(self, folder: DataFolder, node: str, world: World) -> None:
+    def __init__(self, folder: DataFolder, node: str, world: World, cluster: PartitionNode | None = None) -> None:
+        """`cluster`: the node around partitions that several nodes hold; None on a node that is alone."""
         self._folder = folder
         self._topics: dict[str, Topic] = {}
         self._hidden: dict[str, Topic] = {}
@@ -83,8 +84,7 @@ class Hosting:
         self.node = node
         self.number = own_number(node)
         self._alone = LoneNode(node, self.number, world)
-        self.cluster: PartitionNode | None = None
-        """What is around partitions that several nodes hold; None on a node that is alone."""
+        self.cluster = cluster
 
     @property
     def data_dir(self) -> str:

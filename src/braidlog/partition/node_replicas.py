@@ -8,11 +8,12 @@ and not heard of is asked for again by the partition's own ticks, never by this.
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from braidlog.cluster import proposals
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, StorageFault
+from braidlog.model.names import own_number
 from braidlog.model.slices import Pace, breathe
 from braidlog.model.world import World
 from braidlog.partition.hosting import Hosting
@@ -42,6 +43,8 @@ PROPOSED_MAX: Final = 1_000
 
 Between = Fetch | Answer | Complaint
 """What replicas say to each other."""
+Received = Callable[[int, Key, Between | CorruptAnswer], None]
+"""received(node, key, message): a peer says something about a partition."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 Begun = list[tuple[Partition, int]]
 P = TypeVar("P")
@@ -57,36 +60,35 @@ class Transport(Protocol):
         ...
 
 
-class Nowhere:
-    """Nobody can be reached (yet)."""
-
-    def send(self, node: int, key: Key, message: Between) -> None: ...
+T = TypeVar("T", bound=Transport)
 
 
-class NodeReplicas:
-    """A `PartitionNode`: `registered`, then `run` in a task; `received` for what peers send, `follow` when the metadata moves."""
+class NodeReplicas(Generic[T]):
+    """A `PartitionNode` with its `hosting`: `registered`, then `run` in a task; `received` for
+    what peers send, `follow` when the metadata moves."""
 
     may_close = False
 
     def __init__(
         self,
-        number: int,
-        hosting: Hosting,
+        name: str,
         metadata: Metadata,
         folder: DataFolder,
         world: World,
         spawn: Spawn,
         replaced: Callable[[], None],
+        connect: Callable[[Received], T],
     ) -> None:
-        self.number = number
-        self.name = str(number)
+        """`connect` makes the transport, which hands over what peers send."""
+        self.number = own_number(name)
+        self.name = name
         self.incarnation: int | None = None
         """None also while the node registers again: nothing is acted on meanwhile."""
         self.world = world
         self.spawn = spawn
         self.replaced = replaced
-        self.transport: Transport = Nowhere()
-        self._hosting = hosting
+        self.hosting = Hosting(folder, name, world, self)
+        self.transport = connect(self.received)
         self._metadata = metadata
         self._folder = folder
         self._changes: dict[Key, Wanted[SetChange]] = {}
@@ -102,12 +104,12 @@ class NodeReplicas:
 
     @property
     def partitions(self) -> Iterator[Partition]:
-        return (each for each in self._hosting.opened() if each.node is self)
+        return (each for each in self.hosting.opened() if each.node is self)
 
     def damaged(self) -> list[tuple[str, int]]:
         """The partitions whose copy here did not open whole: topic and number."""
         broken = [(each.topic, each.number) for each in self.partitions if each.replicated.is_damaged]
-        return sorted({*broken, *self._hosting.offline})
+        return sorted({*broken, *self.hosting.offline})
 
     # -- what comes in -----------------------------------------------------------------------------------------
 
@@ -166,8 +168,8 @@ class NodeReplicas:
         """A peer says something about a partition."""
         if isinstance(message, (Fetch, Complaint)) and message.node != node:
             return  # nobody speaks for another
-        name = self._hosting.name_of(key[0].hex())
-        found = None if name is None else self._hosting.hosted(name, key[1])
+        name = self.hosting.name_of(key[0].hex())
+        found = None if name is None else self.hosting.hosted(name, key[1])
         if found is not None and found.node is self:
             if found in self._behind:  # others know of an epoch that it has to hear of first
                 self._catch_up([found])

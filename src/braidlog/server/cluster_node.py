@@ -9,74 +9,47 @@ taken for dead registers again, and is another one from then on.
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import socket
 import uuid
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.kafka import relay
 from braidlog.adapters.peers.calls import Serve, asked, asked_for_client, requests_of
 from braidlog.adapters.routing import ForwardingAdapter
-from braidlog.broker import (
-    key_counts,
-    marker_routing,
-    producer_names,
-    schema_log,
-    stream_snapshots,
-    topic_leaders,
-    transaction_checks,
-)
 from braidlog.broker.clustered_keys import Around as Keys
 from braidlog.broker.clustered_keys import ClusteredKeys
 from braidlog.broker.services import Services, tails_of
 from braidlog.broker.slot_comparing import COMPARE_SECONDS
 from braidlog.cluster import proposals
 from braidlog.cluster.controlling import NodeController
-from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.membership import Membership, name_of
 from braidlog.cluster.registering import Description, Registrar
 from braidlog.cluster.starts import StartFile
 from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.model.address import Address
-from braidlog.model.clock import Clock
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError
 from braidlog.model.report import EtcdReport
-from braidlog.model.world import World
 from braidlog.partition.handing_over import HandingOver
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.node_replicas import NodeReplicas, Nowhere
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_node import Key
 from braidlog.replication.swim import Members
 from braidlog.server import reporting
-from braidlog.server.budget import Budget
+from braidlog.server.cluster_parts import GOSSIP, PEERS, ClusterParts
 from braidlog.server.connection_limits import ConnectionLimits
-from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
-from braidlog.server.etcd.settings import ClusterConfig
-from braidlog.server.fair_turns import FairTurns
 from braidlog.server.listener import SWEEP_SECONDS, Listener
-from braidlog.server.peers.certificates import PeerTls
-from braidlog.server.peers.dialling import end_when_unheard
 from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.server.peers.key_port import KeyPort
-from braidlog.server.peers.node_calls import NodeCalls
-from braidlog.server.peers.replica_fetch import ReplicaPeers
-from braidlog.server.ports import close_all, listen
 from braidlog.server.session import Session
 from braidlog.server.session_limits import SessionLimits
 from braidlog.server.wirelog import incoming_of, session_of
-from braidlog.storage.folder import DataFolder
-from braidlog.tasks import Tasks
-from braidlog.tools.wire.recorder import Recorder
 
 log = logging.getLogger("braidlog.cluster")
 
-GOSSIP: Final = "gossip"
-PEERS: Final = "peers"
 DRAIN_SECONDS_MAX: Final = 10.0
 NAMED_MAX: Final = 100
 LEAD_SECONDS_MAX: Final = 5.0
@@ -91,64 +64,53 @@ SHARE_SECONDS: Final = 2.0
 PEER_CONNECTIONS_MAX: Final = 1_000
 
 
-class Around(NamedTuple):
-    """What a node's part in its cluster stands on."""
-
-    folder: DataFolder
-    world: World
-    clock: Clock
-    tasks: Tasks
-    budget: Budget
-    fair_turns: FairTurns
-    failed: Callable[[BaseException], None]
-    """Stops the node."""
-    wire_log: Recorder | None = None
-
-
-async def open_cluster_node(config: ClusterConfig, node: str, around: Around) -> "ClusterNode | None":
-    """Take the nodes' ports, then find the metadata. None: a node that is alone, and keeps its own."""
-    peers, tls = config.peers, config.peers.tls()
-    bound: dict[str, list[socket.socket]] = {}
-    try:
-        if config.etcd:
-            bound[GOSSIP] = listen(peers.host, peers.gossip_port, "cluster.peers.gossip_port")
-            bound[PEERS] = listen(peers.host, peers.replica_port, "cluster.peers.replica_port")
-        store = await open_cluster(config, around.folder, around.world, node, around.tasks)
-    except BaseException:
-        close_all(bound)
-        raise
-    return None if store is None else ClusterNode(config, around, store, bound, tls)
-
-
 class ClusterNode:
-    """`run` it with the services, `join` when all partitions are open; `leave` first of all when the node stops."""
+    """`run` it, `join` when all partitions are open; `leave` first of all when the node stops."""
 
-    def __init__(
-        self,
-        config: ClusterConfig,
-        around: Around,
-        store: ClusterStore,
-        bound: dict[str, list[socket.socket]],
-        tls: PeerTls | None,
-    ) -> None:
-        self._config = config
-        self._around = around
-        self._store = store
-        self._bound = bound
-        for each in itertools.chain.from_iterable(bound.values()):
-            end_when_unheard(each)
-        self._tls, self._gossip_tls = tls, config.peers.tls()
-        """Of one thread each."""
-        self._folder, self._world, self._tasks = around.folder, around.world, around.tasks
+    def __init__(self, parts: ClusterParts, services: Services) -> None:
+        self._config, self._context, self._store, self._bound = parts.config, parts.context, parts.store, parts.bound
+        self._tls, self._gossip_tls = parts.tls, parts.gossip_tls
+        self._services, self._metadata = services, parts.metadata
+        context = self._context
+        self._folder, self._world, self._tasks = context.folder, context.world, context.tasks
+        self._replaced = parts.replaced
         self._listener: Listener | None = None
         self._registrar: Registrar | None = None
         self._acted = -1
         self._is_leaving = False
         self.has_joined = False
-
-    @property
-    def store(self) -> EtcdStore:
-        return self._store.store
+        number = self.number = parts.number
+        self.replicas, self.peers, self.calls = parts.replicas, parts.peers, parts.calls
+        self._spawn = parts.spawn
+        self.controller = NodeController(number, self._metadata, self._world, self._spawn)
+        sender = bytes.fromhex(self._folder.identity.folder_id)
+        self.keys = KeyPort(
+            sender,
+            services,
+            self.peers.adapter.calls,
+            parts.address_of(GOSSIP),
+            self._tls,
+            partial(self._listen, session=session_of(context.wire_log)),
+            self._spawn,
+        )
+        self.gossip = GossipThread(
+            number,
+            sender,
+            context.clock,
+            parts.address_of(GOSSIP),
+            self.controller.accused,
+            tls=self._gossip_tls,
+            keys=self.keys.adopt,
+            incoming=incoming_of(context.wire_log),
+            silence_ms=self._config.silence_ms,
+        )
+        services.coordinators.take_part(self._spawn)
+        self.replicas.listeners[STATE_TOPIC] = services.coordinators.led_anew
+        keys = self._keys = self._take_part_in_keys(services)
+        self.replicas.listeners |= keys.listeners
+        answers, client_answers = services.forwarding.answers, services.forwarding.client_answers
+        self.peers.adapter.calls.rows |= {name: asked(answer) for name, answer in answers.items()}
+        self.peers.adapter.calls.rows |= {name: asked_for_client(each) for name, each in client_answers.items()}
 
     def etcd_report(self) -> EtcdReport:
         return self._store.report()
@@ -187,83 +149,22 @@ class ClusterNode:
         else:
             self.gossip.read_certificates_again()
 
-    async def run(self, services: Services, *, is_guarded: bool = False) -> None:
-        """Follow the metadata. Partitions are opened as replicas from now on.
+    async def run(self, *, is_guarded: bool = False) -> None:
+        """Follow the metadata.
 
         `is_guarded`: the settings restrict clients. Then, and where users or rules exist, warn of ports without credentials.
         """
-        is_guarded = is_guarded or bool(services.users.names() or services.rules.added())
+        is_guarded = is_guarded or bool(self._services.users.names() or self._services.rules.added())
         for words in self._config.open_ports() if is_guarded else ():
             log.warning("open to this machine: %s", words)
-        self._services, self._metadata = services, services.metadata
-        number = self.number = services.hosting.number
-        self.replicas = NodeReplicas(
-            number, services.hosting, self._metadata, self._folder, self._world, self._spawn, self._replaced
-        )
-        services.hosting.cluster = self.replicas
-        services.coordinators.take_part(self._spawn)
-        self.replicas.listeners[STATE_TOPIC] = services.coordinators.led_anew
-        keys = self._keys = self._take_part_in_keys(services)
-        self.replicas.listeners |= keys.listeners
-        services.replication_rate.configured = self._config.peers.replication_bytes_per_second
-        self.controller = NodeController(number, self._metadata, self._world, self._spawn)
-        sender = bytes.fromhex(self._folder.identity.folder_id)
-        self.peers = ReplicaPeers(
-            number,
-            self._world,
-            self.replicas.received,
-            self._address_of(PEERS),
-            tls=self._tls.client if self._tls else None,
-            in_sync=self._is_in_sync,
-            rate=services.replication_rate,
-        )
-        self.replicas.transport = self.peers
-        self.calls = NodeCalls(number, self._world, self._address_of(PEERS), self._tls.client if self._tls else None)
-        services.forwarding.calls = self.calls
-        services.replica_moves.removed = self._store.remove_member
-        self.keys = KeyPort(
-            number, sender, services, self.peers.adapter.calls, self._address_of(GOSSIP), self._tls, self._spawn
-        )
-        self.gossip = GossipThread(
-            number,
-            sender,
-            self._around.clock,
-            self._address_of(GOSSIP),
-            self.controller.accused,
-            tls=self._gossip_tls,
-            keys=self.keys.adopt,
-            silence_ms=self._config.silence_ms,
-        )
-        self.gossip.incoming = incoming_of(self._around.wire_log)
-        rows = self.peers.adapter.calls.rows
-        rows[producer_names.CALL] = asked_for_client(services.producer_names.answer)
-        rows[stream_snapshots.CALL] = asked_for_client(services.stream_snapshots.answer)
-        rows[topic_leaders.CALL] = asked(services.topic_leaders.answer)
-        rows[key_counts.CALL] = asked(services.key_counts.answer)
-        rows[marker_routing.CALL] = asked(services.markers.answer)
-        rows[transaction_checks.CALL] = asked(services.transaction_checks.answer)
-        rows[schema_log.CALL] = asked(services.schema_log.answer)
-        await self._store.run(services)
+        await self._store.run(self._services)
 
     def _take_part_in_keys(self, services: Services) -> ClusteredKeys:
         node = bytes.fromhex(self._folder.identity.folder_id)
-        around = Keys(node, services.routing, tails_of(self._folder), self._world, self._spawn)
+        around = Keys(
+            node, services.routing, tails_of(self._folder), self._world, self._spawn, self.keys.questions.replicate
+        )
         return services.keyvalue.take_part(around)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
-        return self._tasks.spawn(work, name)
-
-    def _address_of(self, door: str) -> Callable[[int], Address | None]:
-        def find(node: int) -> Address | None:
-            member = self._metadata.image.cluster.member(node)
-            return None if member is None else member.addresses.get(door)
-
-        return find
-
-    def _is_in_sync(self, node: int, place: Key) -> bool:
-        name = self._services.hosting.name_of(place[0].hex())
-        topic = None if name is None else self._metadata.image.topics.get(name)
-        return topic is not None and place[1] < topic.partitions and node in topic.assignments[place[1]].in_sync
 
     def serve_calls(self, adapter: Adapter, privileged: Mapping[str, Adapter]) -> None:
         """From now on others may ask what their clients want of this dialect; `privileged`: by principal, whatever rules say."""
@@ -294,7 +195,6 @@ class ClusterNode:
         file = StartFile(self._folder.disk, self._folder.path)
         self._registrar = Registrar(self._metadata, self._world, file, described, lambda: uuid.uuid4().hex)
         listener = self._listener = self._listen(self.peers.adapter)
-        self.keys.listener = self._listen(self.keys.adapter, session_of(self._around.wire_log))
         await listener.start(config.host, config.replica_port, self._bound.pop(PEERS))
         self._tasks.every(SWEEP_SECONDS, listener.sweep, "sweep-peers")
         self._tasks.every(SWEEP_SECONDS, self.keys.listener.sweep, "sweep-node-port")
@@ -319,10 +219,10 @@ class ClusterNode:
             adapter,
             session_limits=SessionLimits(),
             connection_limits=ConnectionLimits(PEER_CONNECTIONS_MAX, PEER_CONNECTIONS_MAX),
-            budget=self._around.budget,
+            budget=self._context.budget,
             tls=self._tls.server if self._tls else None,
             session=session,
-            fair_turns=self._around.fair_turns,
+            fair_turns=self._context.fair_turns,
         )
 
     async def _while(self, is_so: Callable[[], object], seconds_max: float) -> None:
@@ -381,10 +281,6 @@ class ClusterNode:
         nodes = sorted(self._metadata.image.cluster.nodes().items())
         return tuple((number, node.incarnation) for number, node in nodes if not node.is_fenced)
 
-    def _replaced(self) -> None:
-        text = f"node {self.number} was started by another process, which has registered since; this one stops"
-        self._around.failed(BrokerError(Reason.VERSION_CONFLICT, text))
-
     # -- leaving -----------------------------------------------------------------------------------------------
 
     async def leave(self) -> None:
@@ -425,22 +321,16 @@ class ClusterNode:
         """Nobody is heard any more, and nobody is told anything."""
         if self._listener is not None:
             listener, self._listener = self._listener, None
-            self.replicas.transport = Nowhere()
+            await self.peers.stop()
             await listener.stop(0)
             await self.gossip.stop()
             await self.keys.stop()
             await self.calls.stop()
-            await self.peers.stop()
 
     async def stopped_cleanly(self) -> None:
         """Everything is closed and on the disk."""
         if self._registrar is not None:
             await self._registrar.stopped_cleanly()
-
-    async def stop(self) -> None:
-        """The last thing that a node does."""
-        close_all(self._bound)
-        await self._store.stop()
 
 
 def boot_id() -> str:

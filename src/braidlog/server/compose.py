@@ -1,4 +1,4 @@
-"""Put a server together: the only place that knows every part.
+"""Put a server together: which parts it has, and in which order they start and stop.
 
 Knows: what stands on what, in which order it starts and stops. Refuses to know: how any of it works.
 Start: folder and lock, ports, services (recovery), listeners. Stop: no new connections, answer what was asked, sync everything,
@@ -9,7 +9,6 @@ import asyncio
 import logging
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import metadata
 from typing import Final
@@ -17,18 +16,20 @@ from typing import Final
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.access.owners import AllOwners
-from braidlog.broker.services import Services, open_services
+from braidlog.broker.node_info import no_description
+from braidlog.broker.services import Services, lone_node, open_services
 from braidlog.coordinator.holdings import Holdings
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import StorageFault
-from braidlog.model.report import EtcdReport
+from braidlog.model.report import EtcdReport, NodeDescription
 from braidlog.partition.closing import close_partitions
 from braidlog.partition.opening import retry
 from braidlog.partition.partition import Partition
 from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
 from braidlog.server.certificates import reload_certificate, tls_context
-from braidlog.server.cluster_node import Around, ClusterNode, open_cluster_node
+from braidlog.server.cluster_node import ClusterNode
+from braidlog.server.cluster_parts import ClusterParts, NodeContext, open_cluster_parts
 from braidlog.server.config import ListenerConfig, LoadedConfig, ServerConfig, check_exposure
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind, bind_registry, welcome_of
@@ -45,7 +46,7 @@ from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
 from braidlog.server.schema_questions import SchemaQuestions
 from braidlog.server.tables import PRIORITIES, Tables
-from braidlog.server.upkeep import IdlePartitions, keep_up, keep_up_partitions
+from braidlog.server.upkeep import IdlePartitions, keep_up, keep_up_partitions, offline_by_fault
 from braidlog.server.wirelog import open_wire_log, session_of
 from braidlog.server.worker_process import WorkerProcess
 from braidlog.server.world import LoopWorld
@@ -97,7 +98,9 @@ class Server:
         self._fair_turns = FairTurns()
         self._disk = OsDisk()
         self._folder: DataFolder | None = None
+        self._parts: ClusterParts | None = None
         self._cluster: ClusterNode | None = None
+        self._reporter: Reporter | None = None
         self._flusher: Flusher | None = None
         self._gatekeeper: Gatekeeper | None = None
         self._wire_log: Recorder | None = None
@@ -125,28 +128,27 @@ class Server:
         config = self.config
         began = self._clock.monotonic()
         asyncio.get_running_loop().set_exception_handler(Complaints())
-        open_files_max = files_that_fit(self._connection_limits.connections_max, self._descriptors)
-        self._folder = DataFolder(self._disk, config.data_dir, self._clock, open_files_max=open_files_max)
+        files_max = files_that_fit(self._connection_limits.connections_max, self._descriptors)
+        # A process of its own: no client waits behind a compaction.
+        upkeep = self._upkeep = WorkerProcess(config.worker.for_upkeep(), self._budget, priority=LOW)
+        rewriter = partial(WorkerRewriting, upkeep, asyncio.get_running_loop())
+        self._folder = DataFolder(self._disk, config.data_dir, self._clock, open_files_max=files_max, rewriter=rewriter)
         self._take_ports()
         self._flusher = Flusher(self._clock)
         authorize = Authorize(config.auth.tokens, config.auth.rules, has_users=bool(config.auth.users))
         world = self._world = LoopWorld(self._clock, self._flusher)
         self._worker = WorkerProcess(config.worker, self._budget)
         self._tasks.spawn(self._worker.run(), "worker")
-        # A process of its own: no client waits behind a compaction.
-        upkeep = self._upkeep = WorkerProcess(config.worker.for_upkeep(), self._budget, priority=LOW)
         self._tasks.spawn(upkeep.run(), "upkeep worker")
-        self._folder.rewriter = partial(WorkerRewriting, upkeep, asyncio.get_running_loop())
         wire_log = self._wire_log = open_wire_log(config.wire_log, self._clock)
-        around = Around(
+        context = NodeContext(
             self._folder, world, self._clock, self._tasks, self._budget, self._fair_turns, self._task_failed, wire_log
         )
-        self._cluster = await open_cluster_node(config.cluster, config.node, around)
+        parts = self._parts = await open_cluster_parts(config.cluster, config.node, context)
         self.services = open_services(
             self._folder,
             world,
-            store=None if self._cluster is None else self._cluster.store,
-            node=config.node,
+            lone_node(self._folder, world, config.node) if parts is None else parts.for_services,
             defaults=config.topics,
             authorize=authorize,
             users=config.auth.users,
@@ -161,10 +163,12 @@ class Server:
                 config.state, is_shared=config.knows_principals, bytes_max=config.limits.memory_bytes_max // STATE_SHARE
             ),
             quotas=self._quotas,
+            describe=self._describe,
+            stop_node=None if parts is None else self.request_stop,
         )
-        if self._cluster is not None:
-            self.services.placement.stop_node = self.request_stop
-            await self._cluster.run(self.services, is_guarded=config.is_guarded)
+        if parts is not None:
+            self._cluster = ClusterNode(parts, self.services)
+            await self._cluster.run(is_guarded=config.is_guarded)
         if config.auth.owner_by_first_use:
             authorize.own_by_first_use(AllOwners(self.services.coordinators.owners_of))
         for note in self._folder.notes:
@@ -219,7 +223,7 @@ class Server:
         priority = PRIORITIES[settings.priority]
         self._tables = [WorkerProcess(limits, self._budget, priority=priority) for _ in range(TABLE_WORKERS)]
         place = settings.place(self.config.data_dir, is_alone=self._cluster is None)
-        turning = Tables(services.hosting, services.world, self._tables, place, services.schema_log, settings)
+        turning = Tables(services.hosting, services.world, self._tables, place, services.schema_log.reader, settings)
         self._tasks.every(min(settings.check_seconds, 1.0), turning.watch, "tables watch")
         for number, worker in enumerate(self._tables):
             self._tasks.spawn(worker.run(), "tables worker")
@@ -279,10 +283,10 @@ class Server:
         for note in keyvalue.notes:
             log.warning("key-value store: %s", note)
         for name, work in keyvalue.background():
-            self._tasks.spawn(_offline_by_fault(work, name), name)
-        self._tasks.every(EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.expire, "kv-expire"), "kv-expire")
+            self._tasks.spawn(offline_by_fault(work, name), name)
+        self._tasks.every(EXPIRE_SECONDS, lambda: offline_by_fault(keyvalue.expire, "kv-expire"), "kv-expire")
         self._tasks.every(
-            EXPIRE_SECONDS, lambda: _offline_by_fault(keyvalue.maybe_snapshot, "kv-snapshot"), "kv-snapshot"
+            EXPIRE_SECONDS, lambda: offline_by_fault(keyvalue.maybe_snapshot, "kv-snapshot"), "kv-snapshot"
         )
 
     async def _listen(self, dialect: str, adapter: Adapter) -> None:
@@ -343,7 +347,7 @@ class Server:
         assert self._upkeep is not None
         assert self._scrubber is not None
         measured = [self._world.seconds, self._flusher.seconds]
-        reporter = Reporter(
+        reporter = self._reporter = Reporter(
             loaded,
             self.services,
             self.listeners,
@@ -359,10 +363,13 @@ class Server:
             etcd=EtcdReport if self._cluster is None else self._cluster.etcd_report,
         )
         self._tasks.every(0, reporter.measure_loop, "loop-lag")
-        self.services.self_description.answer = reporter.describe
         if self._cluster is not None:
             self._cluster.answer_consoles(console_calls(self.services), reporter.answer_node)
         return reporter
+
+    async def _describe(self, in_full: bool) -> NodeDescription:  # noqa: FBT001 - a port's signature
+        reporter = self._reporter
+        return await (no_description(in_full) if reporter is None else reporter.describe(in_full))
 
     @property
     def admin_port(self) -> int | None:
@@ -459,7 +466,7 @@ class Server:
         await asyncio.gather(*(listener.stop(self.config.drain_seconds) for listener in self.listeners.values()))
         self.listeners.clear()
         if self.services is not None:
-            await _offline_by_fault(self.services.keyvalue.drain, "kv-feed")
+            await offline_by_fault(self.services.keyvalue.drain, "kv-feed")
         if self._cluster is not None:
             await self._cluster.disconnect()
 
@@ -472,25 +479,17 @@ class Server:
         await self._disconnect()
         await self._tasks.stop()
         if self._scrubber is not None and not self._scrubber.progress.is_done:
-            await _offline_by_fault(partial(asyncio.to_thread, self._scrubber.save), "scrub")
+            await offline_by_fault(partial(asyncio.to_thread, self._scrubber.save), "scrub")
         if self._wire_log is not None:
             wire_log, self._wire_log = self._wire_log, None
             wire_log.close()
         if self._flusher is not None:
             self._flusher.stop()
         faults = [] if self.services is None else await self._close(self.services)
-        if self._cluster is not None:
-            cluster, self._cluster = self._cluster, None
-            await cluster.stop()
+        parts, self._parts, self._cluster = self._parts, None, None
+        if parts is not None:
+            await parts.stop()
         if self._folder is not None:
             self._folder.release()
         if faults:
             raise faults[0]
-
-
-async def _offline_by_fault(work: Callable[[], Awaitable[object]], name: str) -> None:
-    """A fault of the store's disk takes the store offline (it says so to everyone who asks), not the node."""
-    try:
-        await work()
-    except StorageFault as fault:
-        log.error("%s: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not

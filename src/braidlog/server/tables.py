@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from braidlog.broker.schema_fold import SchemaFold
-from braidlog.broker.schema_log import Entry, SchemaLog
+from braidlog.broker.schema_log import Entry, SchemaReader
 from braidlog.cluster.topic import Topic
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.report import TableState
@@ -99,7 +99,7 @@ class Tables:
         world: World,
         workers: Sequence[WorkerProcess],
         place: TablePlace | None,
-        schemas: SchemaLog,
+        schemas: SchemaReader,
         settings: TablesSettings,
     ) -> None:
         self._hosting = hosting

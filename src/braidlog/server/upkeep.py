@@ -5,7 +5,7 @@ Knows: when it is looked, and how often. Refuses to know: what goes (`partition/
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -67,3 +67,11 @@ class IdlePartitions:
         if is_due and self._services.append.no_room is None:  # a partition writes a little when it is closed
             self._closed_at = now
             await close_idle(self._services.hosting, self._services.world)
+
+
+async def offline_by_fault(work: Callable[[], Awaitable[object]], name: str) -> None:
+    """Run `work`; a fault of a store's disk takes that store offline, not the node."""
+    try:
+        await work()
+    except StorageFault as fault:
+        log.error("%s: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not

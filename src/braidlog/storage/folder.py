@@ -81,14 +81,15 @@ class DataFolder:
         create: bool = True,
         read_only: bool = False,
         open_files_max: int = OPEN_FILES_MAX,
+        rewriter: Rewriter = KeyRewriting,
     ) -> None:
+        """`rewriter` computes compactions."""
         self._disk = disk
         self._clock = clock
         self._read_only = read_only
         self.path = path
         self.pool = FilePool(disk, open_files_max)
-        self.rewriter: Rewriter = KeyRewriting
-        """Who computes compactions."""
+        self.rewriter = rewriter
         self.notes: list[str] = []
         self.broken_topics: dict[str, str] = {}
         self._topics: dict[str, tuple[str, TopicMeta]] = {}

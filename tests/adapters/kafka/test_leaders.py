@@ -328,7 +328,12 @@ def test_kafka_groups_and_transactions_are_served_by_their_coordinator_alone() -
 
 
 def test_kafka_unregisters_a_broker_that_is_fenced_and_holds_nothing() -> None:
-    node = three_nodes()
+    removed: list[str] = []
+
+    async def note(name: str) -> None:
+        removed.append(name)
+
+    node = three_nodes(member_removed=note)
 
     def asked(number: int) -> tuple[int, str | None]:
         told = kafka(node, p.UnregisterBrokerRequest(number))
@@ -341,12 +346,6 @@ def test_kafka_unregisters_a_broker_that_is_fenced_and_holds_nothing() -> None:
     image = node.services.metadata.image
     gone = [e.DeleteTopic(topic=name, topic_id=topic.topic_id, deleted_ms=1) for name, topic in image.topics.items()]
     node.services.metadata.change_alone(gone)
-    removed: list[str] = []
-
-    async def note(name: str) -> None:
-        removed.append(name)
-
-    node.services.replica_moves.removed = note
     assert asked(1) == (E.NONE, None)
     assert removed == ["1"], "its member of etcd is removed as well"
     assert sorted(node.services.metadata.image.cluster.nodes()) == [2, 3]

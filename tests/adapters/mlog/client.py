@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from braidlog.broker.access.authorize import Authorize
-from braidlog.broker.services import Services, open_services
+from braidlog.broker.services import Services, lone_node, open_services
 from braidlog.model.clock import SystemClock
 from braidlog.model.settings import TopicSettings
 from braidlog.server.world import LoopWorld
@@ -106,10 +106,11 @@ def prepare(folder: Path, work: Callable[[Services], Awaitable[None]]) -> None:
     async def run() -> None:
         clock = SystemClock()
         data, flusher = DataFolder(OsDisk(), str(folder), clock), Flusher(clock)
+        world = LoopWorld(clock, flusher)
         services = open_services(
             data,
-            LoopWorld(clock, flusher),
-            node="0",
+            world,
+            lone_node(data, world, "0"),
             defaults=TopicSettings(),
             authorize=Authorize({}, []),
         )

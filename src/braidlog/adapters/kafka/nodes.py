@@ -76,7 +76,7 @@ async def backup_cut(request: Request, services: Services, _: Conversation) -> n
 
 async def describe_node(request: Request, services: Services, _: Conversation) -> n.DescribeNodeResponse:
     message: n.DescribeNodeRequest = request.message
-    found = await services.self_description.describe(in_full=message.in_full)
+    found = await services.describe(message.in_full)
     return n.DescribeNodeResponse(version=found.version, description=msgspec.json.encode(found))
 
 

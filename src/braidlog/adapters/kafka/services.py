@@ -10,11 +10,11 @@ from braidlog.broker.configs import Configs
 from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.cuts import Cuts
 from braidlog.broker.group_settings import GroupSettings
+from braidlog.broker.node_info import Describe
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
-from braidlog.broker.self_description import SelfDescription
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.groups.service import Groups
@@ -60,4 +60,4 @@ class Services(msgspec.Struct, frozen=True):
     group_settings: GroupSettings
     quota_changes: QuotaChanges
     cuts: Cuts
-    self_description: SelfDescription
+    describe: Describe

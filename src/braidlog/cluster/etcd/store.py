@@ -74,6 +74,7 @@ class EtcdStore:
         node: str,
         new_nonce: Callable[[], str],
         remember: Remember = _forget,
+        arrived: Callable[[], None] = lambda: None,
         snapshot_every: int = SNAPSHOT_EVERY,
         propose_seconds_max: float = PROPOSE_SECONDS_MAX,
     ) -> None:
@@ -105,7 +106,7 @@ class EtcdStore:
         """While etcd does not answer: since when, and why."""
         self.outages = 0
         """Those that lasted so long that they were said."""
-        self.arrived: Callable[[], None] = lambda: None
+        self.arrived = arrived
         """Called when there are entries to follow that others wrote."""
 
     @property

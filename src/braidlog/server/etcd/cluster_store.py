@@ -22,7 +22,7 @@ from braidlog.cluster.etcd import images
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.leases import LeaseMessage, Leases
 from braidlog.cluster.etcd.moving import is_moving
-from braidlog.cluster.etcd.port import EtcdAwayError, EtcdError
+from braidlog.cluster.etcd.port import Etcd, EtcdAwayError, EtcdError
 from braidlog.cluster.etcd.position import Position, PositionFile
 from braidlog.cluster.etcd.presence import Life, Presence
 from braidlog.cluster.etcd.store import EtcdStore
@@ -58,13 +58,15 @@ MEMBER_FOLDER: Final = "etcd"
 class TaskedStore(EtcdStore):
     """Proposals in tasks of their own: a handler has none, and one whose client has gone may be ended where it waits."""
 
-    tasks: Tasks
+    def __init__(self, tasks: Tasks, etcd: Etcd, world: World, **options: Any) -> None:  # noqa: ANN401 - the base's own
+        super().__init__(etcd, world, **options)
+        self._tasks = tasks
 
     async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
-        return await in_task(self.tasks, super().propose(events, after))
+        return await in_task(self._tasks, super().propose(events, after))
 
     async def save(self, image: Image, seq: int) -> None:
-        await in_task(self.tasks, super().save(image, seq))
+        await in_task(self._tasks, super().save(image, seq))
 
 
 async def in_task(tasks: Tasks, work: Coroutine[Any, Any, T]) -> T:
@@ -124,6 +126,8 @@ class ClusterStore:
         self._tls: ssl.SSLContext | None = None
         self._presence: Presence | None = None
         self._store: EtcdStore | None = None
+        self._services: Services | None = None
+        """What follows the log; None before `run`."""
         self._has_arrived = asyncio.Event()
 
     @property
@@ -144,14 +148,15 @@ class ClusterStore:
         gateway = self._gateway = Gateway(config.gateway(), tls)
         await until_answered(gateway.check_versions)
         store = TaskedStore(
+            self._tasks,
             gateway,
             world,
             prefix=config.prefix,
             node=self._node,
             new_nonce=lambda: uuid.uuid4().hex,
             remember=lambda reached: world.blocking(lambda: position.save(reached)),
+            arrived=self._take_arrived,
         )
-        store.tasks = self._tasks
         if known.seq == 0:  # else it was begun: one that is not there any more is not begun anew
             begin = partial(store.found_cluster, known.cluster)
             known = self._joined(await (self._begun_by_others(gateway) if config.join else until_answered(begin)))
@@ -227,20 +232,20 @@ class ClusterStore:
     async def run(self, services: Services) -> None:
         """Note what the start has made; from then on know what comes into the log, by others or late."""
         assert self._presence is not None
-
-        def arrived() -> None:
-            services.metadata.catch_up()
-            services.rules.apply()
-            services.quota_changes.apply()
-            self._has_arrived.set()
-
-        self.store.arrived = arrived
+        self._services = services
         self._tasks.spawn(self._presence.keep(), "presence")
         await until_answered(services.reconciler.note_made)
         await until_answered(services.producer_ids.fill_reserve)
         self._tasks.every(RESERVE_SECONDS, partial(_filled, services.producer_ids), "producer-ids")
         self._tasks.spawn(self.store.follow_changes(), "metadata")
         self._tasks.spawn(self.store.check_watch(), "metadata-tick")
+
+    def _take_arrived(self) -> None:
+        if (services := self._services) is not None:
+            services.metadata.catch_up()
+            services.rules.apply()
+            services.quota_changes.apply()
+            self._has_arrived.set()
 
     async def follow(self, reconciler: Reconciler) -> None:
         """Carry out what comes into the log, once all partitions are open: what a start opens is not opened by this as well."""

@@ -50,8 +50,11 @@ class Gossip:
         *,
         tls: PeerTls | None = None,
         is_awake: Callable[[], bool] = lambda: True,
+        keys: Take = socket.socket.close,
+        incoming: Callable[[Owner], Incoming] = Incoming,
         silence_ms: int = swim.SILENCE_MS_MAX,
     ) -> None:
+        """`keys` takes connections that are not gossip."""
         self.node = node
         self.sender = sender
         self.incarnation = 0
@@ -63,9 +66,8 @@ class Gossip:
         self._verdict = verdict
         self._tls = tls
         self._is_awake = is_awake
-        self.keys: Take = socket.socket.close
-        """Takes connections that are not gossip."""
-        self.incoming: Callable[[Owner], Incoming] = Incoming
+        self._keys = keys
+        self._make_incoming = incoming
         self._draw = random.Random()  # noqa: S311 - whom to ping is no secret
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
@@ -81,7 +83,7 @@ class Gossip:
 
     async def start(self, host: str, port: int, bound: Sequence[socket.socket] = ()) -> None:
         listening = bound or listen(host, port, "cluster")
-        self._ports = FirstBytes(listening, self._take, self.keys, is_tls=self._tls is not None)
+        self._ports = FirstBytes(listening, self._take, self._keys, is_tls=self._tls is not None)
         self.port = listening[0].getsockname()[1]
         self._tick()
 
@@ -108,7 +110,7 @@ class Gossip:
         self._accepted.discard(connected)
         try:
             await self._loop.connect_accepted_socket(
-                lambda: self.incoming(self),
+                lambda: self._make_incoming(self),
                 connected,
                 ssl=self._tls.server if self._tls else None,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self._tls else None,

@@ -38,6 +38,7 @@ class GossipThread:
         *,
         tls: PeerTls | None = None,
         keys: Take = socket.socket.close,
+        incoming: Callable[[Owner], Incoming] = Incoming,
         silence_ms: int = swim.SILENCE_MS_MAX,
     ) -> None:
         """`keys` is told, on the node's loop, of connections that are not gossip."""
@@ -48,7 +49,7 @@ class GossipThread:
         self._verdict = verdict
         self._tls = tls
         self._keys = keys
-        self.incoming: Callable[[Owner], Incoming] = Incoming
+        self._incoming = incoming
         self._silence_ms = silence_ms
         self._handed_over = 0
         """Connections that are on their way to the node's loop."""
@@ -85,10 +86,10 @@ class GossipThread:
             self._accused,
             tls=self._tls,
             is_awake=self.is_awake,
+            keys=self._hand_over,
+            incoming=self._incoming,
             silence_ms=self._silence_ms,
         )
-        gossip.incoming = self.incoming
-        gossip.keys = self._hand_over
         await gossip.start(host, port, bound)
         return gossip
 

@@ -18,32 +18,32 @@ from braidlog.server.peers.key_questions import KeyQuestions
 
 
 class KeyPort:
-    """Of one node. `listener` is made when the node joins its cluster; `sender` is its id in messages."""
+    """Of one node. `sender` is its id in messages."""
 
     def __init__(
         self,
-        number: int,
         sender: bytes,
         services: Services,
         calls: CallTable,
         address_of: AddressOf,
         tls: PeerTls | None,
+        listen: Callable[[NodePortAdapter], Listener],
         spawn: Callable[[Coroutine[Any, Any, None], str], object],
     ) -> None:
         exchange = KeyExchange(sender, services.world, lambda: services.keyvalue.slots)
         self._comparing = exchange.comparing
         keys = None if tls is None else tls.keys
-        self.questions = KeyQuestions(number, services.world, address_of, exchange, services.routing, keys)
-        self.adapter = NodePortAdapter(sender, services.routing, exchange, calls, needs_certificate=tls is not None)
-        self.listener: Listener | None = None
+        self.questions = KeyQuestions(
+            services.hosting.number, services.world, address_of, exchange, services.routing, keys
+        )
+        adapter = NodePortAdapter(sender, services.routing, exchange, calls, needs_certificate=tls is not None)
+        self.listener = listen(adapter)
+        self._is_stopped = False
         self._spawn = spawn
-        services.forwarding.spawn = spawn
         services.forwarding.ways[MAYFLY] = self.questions
-        if services.keyvalue.clustered is not None:
-            services.keyvalue.clustered.send = self.questions.replicate
 
     def adopt(self, connected: socket.socket) -> None:
-        if self.listener is None:
+        if self._is_stopped:
             connected.close()
         else:
             self._spawn(self.listener.adopt(connected), "keys of a node")
@@ -54,7 +54,6 @@ class KeyPort:
 
     async def stop(self) -> None:
         """Nobody is heard any more, and nobody is asked."""
-        listener, self.listener = self.listener, None
-        if listener is not None:
-            await listener.stop(0)
+        self._is_stopped = True
+        await self.listener.stop(0)
         await self.questions.stop()

@@ -1,0 +1,148 @@
+"""What a node of a cluster is composed of before its services are opened: its metadata, its replicas, its way to other nodes.
+
+Does not know: services, and in which order a node joins its cluster and leaves it (`cluster_node.py`).
+"""
+
+import itertools
+import socket
+import ssl
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any, Final, NamedTuple
+
+from braidlog.broker.forwarding import Forwarding
+from braidlog.broker.replication_rate import ReplicationRate
+from braidlog.broker.routing import Routing
+from braidlog.broker.services import NodeParts
+from braidlog.cluster.store import Metadata
+from braidlog.model.address import Address
+from braidlog.model.clock import Clock
+from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.names import own_number
+from braidlog.model.world import World
+from braidlog.partition.node_replicas import NodeReplicas, Received
+from braidlog.partition.partition_node import Key
+from braidlog.server.budget import Budget
+from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
+from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.server.fair_turns import FairTurns
+from braidlog.server.peers.certificates import PeerTls
+from braidlog.server.peers.dialling import end_when_unheard
+from braidlog.server.peers.node_calls import NodeCalls
+from braidlog.server.peers.replica_fetch import ReplicaPeers
+from braidlog.server.ports import close_all, listen
+from braidlog.storage.folder import DataFolder
+from braidlog.tasks import Tasks
+from braidlog.tools.wire.recorder import Recorder
+
+GOSSIP: Final = "gossip"
+PEERS: Final = "peers"
+
+
+class NodeContext(NamedTuple):
+    """What a node of a cluster runs in."""
+
+    folder: DataFolder
+    world: World
+    clock: Clock
+    tasks: Tasks
+    budget: Budget
+    fair_turns: FairTurns
+    failed: Callable[[BaseException], None]
+    """Stops the node."""
+    wire_log: Recorder | None = None
+
+
+async def open_cluster_parts(config: ClusterConfig, node: str, context: NodeContext) -> "ClusterParts | None":
+    """Bind the ports for other nodes, then open the metadata. None: a node that is alone, and keeps its own."""
+    peers, tls = config.peers, config.peers.tls()
+    bound: dict[str, list[socket.socket]] = {}
+    async with AsyncExitStack() as opened:
+        opened.callback(close_all, bound)
+        if config.etcd:
+            bound[GOSSIP] = listen(peers.host, peers.gossip_port, "cluster.peers.gossip_port")
+            bound[PEERS] = listen(peers.host, peers.replica_port, "cluster.peers.replica_port")
+        store = await open_cluster(config, context.folder, context.world, node, context.tasks)
+        if store is None:
+            return None
+        opened.push_async_callback(store.stop)
+        parts = ClusterParts(config, node, context, store, bound, tls)
+        opened.pop_all()
+        return parts
+
+
+class ClusterParts:
+    """Complete before any service is opened; `stop` it as the last thing that a node does."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        node: str,
+        context: NodeContext,
+        store: ClusterStore,
+        bound: dict[str, list[socket.socket]],
+        tls: PeerTls | None,
+    ) -> None:
+        self.config = config
+        self.context = context
+        self.store = store
+        self.bound = bound
+        for each in itertools.chain.from_iterable(bound.values()):
+            end_when_unheard(each)
+        self.tls, self.gossip_tls = tls, config.peers.tls()
+        """Of one thread each."""
+        world, self.number = context.world, own_number(node)
+        self.metadata = Metadata(store.store, world)
+        self.replication_rate = ReplicationRate(config.peers.replication_bytes_per_second)
+        self.replicas = NodeReplicas(
+            node, self.metadata, context.folder, world, self.spawn, self.replaced, self._connect
+        )
+        self.peers = self.replicas.transport
+        self.calls = NodeCalls(self.number, world, self.address_of(PEERS), self._client_tls)
+        routing = Routing(self.metadata, node)
+        forwarding = Forwarding(routing, world, self.calls, self.spawn)
+        self.for_services = NodeParts(
+            self.metadata, self.replicas.hosting, routing, forwarding, self.replication_rate, store.remove_member
+        )
+
+    @property
+    def _client_tls(self) -> ssl.SSLContext | None:
+        return self.tls.client if self.tls else None
+
+    def _connect(self, received: Received) -> ReplicaPeers:
+        return ReplicaPeers(
+            self.number,
+            self.context.world,
+            received,
+            self.address_of(PEERS),
+            tls=self._client_tls,
+            in_sync=self._is_in_sync,
+            rate=self.replication_rate,
+        )
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
+        return self.context.tasks.spawn(work, name)
+
+    def address_of(self, listener: str) -> Callable[[int], Address | None]:
+        """Return how a listener of another node is found, by the node's number."""
+
+        def find(node: int) -> Address | None:
+            member = self.metadata.image.cluster.member(node)
+            return None if member is None else member.addresses.get(listener)
+
+        return find
+
+    def _is_in_sync(self, node: int, place: Key) -> bool:
+        name = self.replicas.hosting.name_of(place[0].hex())
+        topic = None if name is None else self.metadata.image.topics.get(name)
+        return topic is not None and place[1] < topic.partitions and node in topic.assignments[place[1]].in_sync
+
+    def replaced(self) -> None:
+        """Stop the node: another process has registered its number."""
+        text = f"node {self.number} was started by another process, which has registered since; this one stops"
+        self.context.failed(BrokerError(Reason.VERSION_CONFLICT, text))
+
+    async def stop(self) -> None:
+        """Close the ports that no listener has taken, and the metadata."""
+        close_all(self.bound)
+        await self.store.stop()

@@ -1,0 +1,66 @@
+"""The parts of a node of a cluster: all of them, or none is left open."""
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from braidlog.model.clock import SystemClock
+from braidlog.model.errors import StorageFault
+from braidlog.server import cluster_parts
+from braidlog.server.budget import Budget
+from braidlog.server.cluster_parts import NodeContext, open_cluster_parts
+from braidlog.server.etcd.settings import ClusterConfig
+from braidlog.server.fair_turns import FairTurns
+from braidlog.server.peers.settings import PeersConfig
+from braidlog.server.ports import close_all, listen
+from braidlog.server.world import LoopWorld
+from braidlog.storage.commit import Flusher
+from braidlog.storage.files import OsDisk
+from braidlog.storage.folder import DataFolder
+from braidlog.tasks import Tasks
+
+
+def test_metadata_that_cannot_be_read_leaves_neither_ports_nor_the_store_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def load() -> Any:
+        raise StorageFault("the image is damaged")
+
+    async def stop() -> None:
+        done.append("stopped")
+
+    async def opened(*_: object) -> Any:
+        return SimpleNamespace(store=SimpleNamespace(load=load), stop=stop)
+
+    bound: list[int] = []
+
+    def noted(*arguments: Any) -> Any:
+        sockets = listen(*arguments)
+        bound.append(sockets[0].getsockname()[1])
+        return sockets
+
+    monkeypatch.setattr(cluster_parts, "open_cluster", opened)
+    monkeypatch.setattr(cluster_parts, "listen", noted)
+
+    async def scene() -> None:
+        clock = SystemClock()
+        flusher = Flusher(clock)
+        folder = DataFolder(OsDisk(), str(tmp_path / "data"), clock)
+        world = LoopWorld(clock, flusher)
+        context = NodeContext(folder, world, clock, Tasks(), Budget(2**30), FairTurns(), lambda _: None)
+        config = ClusterConfig(etcd="http://127.0.0.1:1", peers=PeersConfig(gossip_port=0, replica_port=0))
+        with pytest.raises(StorageFault, match="the image is damaged"):
+            await open_cluster_parts(config, "1", context)
+        flusher.stop()
+        folder.release()
+
+    asyncio.run(scene())
+    assert done == ["stopped"]
+    assert len(bound) == 2
+    for port in bound:
+        close_all({"again": listen("127.0.0.1", port, "a port that is free again")})
