@@ -18,6 +18,7 @@ from braidlog.kv import log_kernel as built
 from braidlog.kv import operations as o
 from braidlog.kv.checkpoints import Checkpoint, Part
 from braidlog.kv.entries import Op
+from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
 from braidlog.kv.operations import Columns, Kind
 from braidlog.kv.settings import Eviction, KeyValueSettings
@@ -123,7 +124,7 @@ class Leader:
 
     def __init__(self, settings, every, *, in_columns):
         self.log = ListLog()
-        self.slot = Slot(NODES[0], self.log, settings, delete_retention_ms=SHORT_MS)
+        self.slot = Slot(HybridClock(NODES[0]), self.log, settings, delete_retention_ms=SHORT_MS)
         self.in_columns = in_columns
         self.marked = Marked(self.slot, every)
         self.slot.listeners.append(self.marked)
@@ -247,7 +248,7 @@ def test_columns_are_the_same_as_one_by_one(twin, steps, settings, every):
 
 
 def applied_one_by_one(log, start, settings=SETTINGS[0]):
-    slot = Slot(NODES[1], ListLog(), settings, begins_at=start, delete_retention_ms=SHORT_MS)
+    slot = Slot(HybridClock(NODES[1]), ListLog(), settings, begins_at=start, delete_retention_ms=SHORT_MS)
     for at in range(start, len(log.rows)):
         checkpoints.apply(slot, at, log.rows[at])
     return slot
@@ -269,7 +270,7 @@ def test_batches_are_applied_as_their_records_are(twin, steps, settings, data):
     if start == len(rows):
         return
     wanted = applied_one_by_one(leader.log, start)
-    slot = Slot(NODES[1], ListLog(), SETTINGS[0], begins_at=start, delete_retention_ms=SHORT_MS)
+    slot = Slot(HybridClock(NODES[1]), ListLog(), SETTINGS[0], begins_at=start, delete_retention_ms=SHORT_MS)
     marked = Marked(slot, every)
     marked.next_mark = start + every
     if not start:  # what a checkpoint restores, a listener does not hear of
@@ -311,7 +312,7 @@ def test_a_record_that_is_none_stops_a_run(twin):
     bad = [b"\2" + good[1:], good[:2] + b"\4" + good[3:], good[:30], good[:1] + b"\x77" + good[2:]]
     for value in bad:
         data = encode_batch([good, value], keys=[b"k", b"k"], base_timestamp=1)
-        header, slot = read_header(data), Slot(NODES[1], ListLog(), SETTINGS[0])
+        header, slot = read_header(data), Slot(HybridClock(NODES[1]), ListLog(), SETTINGS[0])
         applied, *_ = twin.apply_records(
             slot.containers, data[61:], 2, 0, header.last_offset_delta, 1, 0, 9, 0, 80, sys.maxsize, SHORT_MS, []
         )
@@ -321,7 +322,7 @@ def test_a_record_that_is_none_stops_a_run(twin):
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize(("kinds", "values", "ttls"), [(b"", [b"v"], None), (b"\1", [], None), (b"\1", [b"v"], [])])
 def test_columns_of_different_lengths_are_refused(twin, kinds, values, ttls):
-    slot = Slot(NODES[0], ListLog(), SETTINGS[0])
+    slot = Slot(HybridClock(NODES[0]), ListLog(), SETTINGS[0])
     with pytest.raises(ValueError, match="for 1 keys"):
         twin.change_rows(
             slot.containers,

@@ -9,10 +9,10 @@ elsewhere.
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, Final, TypeVar
 
-from braidlog.codec.batch import read_headers
+from braidlog.broker.key_bursts import Burst, LogWriter, WrittenLogs, asked_for, is_committed, led_elsewhere, not_true
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
@@ -20,16 +20,15 @@ from braidlog.kv.log_kernel import split_rows
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.scanning import Scan, Scanned, scan
 from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import SlotRecord
-from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC, log_of, slot_of, slots_in
+from braidlog.kv.slots import KEY_LOGS, log_of, slot_of, slots_in
 from braidlog.kv.tail_files import Tail, forget_tail, kept_tails
 from braidlog.model.clock import SteadyClock
-from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.world import World
-from braidlog.partition.acknowledgements import Acknowledgement, settled_together
 from braidlog.partition.partition import Partition
-from braidlog.partition.replicated import Produced
-from braidlog.partition.replicated_slot import NOT_DONE, REACHES, Performed, ReplicatedSlot, TailFolder
+from braidlog.partition.replicated_slot import REACHES, Performed, ReplicatedSlot, TailFolder
 from braidlog.replication.messages import Await, ReadIndex
 
 R = TypeVar("R")
@@ -43,65 +42,6 @@ _READS: Final = frozenset((o.Get, o.Exists, o.TimeToLive, o.ListRange, o.ListLen
 Send = Callable[[int, SlotRecord], Awaitable[Verdict]]
 """To the leader of a slot, on whatever node; returns its verdict when that is committed."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
-
-
-class _Writer:
-    """A `SlotWriter`: into a partition that is led here."""
-
-    def __init__(self, partition: Partition, world: World) -> None:
-        self._partition = partition
-        self._world = world
-        self.asked = Acknowledgement()
-        """By which what was written last is waited for."""
-
-    def check(self, level: Level) -> None:
-        self._partition.require_room(needs_all=level is not Level.ONE, reach=REACHES[level])
-
-    def write(self, data: bytes, level: Level) -> None:
-        produced = Produced(data, list(read_headers(data)), self._world.now_ms())
-        _, self.asked = self._partition.produce(
-            produced, needs_all=level is not Level.ONE, is_awaited=True, reach=REACHES[level]
-        )
-
-
-class _Awaited(NamedTuple):
-    """What the rows of a burst wait for that are in one log."""
-
-    partition: Partition
-    asked: Acknowledgement
-    rows: Sequence[int]
-    is_written: bool
-
-
-class _Burst:
-    """Operations that came together: what each gives, and what it waits for."""
-
-    def __init__(self, count: int) -> None:
-        self.results: list[Any] = [None] * count
-        self.refused: set[int] = set()
-        self.awaited: list[_Awaited] = []
-
-    def refuse(self, rows: Iterable[int], error: BrokerError) -> None:
-        self.refused.update(rows)
-        for row in rows:
-            self.results[row] = error
-
-    def waits(self, row: int) -> bool:
-        """Return whether the result of a row waits for anything: not if the log refused it."""
-        return row not in self.refused or self.results[row].reason not in NOT_DONE
-
-    def found_nothing(self, row: int) -> bool:
-        """Return whether a row has changed nothing because of what its key holds."""
-        return self.results[row] is None or row in self.refused
-
-    def conclude(self) -> None:
-        """Nothing is waited for any longer: what has not come true is no result."""
-        for partition, asked, rows, is_written in self.awaited:
-            try:
-                partition.conclude(asked)
-            except BrokerError as error:
-                unsure = [row for row in rows if self.waits(row)]
-                self.refuse(unsure, _not_true(partition, error, is_written=is_written))
 
 
 class Slots:
@@ -119,17 +59,17 @@ class Slots:
     ) -> None:
         """`logs` returns how many logs the slots are divided among."""
         self._world = world
-        self._node = node
         self._settings = settings
         self._tails = tails
         self._spawn = spawn
         self._logs = logs
         self._steady = SteadyClock(world)
         self._held: dict[int, tuple[Partition, ReplicatedSlot]] = {}
-        self._writers: dict[int, _Writer] = {}
+        self._writers: dict[int, LogWriter] = {}
+        self._written = WrittenLogs(settings)
         self._following: set[int] = set()
         self.clock = HybridClock(node)
-        """What this node has heard, and written last in any slot: what is written next, in whatever slot, is later."""
+        """Of all logs here: what is written next, in whatever log, is later than all that this node has written or applied."""
         self._used_bytes = 0
         """By all slots here, led or not, when it was last counted."""
         self.peak_bytes = 0
@@ -152,8 +92,8 @@ class Slots:
     def attach(self, partition: Partition) -> None:
         """This node holds a log from now on: its state is made from what is committed."""
 
-        writer = _Writer(partition, self._world)
-        slot = ReplicatedSlot(partition.number, self._node, partition.replicated, writer, self._tails, self._settings)
+        writer = LogWriter(partition, self._written, self._world)
+        slot = ReplicatedSlot(partition.number, self.clock, partition.replicated, writer, self._tails, self._settings)
         self._held[partition.number] = partition, slot
         self._writers[partition.number] = writer
         partition.followed = lambda: self._follow(partition, slot)
@@ -188,9 +128,15 @@ class Slots:
         performed = self._perform(partition, slot, operation, level)
         if performed.waits_for(0, level) is not None:
             try:
-                await partition.come_true(self._asked(partition, performed, level), self._world, ANSWER_SECONDS_MAX)
+                if partition.is_sole:
+                    await self._committed(partition, slot.slot.applied, level)
+                else:
+                    asked = self._writers[number].asked
+                    if performed.end is None:
+                        asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
+                    await partition.come_true(asked, self._world, ANSWER_SECONDS_MAX)
             except BrokerError as error:
-                raise _not_true(partition, error, is_written=performed.end is not None) from None
+                raise not_true(partition, error, is_written=performed.end is not None) from None
         if isinstance(performed.result, BrokerError):
             raise performed.result
         return performed.result  # type: ignore[no-any-return]
@@ -203,17 +149,13 @@ class Slots:
         """
         parts = [(number, rows) for number, rows in enumerate(split_rows(columns.keys, self._logs())) if rows]
         await self._let_hand_over(number for number, _ in parts)
-        burst, now_ms = _Burst(len(columns.keys)), self._steady.now_ms()
+        burst, now_ms = Burst(len(columns.keys), level), self._steady.now_ms()
         for number, rows in parts:
             try:
                 self._perform_rows(*self._slot(number), columns, rows, level, now_ms, burst)
             except BrokerError as error:
                 burst.refuse(rows, error)
-        if burst.awaited:
-            try:
-                await settled_together([each.asked for each in burst.awaited], self._world, ANSWER_SECONDS_MAX)
-            finally:
-                burst.conclude()
+        await burst.settle(self._written, self._world, ANSWER_SECONDS_MAX)
         return o.Results(burst.results, sorted(burst.refused))
 
     def _perform_rows(
@@ -224,11 +166,11 @@ class Slots:
         rows: list[int],
         level: Level,
         now_ms: int,
-        burst: _Burst,
+        burst: Burst,
     ) -> None:
         if not slot.is_leader:
             if level is not Level.ONE or columns.mutates or not slot.is_whole:
-                raise _led_elsewhere(partition.number)
+                raise led_elsewhere(partition.number)
             burst.refused.update(slot.look_at_rows(columns, rows, now_ms, burst.results))
             return
         state = slot.slot
@@ -236,27 +178,33 @@ class Slots:
         if not columns.mutates and not state.keyspace.deadlines:  # with deadlines a read may write that a key has gone
             refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
         else:
-            with self._lent(slot, now_ms):
-                slot.gather(level)
-                try:
-                    refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
-                finally:
-                    error = slot.write_gathered()
+            used_bytes = self._lend(state)
+            slot.gather(level)
+            try:
+                refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
+            finally:
+                error = slot.write_gathered()
+                self._account(slot, used_bytes)
             if error is not None:
                 log.error("%s", error)
+                self._keep_in_time(partition)
                 self._follow(partition, slot)
                 raise error
         if refused:
             burst.refused.update(refused)
         is_written = state.applied != before
+        if partition.is_sole:
+            if is_written or level is not Level.ONE:
+                burst.await_commit(partition, state.applied, rows, is_written=is_written)
+            return
         # A committed write tells as well as a read index that this node leads; but not that every replica knows it (ALL).
         is_read = any(map(burst.found_nothing, rows)) if is_written and level is Level.ALL else not is_written
-        asks = is_read and level is not Level.ONE and any(map(burst.waits, rows))
-        if asks and not partition.replicated.reads_at_once:
+        if is_read and level is not Level.ONE and any(map(burst.waits, rows)):
             asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
-            burst.awaited.append(_Awaited(partition, asked, rows, is_written))
+            burst.await_replicas(partition, asked, rows, is_written=is_written)
         if is_written:
-            burst.awaited.append(_Awaited(partition, self._writers[partition.number].asked, rows, is_written))
+            asked = self._writers[partition.number].asked
+            burst.await_replicas(partition, asked, rows, is_written=True)
 
     async def scan(self, asked: Scan, level: Level) -> Scanned:
         """Return some names of the keys of a log that this node leads, as a read of that level.
@@ -268,14 +216,14 @@ class Slots:
             return Scanned([], 0, b"", logs)
         partition, slot = self._slot(asked.slot)
         if not slot.is_leader:
-            raise _led_elsewhere(asked.slot)
+            raise led_elsewhere(asked.slot)
         found = scan(slot.slot.keyspace, asked, self._steady.now_ms())._replace(slots=logs)
         if level is not Level.ONE:
             try:
                 reading = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
                 await partition.come_true(reading, self._world, ANSWER_SECONDS_MAX)
             except BrokerError as error:
-                raise _not_true(partition, error, is_written=False) from None
+                raise not_true(partition, error, is_written=False) from None
         return found
 
     async def _let_hand_over(self, numbers: Iterable[int]) -> None:
@@ -285,11 +233,25 @@ class Slots:
             if held is not None and held[0].held_writes.is_holding:
                 await held[0].held_writes.wait(self._world)
 
-    def _asked(self, partition: Partition, performed: Performed, level: Level) -> Acknowledgement:
-        """What tells when the result may be given: of a write that was just made, its own acknowledgement."""
-        if performed.end is not None:
-            return self._writers[partition.number].asked
-        return partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
+    async def _committed(self, partition: Partition, end: int, level: Level) -> None:
+        """Return when an only replica has committed what is below `end`; if others replicate it by then, when they have, too."""
+        epoch = partition.leader_epoch
+        if is_committed(partition, end, epoch):
+            self._world.appended(self._written)
+            return
+        await self._world.durable(self._written, self._written.end_burst())
+        if not is_committed(partition, end, epoch):
+            if partition.leader_epoch != epoch or partition.is_gone:
+                raise partition.failed(Reason.NOT_LEADER)
+            await partition.come_true(asked_for(partition, end, level), self._world, ANSWER_SECONDS_MAX)
+
+    def _keep_in_time(self, partition: Partition) -> None:
+        """What was written is committed, and durable, without a caller that waits."""
+        if partition.is_sole:
+            if partition.advance() < partition.end_offset:
+                self._world.sync_soon(partition.replicated.log, partition.advance)
+            else:
+                self._world.appended(self._written)
 
     def _perform(
         self, partition: Partition, slot: ReplicatedSlot, operation: o.Operation[Any], level: Level
@@ -298,32 +260,33 @@ class Slots:
         if not slot.is_leader:
             if level is Level.ONE and type(operation) in _READS and slot.is_whole:
                 return Performed(slot.look(operation, now_ms), None, is_certain=True)
-            raise _led_elsewhere(partition.number)
-        with self._lent(slot, now_ms):
+            raise led_elsewhere(partition.number)
+        used_bytes = self._lend(slot.slot)
+        try:
             return slot.perform(operation, level, now_ms)
+        finally:
+            self._account(slot, used_bytes)
 
-    @contextlib.contextmanager
-    def _lent(self, slot: ReplicatedSlot, now_ms: int) -> Iterator[None]:
-        """A log may use the memory that the node has left, and gives stamps after those of all other logs."""
-        keyspace, own = slot.slot.keyspace, slot.slot.clock
-        before = keyspace.used_bytes
+    def _lend(self, slot: Slot) -> int:
+        """Let the keys of a log use the memory that the node has left; return what they use now."""
+        used_bytes = slot.keyspace.used_bytes
         if self._settings.memory_bytes_max:
-            slot.slot.store.limit_to(max(self._settings.memory_bytes_max - self._used_bytes + before, 1))
-        if self.clock.wall_ms >= now_ms:
-            own.follow(self.clock.stamp)
-        yield
-        if own.wall_ms >= now_ms:
-            self.clock.follow(own.stamp)
-        self._used_bytes += keyspace.used_bytes - before
+            slot.store.limit_to(max(self._settings.memory_bytes_max - self._used_bytes + used_bytes, 1))
+        return used_bytes
+
+    def _account(self, slot: ReplicatedSlot, used_bytes_before: int) -> None:
+        self._used_bytes += slot.slot.keyspace.used_bytes - used_bytes_before
         self.peak_bytes = max(self.peak_bytes, self._used_bytes)
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
         """Take what another node has cut from its log; return when the verdict is final, or stands without being so."""
         partition, slot = self._slot(number)
         if not slot.is_leader:
-            raise _led_elsewhere(number)
+            raise led_elsewhere(number)
         verdict, end = slot.salvage(record, self._steady.now_ms())
-        if verdict.is_final:
+        if verdict.is_final and partition.is_sole:
+            await self._committed(partition, end, Level.QUORUM)
+        elif verdict.is_final:
             asked = partition.ask_for(lambda token: Await(token, end))
             await partition.come_true(asked, self._world, ANSWER_SECONDS_MAX)
         return verdict
@@ -333,7 +296,7 @@ class Slots:
         if held is not None and held[1].fault is not None:
             raise BrokerError(Reason.UNAVAILABLE, f"log {number} of keys is offline on this node: {held[1].fault}")
         if held is None:
-            raise _led_elsewhere(number)
+            raise led_elsewhere(number)
         return held
 
     # -- in the background -------------------------------------------------------------------------------------
@@ -450,10 +413,11 @@ class Slots:
     async def expire(self) -> int:
         """Let keys go whose time has come, of the slots that are led here; return how many went."""
         count = 0
-        for slot in self.here().values():
+        for number, slot in self.here().items():
             if slot.is_leader:
                 with contextlib.suppress(BrokerError):  # too few replicas are there: it goes later
                     count += slot.slot.expire(self._steady.now_ms(), EXPIRE_KEYS)
+                    self._keep_in_time(self._held[number][0])
                 await self._pause()
         self.used_bytes()
         return count
@@ -463,17 +427,3 @@ class Slots:
         self._used_bytes = sum(slot.slot.keyspace.used_bytes for slot in self.here().values())
         self.peak_bytes = max(self.peak_bytes, self._used_bytes)
         return self._used_bytes
-
-
-def _not_true(partition: Partition, error: BrokerError, *, is_written: bool) -> BrokerError:
-    """What is said of what has not come true."""
-    if is_written:
-        # It is in the log here, and may be committed yet: whoever asks again may do it twice.
-        return BrokerError(Reason.TIMED_OUT, f"{error}; it may have been written all the same")
-    return _led_elsewhere(partition.number) if error.reason is Reason.NOT_LEADER else error
-
-
-def _led_elsewhere(number: int) -> NotLeaderError:
-    return NotLeaderError(
-        LOG_TOPIC, number, f"this node does not lead log {number} of keys: ask the metadata for its leader"
-    )

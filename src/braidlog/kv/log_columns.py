@@ -105,17 +105,15 @@ def _change_plain(
     store, clock, keyspace = slot.store, slot.clock, slot.keyspace
     if store.fault is not None or not clock.can_tick(now_ms, len(rows) - at):
         return at
-    try:
-        slot.log.batch(now_ms)
-    except BrokerError:
-        return at  # `execute` refuses each of them
-    if slot.checkpoint is not None:
-        slot.checkpoint.before_rows(columns, rows[at:])
+    is_noted = slot.checkpoint is None
     while at < len(rows):
         try:
             batch = slot.log.batch(now_ms)
+            if not is_noted and slot.checkpoint is not None:
+                slot.checkpoint.before_rows(columns, rows[at:])
+                is_noted, batch = True, slot.log.batch(now_ms)
         except BrokerError:
-            return at
+            return at  # `execute` refuses each of them
         records_max = 1 if slot.forgets_at_ms <= now_ms else slot.until_mark
         first = clock.counter + 1 if now_ms == clock.wall_ms else 0
         head = _HEAD.pack(VERSION, 0, level, 0, now_ms, 0, clock.node, 0)

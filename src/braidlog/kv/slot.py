@@ -130,13 +130,14 @@ class Slot:
 
     def __init__(
         self,
-        node: bytes,
+        clock: HybridClock,
         log: SlotLog,
         settings: KeyValueSettings,
         *,
         begins_at: int = 0,
         delete_retention_ms: int = DELETE_RETENTION_MS,
     ) -> None:
+        """`clock`: of the node, for all its logs."""
         self.begins_at = begins_at
         """The offset of the first record that is applied: of the log's first, or of a checkpoint's beginning."""
         self.is_complete = begins_at == 0
@@ -145,7 +146,7 @@ class Slot:
         self.epochs: tuple[tuple[int, int], ...] = ()
         """Those that wrote to the log before its last checkpoint: they tell whether it held what is deleted now."""
         self.keyspace = Keyspace(recency=settings.eviction is Eviction.LRU)
-        self.clock = HybridClock(node)
+        self.clock = clock
         self.log = log
         self.delete_retention_ms = delete_retention_ms
         self.stamps: dict[bytes, bytes] = {}
@@ -258,7 +259,9 @@ class Slot:
     @property
     def until_mark(self) -> int:
         """Return how many records may be taken together; behind a mark that a checkpoint has passed, one."""
-        return max(min([each.next_mark - self.applied for each in self.listeners], default=sys.maxsize), 1)
+        if not self.listeners:
+            return sys.maxsize
+        return max(min(each.next_mark - self.applied for each in self.listeners), 1)
 
     @property
     def forgets_at_ms(self) -> int:

@@ -20,7 +20,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.records import seal_section
+from braidlog.codec.records import Sealed, sealed_section
 from braidlog.kv.entries import OPS, Op
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.levels import Level
@@ -63,15 +63,14 @@ class RecordBatch:
     def __init__(self, wall_ms: int) -> None:
         self.section = bytearray()
         self.count = 0
-        self._wall_ms = wall_ms
+        self.wall_ms = wall_ms
 
     def append(self, key: bytes | None, value: bytes) -> None:
         append_record(self.section, self.count, key, value)
         self.count += 1
 
-    def seal(self) -> bytes:
-        wall_ms = self._wall_ms
-        return seal_section(self.section, self.count, base_timestamp=wall_ms, max_timestamp=wall_ms)
+    def seal(self) -> Sealed:
+        return sealed_section(self.section, self.count, self.wall_ms)
 
 
 def unpack_record(key: bytes | None, value: bytes | None) -> SlotRecord:

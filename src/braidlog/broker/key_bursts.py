@@ -1,0 +1,220 @@
+"""Write what operations on keys change, and wait for all that the operations of a burst wait for.
+
+Knows: what an only replica has to make durable, and what is asked of the replicas of a log that has several. Does not know: what
+operations change, and which logs are here.
+Invariants: a log of an only replica is written without a step, as `Append.append_records` writes one; the logs that a burst has
+written share one sync, and one place in the flusher's schedule; what is not committed in the epoch in which it was written is
+never told to be.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from braidlog.kv.levels import Level
+from braidlog.kv.slot_records import RecordBatch
+from braidlog.kv.slots import LOG_TOPIC
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
+from braidlog.model.world import FlushSettings, World
+from braidlog.partition.acknowledgements import Acknowledgement, settled_together
+from braidlog.partition.partition import Partition
+from braidlog.partition.replicated import Produced
+from braidlog.partition.replicated_slot import NOT_DONE, REACHES
+from braidlog.replication.messages import Await
+from braidlog.storage.partition import PartitionLog
+
+
+class WrittenLogs:
+    """The logs of only replicas that bursts have written: a `Syncable` whose offsets count the bursts.
+
+    A log that cannot be synced does not hold up the others: its own durable offset tells.
+    """
+
+    def __init__(self, settings: FlushSettings) -> None:
+        self.settings = settings
+        self.durable_offset = 0
+        self.bursts = 0
+        self._logs: set[PartitionLog] = set()
+        self._written_bytes = self._synced_bytes = 0
+        self._lock = threading.Lock()
+
+    @property
+    def unsynced_bytes(self) -> int:
+        return self._written_bytes - self._synced_bytes
+
+    def add(self, log: PartitionLog, size: int) -> None:
+        """A burst has written so many bytes to a log, which says when they are to be synced."""
+        self._logs.add(log)
+        self._written_bytes += size
+        self.settings = log.settings
+
+    def end_burst(self) -> int:
+        """Return the offset below which this burst is durable."""
+        self.bursts += 1
+        return self.bursts
+
+    def sync(self, upto: int | None = None) -> int:
+        """Sync what was written before the call; on any thread."""
+        with self._lock:
+            if upto is not None and self.durable_offset >= upto:
+                return self.durable_offset
+            reached, written_bytes = self.bursts, self._written_bytes
+            while self._logs:  # one that is written meanwhile is in the set again, for the next sync
+                with contextlib.suppress(StorageFault):
+                    self._logs.pop().sync()
+            self.durable_offset, self._synced_bytes = reached, written_bytes
+            return reached
+
+
+class LogWriter:
+    """A `SlotWriter`: into a partition that is led here."""
+
+    def __init__(self, partition: Partition, written: WrittenLogs, world: World) -> None:
+        self._partition = partition
+        self._written = written
+        self._world = world
+        self.asked = Acknowledgement()
+        """By which what was written last is waited for, where there are other replicas."""
+
+    def check(self, level: Level) -> None:
+        partition = self._partition
+        if not (partition.is_sole and partition.replicated.counts_alone):
+            partition.require_room(needs_all=level is not Level.ONE, reach=REACHES[level])
+
+    def write(self, batch: RecordBatch, level: Level) -> None:
+        """Append a batch. To an only replica: `advance` and a sync come after it."""
+        partition, section, now_ms = self._partition, batch.section, self._world.now_ms()
+        if not partition.is_sole:
+            _, self.asked = partition.produce(
+                _sealed(batch, now_ms), needs_all=level is not Level.ONE, is_awaited=True, reach=REACHES[level]
+            )
+            return
+        if partition.append_section_alone(section, batch.count, batch.wall_ms, now_ms) is None:
+            partition.append_alone(_sealed(batch, now_ms))
+        self._written.add(partition.replicated.log, len(section))
+
+
+def _sealed(batch: RecordBatch, now_ms: int) -> Produced:
+    sealed = batch.seal()
+    return Produced(sealed.data, [sealed.header], now_ms, own=True)
+
+
+class _Awaited(NamedTuple):
+    """What the rows of a burst wait for that are in one log."""
+
+    partition: Partition
+    asked: Acknowledgement
+    rows: Sequence[int]
+    is_written: bool
+
+
+class _Uncommitted(NamedTuple):
+    """Of an only replica: its log below `end` is not committed yet, and some rows of a burst wait for that."""
+
+    partition: Partition
+    end: int
+    epoch: int
+    rows: Sequence[int]
+    is_written: bool
+
+
+class Burst:
+    """Operations that came together: what each gives, and what it waits for."""
+
+    def __init__(self, count: int, level: Level) -> None:
+        self.results: list[Any] = [None] * count
+        self.refused: set[int] = set()
+        self.has_written = False
+        """Whether logs of only replicas were written."""
+        self._level = level
+        self._awaited: list[_Awaited] = []
+        self._uncommitted: list[_Uncommitted] = []
+
+    def refuse(self, rows: Iterable[int], error: BrokerError) -> None:
+        self.refused.update(rows)
+        for row in rows:
+            self.results[row] = error
+
+    def waits(self, row: int) -> bool:
+        """Return whether the result of a row waits for anything: not if the log refused it."""
+        return row not in self.refused or self.results[row].reason not in NOT_DONE
+
+    def found_nothing(self, row: int) -> bool:
+        """Return whether a row has changed nothing because of what its key holds."""
+        return self.results[row] is None or row in self.refused
+
+    def await_replicas(
+        self, partition: Partition, asked: Acknowledgement, rows: Sequence[int], *, is_written: bool
+    ) -> None:
+        self._awaited.append(_Awaited(partition, asked, rows, is_written))
+
+    def await_commit(self, partition: Partition, end: int, rows: Sequence[int], *, is_written: bool) -> None:
+        """Of an only replica: a committed log tells a reader all that it may know."""
+        if is_written:
+            self.has_written = True
+        if (partition.advance() if is_written else partition.high_watermark) < end:
+            self._uncommitted.append(_Uncommitted(partition, end, partition.leader_epoch, rows, is_written))
+
+    async def settle(self, written: WrittenLogs, world: World, seconds: float) -> None:
+        """Return when all that is waited for has come true; what has not is refused."""
+        if self._uncommitted:
+            await self._commit(written, world)
+        elif self.has_written:
+            world.appended(written)
+        if self._awaited:
+            try:
+                await settled_together([each.asked for each in self._awaited], world, seconds)
+            finally:
+                self._conclude()
+
+    async def _commit(self, written: WrittenLogs, world: World) -> None:
+        error = None
+        try:
+            await world.durable(written, written.end_burst())
+        except BrokerError as stopped:
+            error = stopped
+        for partition, end, epoch, rows, is_written in self._uncommitted:
+            if is_committed(partition, end, epoch):
+                continue
+            if error is None and partition.leader_epoch == epoch and not partition.is_gone:
+                # Others replicate it by now, or the disk has failed, which its replica is about to notice.
+                self.await_replicas(partition, asked_for(partition, end, self._level), rows, is_written=is_written)
+                continue
+            unsure = [row for row in rows if self.waits(row)]
+            self.refuse(
+                unsure, not_true(partition, error or partition.failed(Reason.NOT_LEADER), is_written=is_written)
+            )
+
+    def _conclude(self) -> None:
+        """Nothing is waited for any longer: what has not come true is no result."""
+        for partition, asked, rows, is_written in self._awaited:
+            try:
+                partition.conclude(asked)
+            except BrokerError as error:
+                unsure = [row for row in rows if self.waits(row)]
+                self.refuse(unsure, not_true(partition, error, is_written=is_written))
+
+
+def is_committed(partition: Partition, end: int, epoch: int) -> bool:
+    """Return whether an only replica has committed what is below `end`, in the epoch in which that was asked."""
+    return partition.advance() >= end and partition.leader_epoch == epoch and partition.is_sole
+
+
+def asked_for(partition: Partition, end: int, level: Level) -> Acknowledgement:
+    """Ask for all below `end` to be committed as a level says."""
+    return partition.ask_for(lambda token: Await(token, end, needs_all=level is not Level.ONE, reach=REACHES[level]))
+
+
+def not_true(partition: Partition, error: BrokerError, *, is_written: bool) -> BrokerError:
+    """Return what is said of what has not come true."""
+    if is_written:
+        # It is in the log here, and may be committed yet: a caller that asks again may do it twice.
+        return BrokerError(Reason.TIMED_OUT, f"{error}; it may have been written all the same")
+    return led_elsewhere(partition.number) if error.reason is Reason.NOT_LEADER else error
+
+
+def led_elsewhere(number: int) -> NotLeaderError:
+    return NotLeaderError(
+        LOG_TOPIC, number, f"this node does not lead log {number} of keys: ask the metadata for its leader"
+    )
