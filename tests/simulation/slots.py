@@ -19,6 +19,7 @@ from braidlog.kv import operations as o
 from braidlog.kv.checkpoints import Checkpoint
 from braidlog.kv.hlc import HybridClock, Stamp
 from braidlog.kv.levels import Level
+from braidlog.kv.log_columns import execute_rows
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot_records import RecordBatch, SlotRecord
@@ -166,7 +167,7 @@ class SlotReplica(SimulatedReplica):
             return Performed(result, max(ends.values(), default=None), is_certain)
 
         before = {key: self.kv.slot.stamps.get(key) for key in columns.keys}
-        self.kv.perform_rows(columns, list(range(len(run))), run[0].level, self.wall_ms(), results)
+        execute_rows(self.kv.slot, columns, list(range(len(run))), run[0].level, self.wall_ms(), results)
         for key, stamps in before.items():
             if self.kv.slot.stamps.get(key) != stamps:
                 ends[key] = self.kv.slot.applied

@@ -19,7 +19,7 @@ from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFa
 from braidlog.model.world import FlushSettings, World
 from braidlog.partition.acknowledgements import Acknowledgement, settled_together
 from braidlog.partition.partition import Partition
-from braidlog.partition.replicated import Produced
+from braidlog.partition.replicated import Produced, ReplicatedPartition
 from braidlog.partition.replicated_slot import NOT_DONE, REACHES
 from braidlog.replication.messages import Await
 from braidlog.storage.partition import PartitionLog
@@ -74,30 +74,31 @@ class LogWriter:
         self._partition = partition
         self._written = written
         self._world = world
+        self._sole: ReplicatedPartition | None = None
         self.asked = Acknowledgement()
         """By which what was written last is waited for, where there are other replicas."""
 
     def check(self, level: Level) -> None:
         partition = self._partition
-        if not (partition.is_sole and partition.replicated.counts_alone):
+        self._sole = sole = partition.replicated if partition.is_sole else None
+        if sole is None or not sole.counts_alone:
             partition.require_room(needs_all=level is not Level.ONE, reach=REACHES[level])
 
     def write(self, batch: RecordBatch, level: Level) -> None:
         """Append a batch. To an only replica: `advance` and a sync come after it."""
-        partition, section, now_ms = self._partition, batch.section, self._world.now_ms()
-        if not partition.is_sole:
-            _, self.asked = partition.produce(
-                _sealed(batch, now_ms), needs_all=level is not Level.ONE, is_awaited=True, reach=REACHES[level]
+        sole, section, wall_ms = self._sole, batch.section, batch.wall_ms
+        if sole is None:
+            _, self.asked = self._partition.produce(
+                self._sealed(batch), needs_all=level is not Level.ONE, is_awaited=True, reach=REACHES[level]
             )
             return
-        if partition.append_section_alone(section, batch.count, batch.wall_ms, now_ms) is None:
-            partition.append_alone(_sealed(batch, now_ms))
-        self._written.add(partition.replicated.log, len(section))
+        if sole.append_section_alone(section, batch.count, wall_ms, wall_ms) is None:
+            sole.append_alone(self._sealed(batch))
+        self._written.add(sole.log, len(section))
 
-
-def _sealed(batch: RecordBatch, now_ms: int) -> Produced:
-    sealed = batch.seal()
-    return Produced(sealed.data, [sealed.header], now_ms, own=True)
+    def _sealed(self, batch: RecordBatch) -> Produced:
+        sealed = batch.seal()
+        return Produced(sealed.data, [sealed.header], self._world.now_ms(), own=True)
 
 
 class _Awaited(NamedTuple):

@@ -10,12 +10,14 @@ elsewhere.
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from braidlog.broker.key_bursts import Burst, LogWriter, WrittenLogs, asked_for, is_committed, led_elsewhere, not_true
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
+from braidlog.kv.log_columns import execute_rows
 from braidlog.kv.log_kernel import split_rows
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.scanning import Scan, Scanned, scan
@@ -96,7 +98,7 @@ class Slots:
         slot = ReplicatedSlot(partition.number, self.clock, partition.replicated, writer, self._tails, self._settings)
         self._held[partition.number] = partition, slot
         self._writers[partition.number] = writer
-        partition.followed = lambda: self._follow(partition, slot)
+        partition.followed = partial(self._follow, partition, slot)
         self._follow(partition, slot)
 
     def here(self) -> dict[int, ReplicatedSlot]:
@@ -176,12 +178,12 @@ class Slots:
         state = slot.slot
         before = state.applied
         if not columns.mutates and not state.keyspace.deadlines:  # with deadlines a read may write that a key has gone
-            refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
+            refused = execute_rows(state, columns, rows, level, now_ms, burst.results)
         else:
             used_bytes = self._lend(state)
             slot.gather(level)
             try:
-                refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
+                refused = execute_rows(state, columns, rows, level, now_ms, burst.results)
             finally:
                 error = slot.write_gathered()
                 self._account(slot, used_bytes)
@@ -275,8 +277,9 @@ class Slots:
         return used_bytes
 
     def _account(self, slot: ReplicatedSlot, used_bytes_before: int) -> None:
-        self._used_bytes += slot.slot.keyspace.used_bytes - used_bytes_before
-        self.peak_bytes = max(self.peak_bytes, self._used_bytes)
+        self._used_bytes = used_bytes = self._used_bytes + slot.slot.keyspace.used_bytes - used_bytes_before
+        if used_bytes > self.peak_bytes:  # noqa: PLR1730 - on every burst's way, eight times
+            self.peak_bytes = used_bytes
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
         """Take what another node has cut from its log; return when the verdict is final, or stands without being so."""
@@ -304,6 +307,8 @@ class Slots:
     def _follow(self, partition: Partition, slot: ReplicatedSlot) -> None:
         """A few records at once; a long log beside whatever else is to be done."""
         number = partition.number
+        if slot.is_leader:
+            return  # it has all of its log
         if number in self._following or partition.is_gone or partition.is_cutting:
             return
         if self._apply_some(partition, slot):

@@ -153,9 +153,11 @@ def _changed(
     slot: Slot, columns: Columns, rows: list[int], wall_ms: int, counter: int, written: int, results: list[Any]
 ) -> None:
     sequence = slot.store.sequence
-    slot.passed(sequence + written - 1)
+    slot.store.sequence = sequence + written
     slot.after_run(wall_ms)
-    keys = [columns.keys[row] for row in rows] if slot.listeners or slot.watcher is not None else []
+    if not slot.listeners and slot.watcher is None:
+        return
+    keys = [columns.keys[row] for row in rows]
     for listener in slot.listeners:
         listener.changed(keys)
     if slot.watcher is not None:

@@ -272,8 +272,9 @@ class Slot:
     def after_run(self, wall_ms: int) -> None:
         """Records were taken together, the last of which has that wall time."""
         self.latest_ms = max(self.latest_ms, wall_ms)
-        self._drop_returned()
-        self._forget()
+        if self._gone_by_time or self._origins_by_time:
+            self._drop_returned()
+            self._forget()
 
     # -- stamps ------------------------------------------------------------------------------------------------
 

@@ -150,16 +150,6 @@ class ReplicatedPartition:
         self._told_common_end = 0
 
     @property
-    def is_leader(self) -> bool:
-        role = self._replica.role
-        return isinstance(role, Leader) and role.has_begun
-
-    @property
-    def epoch(self) -> int:
-        """The latest leader epoch that this replica has taken part in."""
-        return self._replica.epoch
-
-    @property
     def replica(self) -> Replica:
         """The state of the replica, with all that the short ways of an only replica have done."""
         if self._is_behind:
@@ -174,6 +164,9 @@ class ReplicatedPartition:
     @replica.setter
     def replica(self, replica: Replica) -> None:
         self._replica = replica
+        role = replica.role
+        self.is_leader = isinstance(role, Leader) and role.has_begun
+        self.epoch = replica.epoch
         self.watermark = replica.watermark
         self.is_sole = sole.is_sole(replica)
         self.counts_alone = sole.counts_alone(replica)
@@ -194,8 +187,7 @@ class ReplicatedPartition:
     ) -> tuple[Appended, int] | None:
         """Append packed records as one batch that is sealed in the log; its size, too. None: nothing was done."""
         self._is_behind = True
-        epoch = self._replica.epoch
-        return self.log.append_section(section, count, base_timestamp, leader_epoch=epoch, now_ms=now_ms)
+        return self.log.append_section(section, count, base_timestamp, leader_epoch=self.epoch, now_ms=now_ms)
 
     def append_marker_alone(self, marker: bytes, now_ms: int) -> int:
         """Append the end of a transaction; returns the offset after it."""

@@ -16,7 +16,7 @@ from braidlog.kv import salvage
 from braidlog.kv.checkpoints import Checkpoint, Part, read_record
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
-from braidlog.kv.log_columns import BATCH_BYTES_MAX, RECORD_BYTES_MAX, apply_batch, execute_rows, look_at_rows
+from braidlog.kv.log_columns import BATCH_BYTES_MAX, RECORD_BYTES_MAX, apply_batch, look_at_rows
 from braidlog.kv.operations import Columns, Operation
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
@@ -64,7 +64,10 @@ class TailFolder(NamedTuple):
 
 
 class SlotWriter(Protocol):
-    """The way of a leader's records into its log. Both refuse with a `BrokerError`: then nothing is written."""
+    """The way of a leader's records into its log. Both refuse with a `BrokerError`: then nothing is written.
+
+    A check comes before each write, and nothing else happens to the log between them.
+    """
 
     def check(self, level: Level) -> None:
         """Raise if nothing of that level would be written now."""
@@ -222,12 +225,6 @@ class ReplicatedSlot:
         is_certain = isinstance(result, BrokerError) and result.reason in NOT_DONE
         return Performed(result, self.slot.applied if self.slot.applied != before else None, is_certain)
 
-    def perform_rows(
-        self, columns: Columns, rows: list[int], level: Level, now_ms: int, results: list[Any]
-    ) -> list[int]:
-        """Carry out rows of columns, into `results`, between `gather` and `write_gathered`; return those that are refused."""
-        return execute_rows(self.slot, columns, rows, level, now_ms, results)
-
     def look(self, operation: Operation[R], now_ms: int) -> R | BrokerError:
         """What a follower has; or the refusal."""
         try:
@@ -267,6 +264,7 @@ class ReplicatedSlot:
         self._gathers = None
         error, self._not_written = self._not_written, None
         if error is None:
+            assert self._partition.log.end_offset == self.slot.applied, "what is applied is in the log"
             return None
         self._led_epoch = None
         self._begin_anew()
@@ -280,7 +278,7 @@ class ReplicatedSlot:
             return
         assert self._gathers is not None
         try:
-            self._append(batch, self._gathers)
+            self._writer.write(batch, self._gathers)
         except (BrokerError, ProtocolError, StorageFault) as error:
             self._not_written = error
 
@@ -291,6 +289,7 @@ class ReplicatedSlot:
         return self.slot.applied + 1
 
     def _append(self, batch: RecordBatch, level: Level) -> int:
+        self._writer.check(level)
         end = self._partition.log.end_offset + batch.count
         self._writer.write(batch, level)
         assert self._partition.log.end_offset == end, "a record is in the log before it is applied"
