@@ -21,7 +21,6 @@ from braidlog.partition.acknowledgements import Acknowledgement, settled_togethe
 from braidlog.partition.partition import Partition
 from braidlog.partition.replicated import Produced, ReplicatedPartition
 from braidlog.partition.replicated_slot import NOT_DONE, REACHES
-from braidlog.replication.messages import Await
 from braidlog.storage.partition import PartitionLog
 
 
@@ -107,30 +106,18 @@ class _Awaited(NamedTuple):
     partition: Partition
     asked: Acknowledgement
     rows: Sequence[int]
-    is_written: bool
-
-
-class _Uncommitted(NamedTuple):
-    """Of an only replica: its log below `end` is not committed yet, and some rows of a burst wait for that."""
-
-    partition: Partition
-    end: int
-    epoch: int
-    rows: Sequence[int]
-    is_written: bool
+    wrote: bool
 
 
 class Burst:
     """Operations that came together: what each gives, and what it waits for."""
 
-    def __init__(self, count: int, level: Level) -> None:
+    def __init__(self, count: int) -> None:
         self.results: list[Any] = [None] * count
         self.refused: set[int] = set()
-        self.has_written = False
-        """Whether logs of only replicas were written."""
-        self._level = level
         self._awaited: list[_Awaited] = []
-        self._uncommitted: list[_Uncommitted] = []
+        self._uncommitted: list[tuple[Partition, int, int, Sequence[int], bool]] = []
+        """Logs of only replicas: end, epoch, the rows that wait for all below to be committed, whether they have written."""
 
     def refuse(self, rows: Iterable[int], error: BrokerError) -> None:
         self.refused.update(rows)
@@ -145,23 +132,23 @@ class Burst:
         """Return whether a row has changed nothing because of what its key holds."""
         return self.results[row] is None or row in self.refused
 
-    def await_replicas(
-        self, partition: Partition, asked: Acknowledgement, rows: Sequence[int], *, is_written: bool
-    ) -> None:
-        self._awaited.append(_Awaited(partition, asked, rows, is_written))
+    def await_replicas(self, partition: Partition, asked: Acknowledgement, rows: Sequence[int], *, wrote: bool) -> None:
+        self._awaited.append(_Awaited(partition, asked, rows, wrote))
 
-    def await_commit(self, partition: Partition, end: int, rows: Sequence[int], *, is_written: bool) -> None:
-        """Of an only replica: a committed log tells a reader all that it may know."""
-        if is_written:
-            self.has_written = True
-        if (partition.advance() if is_written else partition.high_watermark) < end:
-            self._uncommitted.append(_Uncommitted(partition, end, partition.leader_epoch, rows, is_written))
+    def await_commit(self, partition: Partition, end: int, rows: Sequence[int], *, wrote: bool) -> None:
+        """Of an only replica: all below `end` is to be committed, for what is read as for what is written."""
+        if (partition.advance() if wrote else partition.high_watermark) < end:
+            self._uncommitted.append((partition, end, partition.leader_epoch, rows, wrote))
 
     async def settle(self, written: WrittenLogs, world: World, seconds: float) -> None:
-        """Return when all that is waited for has come true; what has not is refused."""
+        """Return when all that is waited for has come true; what has not come true in time is refused."""
         if self._uncommitted:
-            await self._commit(written, world)
-        elif self.has_written:
+            await world.durable(written, written.end_burst())
+            for partition, end, epoch, rows, wrote in self._uncommitted:
+                is_committed = partition.advance() >= end and partition.leader_epoch == epoch and partition.is_sole
+                if not is_committed:  # others replicate it by now, or the disk has failed
+                    self.await_replicas(partition, partition.committed_later(end, epoch), rows, wrote=wrote)
+        elif written.unsynced_bytes:
             world.appended(written)
         if self._awaited:
             try:
@@ -169,47 +156,19 @@ class Burst:
             finally:
                 self._conclude()
 
-    async def _commit(self, written: WrittenLogs, world: World) -> None:
-        error = None
-        try:
-            await world.durable(written, written.end_burst())
-        except BrokerError as stopped:
-            error = stopped
-        for partition, end, epoch, rows, is_written in self._uncommitted:
-            if is_committed(partition, end, epoch):
-                continue
-            if error is None and partition.leader_epoch == epoch and not partition.is_gone:
-                # Others replicate it by now, or the disk has failed, which its replica is about to notice.
-                self.await_replicas(partition, asked_for(partition, end, self._level), rows, is_written=is_written)
-                continue
-            unsure = [row for row in rows if self.waits(row)]
-            self.refuse(
-                unsure, not_true(partition, error or partition.failed(Reason.NOT_LEADER), is_written=is_written)
-            )
-
     def _conclude(self) -> None:
         """Nothing is waited for any longer: what has not come true is no result."""
-        for partition, asked, rows, is_written in self._awaited:
+        for partition, asked, rows, wrote in self._awaited:
             try:
                 partition.conclude(asked)
             except BrokerError as error:
                 unsure = [row for row in rows if self.waits(row)]
-                self.refuse(unsure, not_true(partition, error, is_written=is_written))
+                self.refuse(unsure, not_true(partition, error, wrote=wrote))
 
 
-def is_committed(partition: Partition, end: int, epoch: int) -> bool:
-    """Return whether an only replica has committed what is below `end`, in the epoch in which that was asked."""
-    return partition.advance() >= end and partition.leader_epoch == epoch and partition.is_sole
-
-
-def asked_for(partition: Partition, end: int, level: Level) -> Acknowledgement:
-    """Ask for all below `end` to be committed as a level says."""
-    return partition.ask_for(lambda token: Await(token, end, needs_all=level is not Level.ONE, reach=REACHES[level]))
-
-
-def not_true(partition: Partition, error: BrokerError, *, is_written: bool) -> BrokerError:
+def not_true(partition: Partition, error: BrokerError, *, wrote: bool) -> BrokerError:
     """Return what is said of what has not come true."""
-    if is_written:
+    if wrote:
         # It is in the log here, and may be committed yet: a caller that asks again may do it twice.
         return BrokerError(Reason.TIMED_OUT, f"{error}; it may have been written all the same")
     return led_elsewhere(partition.number) if error.reason is Reason.NOT_LEADER else error

@@ -9,11 +9,11 @@ elsewhere.
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from braidlog.broker.key_bursts import Burst, LogWriter, WrittenLogs, asked_for, is_committed, led_elsewhere, not_true
+from braidlog.broker.key_bursts import Burst, LogWriter, WrittenLogs, led_elsewhere, not_true
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
@@ -31,7 +31,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.world import World
 from braidlog.partition.partition import Partition
 from braidlog.partition.replicated_slot import REACHES, Performed, ReplicatedSlot, TailFolder
-from braidlog.replication.messages import Await, ReadIndex
+from braidlog.replication.messages import ReadIndex
 
 R = TypeVar("R")
 log = logging.getLogger("braidlog.kv")
@@ -127,21 +127,15 @@ class Slots:
         number = self.log_of(operation.key)
         await self._let_hand_over((number,))
         partition, slot = self._slot(number)
-        performed = self._perform(partition, slot, operation, level)
+        performed, burst = self._perform(partition, slot, operation, level), Burst(1)
+        burst.results[0] = performed.result
         if performed.waits_for(0, level) is not None:
-            try:
-                if partition.is_sole:
-                    await self._committed(partition, slot.slot.applied, level)
-                else:
-                    asked = self._writers[number].asked
-                    if performed.end is None:
-                        asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
-                    await partition.come_true(asked, self._world, ANSWER_SECONDS_MAX)
-            except BrokerError as error:
-                raise not_true(partition, error, is_written=performed.end is not None) from None
-        if isinstance(performed.result, BrokerError):
-            raise performed.result
-        return performed.result  # type: ignore[no-any-return]
+            wrote = performed.end is not None
+            self._await(burst, partition, slot.slot.applied, (0,), level, wrote=wrote, reads=not wrote)
+            await burst.settle(self._written, self._world, ANSWER_SECONDS_MAX)
+        if isinstance(burst.results[0], BrokerError):
+            raise burst.results[0]
+        return burst.results[0]  # type: ignore[no-any-return]
 
     async def execute_columns(self, columns: o.Columns, level: Level) -> o.Results:
         """Carry out many operations, those of each log in their order, and wait for all of them together.
@@ -151,7 +145,7 @@ class Slots:
         """
         parts = [(number, rows) for number, rows in enumerate(split_rows(columns.keys, self._logs())) if rows]
         await self._let_hand_over(number for number, _ in parts)
-        burst, now_ms = Burst(len(columns.keys), level), self._steady.now_ms()
+        burst, now_ms = Burst(len(columns.keys)), self._steady.now_ms()
         for number, rows in parts:
             try:
                 self._perform_rows(*self._slot(number), columns, rows, level, now_ms, burst)
@@ -194,19 +188,33 @@ class Slots:
                 raise error
         if refused:
             burst.refused.update(refused)
-        is_written = state.applied != before
-        if partition.is_sole:
-            if is_written or level is not Level.ONE:
-                burst.await_commit(partition, state.applied, rows, is_written=is_written)
-            return
+        wrote = state.applied != before
         # A committed write tells as well as a read index that this node leads; but not that every replica knows it (ALL).
-        is_read = any(map(burst.found_nothing, rows)) if is_written and level is Level.ALL else not is_written
-        if is_read and level is not Level.ONE and any(map(burst.waits, rows)):
+        reads = any(map(burst.found_nothing, rows)) if wrote and level is Level.ALL else not wrote
+        reads = reads and level is not Level.ONE and (partition.is_sole or any(map(burst.waits, rows)))
+        if reads or wrote:
+            self._await(burst, partition, state.applied, rows, level, wrote=wrote, reads=reads)
+
+    def _await(
+        self,
+        burst: Burst,
+        partition: Partition,
+        end: int,
+        rows: Sequence[int],
+        level: Level,
+        *,
+        wrote: bool,
+        reads: bool,
+    ) -> None:
+        """Let rows wait for what a log that ends at `end` has written of them, and for what tells that it leads."""
+        if partition.is_sole:
+            burst.await_commit(partition, end, rows, wrote=wrote)
+            return
+        if reads:
             asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
-            burst.await_replicas(partition, asked, rows, is_written=is_written)
-        if is_written:
-            asked = self._writers[partition.number].asked
-            burst.await_replicas(partition, asked, rows, is_written=True)
+            burst.await_replicas(partition, asked, rows, wrote=wrote)
+        if wrote:
+            burst.await_replicas(partition, self._writers[partition.number].asked, rows, wrote=True)
 
     async def scan(self, asked: Scan, level: Level) -> Scanned:
         """Return some names of the keys of a log that this node leads, as a read of that level.
@@ -225,7 +233,7 @@ class Slots:
                 reading = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
                 await partition.come_true(reading, self._world, ANSWER_SECONDS_MAX)
             except BrokerError as error:
-                raise not_true(partition, error, is_written=False) from None
+                raise not_true(partition, error, wrote=False) from None
         return found
 
     async def _let_hand_over(self, numbers: Iterable[int]) -> None:
@@ -234,18 +242,6 @@ class Slots:
             held = self._held.get(number)
             if held is not None and held[0].held_writes.is_holding:
                 await held[0].held_writes.wait(self._world)
-
-    async def _committed(self, partition: Partition, end: int, level: Level) -> None:
-        """Return when an only replica has committed what is below `end`; if others replicate it by then, when they have, too."""
-        epoch = partition.leader_epoch
-        if is_committed(partition, end, epoch):
-            self._world.appended(self._written)
-            return
-        await self._world.durable(self._written, self._written.end_burst())
-        if not is_committed(partition, end, epoch):
-            if partition.leader_epoch != epoch or partition.is_gone:
-                raise partition.failed(Reason.NOT_LEADER)
-            await partition.come_true(asked_for(partition, end, level), self._world, ANSWER_SECONDS_MAX)
 
     def _keep_in_time(self, partition: Partition) -> None:
         """What was written is committed, and durable, without a caller that waits."""
@@ -287,19 +283,16 @@ class Slots:
         if not slot.is_leader:
             raise led_elsewhere(number)
         verdict, end = slot.salvage(record, self._steady.now_ms())
-        if verdict.is_final and partition.is_sole:
-            await self._committed(partition, end, Level.QUORUM)
-        elif verdict.is_final:
-            asked = partition.ask_for(lambda token: Await(token, end))
-            await partition.come_true(asked, self._world, ANSWER_SECONDS_MAX)
+        if verdict.is_final:
+            await partition.made_durable(end, self._world)
         return verdict
 
     def _slot(self, number: int) -> tuple[Partition, ReplicatedSlot]:
-        held = self.held(number)
-        if held is not None and held[1].fault is not None:
-            raise BrokerError(Reason.UNAVAILABLE, f"log {number} of keys is offline on this node: {held[1].fault}")
-        if held is None:
+        held = self._held.get(number)
+        if held is None or held[0].is_gone:
             raise led_elsewhere(number)
+        if held[1].fault is not None:
+            raise BrokerError(Reason.UNAVAILABLE, f"log {number} of keys is offline on this node: {held[1].fault}")
         return held
 
     # -- in the background -------------------------------------------------------------------------------------
