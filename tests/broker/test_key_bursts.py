@@ -36,9 +36,14 @@ class Only:
         self.flush = flush
         self.peers = Peers(TopicSettings(flush=flush, segment_bytes=SEGMENT_BYTES), min_in_sync=1, first=(1,))
         self.peer, self.world = self.peers[1], self.peers.world
-        tails = TailFolder(self.peer.disk, "/tails")
-        self.slots = Slots(self.world, b"n" * 16, SETTINGS, tails, self.peer.spawn, logs=lambda: 1)
-        self.slots.attach(self.partition)
+        self.slots = self.slots_of(1)
+
+    def slots_of(self, node: int) -> Slots:
+        peer = self.peers[node]
+        tails = TailFolder(peer.disk, "/tails")
+        slots = Slots(self.world, b"node %011d" % node, SETTINGS, tails, peer.spawn, logs=lambda: 1)
+        slots.attach(peer.partition)
+        return slots
 
     @property
     def partition(self) -> Partition:
@@ -193,6 +198,26 @@ def test_a_burst_whose_leader_is_deposed_is_in_doubt() -> None:
     assert refused.reason is Reason.TIMED_OUT, "it may have been written"
     (refused,) = read.result()
     assert refused.reason is Reason.NOT_LEADER
+
+
+def test_what_the_next_leader_commits_at_the_same_offset_acknowledges_nothing() -> None:
+    one = Only(Flush.ACK)
+    with one.world.holding_syncs(one.slots._written):
+        change = one.burst(o.Set(b"a", b"1"))
+        one.peers.away = {1}
+        one.peers.assign(one.peers.assignment.changed(replicas=(1, 2), in_sync=(1, 2)))
+        one.peers.elect(2)
+        one.peers.assign(one.peers.assignment.changed(in_sync=(2,)))
+        other = one.world.spawn(one.slots_of(2).execute(o.Set(b"b", b"2"), Level.ONE))
+        one.peers.away = set()
+        one.peers.assign()
+        one.peers.tick()
+        assert other.result() is True
+        assert (one.partition.end_offset, one.partition.high_watermark) == (1, 1)
+        assert not change.is_done
+    one.carry()
+    (refused,) = change.result()
+    assert refused.reason is Reason.TIMED_OUT
 
 
 def test_a_single_change_of_a_deposed_leader_is_in_doubt() -> None:
