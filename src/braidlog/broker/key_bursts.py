@@ -21,6 +21,7 @@ from braidlog.partition.acknowledgements import Acknowledgement, settled_togethe
 from braidlog.partition.partition import Partition
 from braidlog.partition.replicated import Produced, ReplicatedPartition
 from braidlog.partition.replicated_slot import NOT_DONE, REACHES
+from braidlog.replication.messages import ReadIndex
 from braidlog.storage.partition import PartitionLog
 
 
@@ -132,13 +133,27 @@ class Burst:
         """Return whether a row has changed nothing because of what its key holds."""
         return self.results[row] is None or row in self.refused
 
-    def await_replicas(self, partition: Partition, asked: Acknowledgement, rows: Sequence[int], *, wrote: bool) -> None:
-        self._awaited.append(_Awaited(partition, asked, rows, wrote))
-
-    def await_commit(self, partition: Partition, end: int, rows: Sequence[int], *, wrote: bool) -> None:
-        """Of an only replica: all below `end` is to be committed, for what is read as for what is written."""
-        if (partition.advance() if wrote else partition.high_watermark) < end:
-            self._uncommitted.append((partition, end, partition.leader_epoch, rows, wrote))
+    def await_log(
+        self,
+        partition: Partition,
+        writer: LogWriter,
+        end: int,
+        rows: Sequence[int],
+        level: Level,
+        *,
+        wrote: bool,
+        reads: bool,
+    ) -> None:
+        """Let rows wait until what a log holds of them below `end` is committed, and for what tells a reader that it leads."""
+        if partition.is_sole:
+            if (partition.advance() if wrote else partition.high_watermark) < end:
+                self._uncommitted.append((partition, end, partition.leader_epoch, rows, wrote))
+            return
+        if reads:
+            asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
+            self._awaited.append(_Awaited(partition, asked, rows, wrote))
+        if wrote:
+            self._awaited.append(_Awaited(partition, writer.asked, rows, wrote))
 
     async def settle(self, written: WrittenLogs, world: World, seconds: float) -> None:
         """Return when all that is waited for has come true; what has not come true in time is refused."""
@@ -147,7 +162,7 @@ class Burst:
             for partition, end, epoch, rows, wrote in self._uncommitted:
                 is_committed = partition.advance() >= end and partition.leader_epoch == epoch and partition.is_sole
                 if not is_committed:  # others replicate it by now, or the disk has failed
-                    self.await_replicas(partition, partition.committed_later(end, epoch), rows, wrote=wrote)
+                    self._awaited.append(_Awaited(partition, partition.committed_later(end, epoch), rows, wrote))
         elif written.unsynced_bytes:
             world.appended(written)
         if self._awaited:

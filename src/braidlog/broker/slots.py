@@ -9,7 +9,7 @@ elsewhere.
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -131,7 +131,8 @@ class Slots:
         burst.results[0] = performed.result
         if performed.waits_for(0, level) is not None:
             wrote = performed.end is not None
-            self._await(burst, partition, slot.slot.applied, (0,), level, wrote=wrote, reads=not wrote)
+            writer, end = self._writers[number], slot.slot.applied
+            burst.await_log(partition, writer, end, (0,), level, wrote=wrote, reads=not wrote)
             await burst.settle(self._written, self._world, ANSWER_SECONDS_MAX)
         if isinstance(burst.results[0], BrokerError):
             raise burst.results[0]
@@ -193,28 +194,8 @@ class Slots:
         reads = any(map(burst.found_nothing, rows)) if wrote and level is Level.ALL else not wrote
         reads = reads and level is not Level.ONE and (partition.is_sole or any(map(burst.waits, rows)))
         if reads or wrote:
-            self._await(burst, partition, state.applied, rows, level, wrote=wrote, reads=reads)
-
-    def _await(
-        self,
-        burst: Burst,
-        partition: Partition,
-        end: int,
-        rows: Sequence[int],
-        level: Level,
-        *,
-        wrote: bool,
-        reads: bool,
-    ) -> None:
-        """Let rows wait for what a log that ends at `end` has written of them, and for what tells that it leads."""
-        if partition.is_sole:
-            burst.await_commit(partition, end, rows, wrote=wrote)
-            return
-        if reads:
-            asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
-            burst.await_replicas(partition, asked, rows, wrote=wrote)
-        if wrote:
-            burst.await_replicas(partition, self._writers[partition.number].asked, rows, wrote=True)
+            writer = self._writers[partition.number]
+            burst.await_log(partition, writer, state.applied, rows, level, wrote=wrote, reads=reads)
 
     async def scan(self, asked: Scan, level: Level) -> Scanned:
         """Return some names of the keys of a log that this node leads, as a read of that level.

@@ -161,6 +161,11 @@ class Slot:
         """The greatest wall time of the log."""
         self._gone_by_time: list[tuple[int, bytes]] = []
         self._origins_by_time: list[tuple[int, Origin]] = []
+        keyspace = self.keyspace
+        self.containers: tuple[Any, ...] = (
+            keyspace.data, keyspace.deadlines, keyspace.recency, self.stamps, self.gone, self._gone_by_time
+        )  # fmt: skip
+        """What the kernel reads and changes."""
         self._stamped = _StampedLog(self)
         self.store = Store(
             self._stamped, self.keyspace, self.clock, settings, sequence=begins_at, listener=self._mutated
@@ -246,12 +251,6 @@ class Slot:
     # -- many at once (log_columns.py) -------------------------------------------------------------------------
 
     @property
-    def containers(self) -> tuple[Any, ...]:
-        """What the kernel reads and changes."""
-        keyspace = self.keyspace
-        return keyspace.data, keyspace.deadlines, keyspace.recency, self.stamps, self.gone, self._gone_by_time
-
-    @property
     def takes_columns(self) -> bool:
         """Whether records may be applied together: the first tells whether keys are missing, and a watcher hears of each."""
         return self.watcher is None and (self.is_complete or self.applied > self.begins_at)
@@ -301,7 +300,7 @@ class Slot:
     def _drop_returned(self) -> None:
         """Keys that are there again take no more room than those that are gone."""
         if len(self._gone_by_time) > 2 * len(self.gone) + _HEAP_SLACK:
-            self._gone_by_time = sorted((wall_ms, key) for key, wall_ms in self.gone.items())
+            self._gone_by_time[:] = sorted((wall_ms, key) for key, wall_ms in self.gone.items())
 
     def remember_origin(self, origin: Origin, wall_ms: int) -> None:
         self.origins[origin] = wall_ms

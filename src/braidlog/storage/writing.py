@@ -148,13 +148,7 @@ class Writer:
         return self.write(parts, kept, data, settings, now_ms)
 
     def append_section(
-        self,
-        section: Buffer,
-        count: int,
-        base_timestamp: int,
-        settings: TopicSettings,
-        leader_epoch: int,
-        now_ms: int,
+        self, section: Buffer, count: int, base_timestamp: int, settings: TopicSettings, leader_epoch: int, now_ms: int
     ) -> tuple[Appended, int] | None:
         """See `PartitionLog.append_section`. What `append` and `write` do, where nothing has to be asked about the batch: it is
         sealed where it will stand, and its header is never read."""
