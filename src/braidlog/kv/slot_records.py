@@ -16,10 +16,12 @@ Never the whole of a collection.
 """
 
 import struct
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from braidlog.codec.errors import ProtocolError
+from braidlog.codec.kernel import encode_records
 from braidlog.codec.records import Sealed, sealed_section
 from braidlog.kv.entries import OPS, Op
 from braidlog.kv.hlc import Stamp
@@ -64,6 +66,14 @@ class RecordBatch:
         self.section = bytearray()
         self.count = 0
         self.wall_ms = wall_ms
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[bytes | None, bytes]], wall_ms: int) -> "RecordBatch":
+        """Return a batch of records: each a key and a value."""
+        batch, (keys, values) = cls(wall_ms), zip(*parts, strict=True)
+        batch.section += encode_records(values, keys, None, None, wall_ms)
+        batch.count = len(parts)
+        return batch
 
     def append(self, key: bytes | None, value: bytes) -> None:
         append_record(self.section, self.count, key, value)

@@ -204,7 +204,7 @@ class ReplicatedSlot:
             for part in parts:
                 self.batch(self.slot.latest_ms).append(*part)
             return self.slot.applied + len(parts)
-        return self._append(_batch_of(parts, self.slot.latest_ms), Level.QUORUM)
+        return self._append(RecordBatch.of(parts, self.slot.latest_ms), Level.QUORUM)
 
     def shadow(self) -> Slot:
         """A state of its own for whoever reads the log once more, from where it begins."""
@@ -284,7 +284,7 @@ class ReplicatedSlot:
 
     def append(self, record: SlotRecord) -> int:
         if self._gathers is None:
-            return self._append(_batch_of([(record.key, record.pack())], record.stamp.wall_ms), record.level)
+            return self._append(RecordBatch.of([(record.key, record.pack())], record.stamp.wall_ms), record.level)
         self.batch(record.stamp.wall_ms).append(record.key, record.pack())
         return self.slot.applied + 1
 
@@ -314,13 +314,6 @@ class ReplicatedSlot:
     def _keep_tail(self, start: int, end: int) -> None:
         """Beside the loop: of the log, from `start` on and below `end`."""
         self.kept += keep_between(self._partition.log, self.number, self._tails, start, end)
-
-
-def _batch_of(parts: Sequence[tuple[bytes | None, bytes]], wall_ms: int) -> RecordBatch:
-    batch = RecordBatch(wall_ms)
-    for part in parts:
-        batch.append(*part)
-    return batch
 
 
 def keep_between(log: PartitionLog, number: int, tails: TailFolder, start: int, end: int) -> bool:
