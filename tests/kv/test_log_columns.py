@@ -314,7 +314,7 @@ def test_a_record_that_is_none_stops_a_run(twin):
         data = encode_batch([good, value], keys=[b"k", b"k"], base_timestamp=1)
         header, slot = read_header(data), Slot(HybridClock(NODES[1]), ListLog(), SETTINGS[0])
         applied, *_ = twin.apply_records(
-            slot.containers, data[61:], 2, 0, header.last_offset_delta, 1, 0, 9, 0, 80, sys.maxsize, SHORT_MS, []
+            slot.containers, data[61:], 2, 0, header.last_offset_delta, 1, 0, 9, 0, 80, sys.maxsize, SHORT_MS, False, []
         )
         assert applied == 1
 

@@ -332,7 +332,7 @@ class Slots:
         return o.SnapshotDone(ends, keys, size, self._world.now_ms(), max(before - size, 0))
 
     async def checkpoint(self, number: int) -> bool:
-        """Write the keys of a slot into its log, in slices that are each committed before the next, and let go what is before
+        """Write the keys of a slot into its log, in slices that followers have each before the next, and let go what is before
         them; return whether that was done: not if another node leads the slot by then, or too few replicas are there."""
         held = self.held(number)
         if held is None or not held[1].is_leader:
@@ -343,7 +343,11 @@ class Slots:
             is_left = True
             while is_left and writing.is_under_way:
                 is_left = writing.write_some()
-                await partition.made_durable(partition.end_offset, self._world)
+                if partition.is_sole:  # its end is awaited before anything goes, and no replica lags behind
+                    self._keep_in_time(partition)
+                    await self._pause()
+                else:
+                    await partition.made_durable(partition.end_offset, self._world)
             if not writing.is_under_way:
                 return False
             await partition.made_durable(writing.end(), self._world)

@@ -221,13 +221,15 @@ def _apply_plain(slot: Slot, section: memoryview, header: BatchHeader, end: int)
         keyspace.key_cost,
         slot.forgets_at_ms,
         slot.delete_retention_ms,
+        not slot.is_complete,
         changed,
     )
     if applied == before:
         return False
-    slot.observe(Stamp(wall_ms, counter, slot.clock.node))
     slot.passed(applied - 1)
-    slot.after_run(wall_ms)
+    if wall_ms >= 0:
+        slot.observe(Stamp(wall_ms, counter, slot.clock.node))
+        slot.after_run(wall_ms)
     for listener in slot.listeners:
         listener.changed(changed)
     return True
