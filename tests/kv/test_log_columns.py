@@ -295,6 +295,45 @@ def test_batches_are_applied_as_their_records_are(twin, steps, settings, data):
     assert state(slot) == state(wanted)
 
 
+def test_a_checkpoint_is_restored_as_its_records_are(twin, monkeypatch):
+    settings = KeyValueSettings(memory_bytes_max=0, eviction=Eviction.LRU, feed=False)
+    leader, singly = Leader(settings, 1_000, in_columns=True), 0
+    sets = Columns(True, b"\1" * 40, [b"key %d" % at for at in range(40)], [b"v" * at for at in range(40)])
+    leader.take(sets)
+    for step in (
+        o.Push(b"list", o.End.LEFT, (b"x",)),
+        o.Set(b"key 3", b"w", 50),
+        Columns(True, b"\3\2\2", [b"counter", b"key 5", b"key 6"], [b"", b"", b""]),
+        "checkpoint",
+        Columns(True, b"\1\2\1\1", [b"key 7", b"key 8", b"key 9", b"list"], [b"new", b"", b"newer", b"a string"]),
+        "write",
+        Columns(True, b"\3\1", [b"counter", b"key 10"], [b"", b"newest"]),
+    ):
+        leader.take(step)
+    rows, starts = leader.log.rows, [0]
+    starts += [at for at, row in enumerate(rows) if isinstance(row, Part) and row.value[1] == checkpoints.What.BEGIN]
+    single = checkpoints.apply
+
+    def apply(*what):
+        nonlocal singly
+        singly += 1
+        single(*what)
+
+    for start in starts:
+        wanted = applied_one_by_one(leader.log, start, settings)
+        slot = Slot(HybridClock(NODES[1]), ListLog(), settings, begins_at=start, delete_retention_ms=SHORT_MS)
+        batch = [(row.key, row.value) if isinstance(row, Part) else (row.key, row.pack()) for row in rows[start:]]
+        encoded = encode_batch(
+            [value for _, value in batch], keys=[key for key, _ in batch], base_timestamp=1, base_offset=start
+        )
+        monkeypatch.setattr(checkpoints, "apply", apply)
+        while slot.applied < len(rows):
+            log_columns.apply_batch(slot, encoded, 0, read_header(encoded), len(rows), 1_000)
+        monkeypatch.setattr(checkpoints, "apply", single)
+        assert state(slot) == state(wanted)
+    assert 0 < singly < len(rows), "most were taken together"
+
+
 @pytest.mark.parametrize("twin", TWINS)
 @given(some=st.lists(st.binary(max_size=40), max_size=30), logs=st.sampled_from([1, 3, 8, 128]))
 def test_rows_go_to_the_logs_of_their_keys(twin, some, logs):

@@ -18,14 +18,14 @@ from braidlog.kv.levels import Level
 from braidlog.kv.log_kernel import apply_records, change_rows, read_rows
 from braidlog.kv.operations import Columns, Kind
 from braidlog.kv.slot import Slot
-from braidlog.kv.slot_records import VERSION, SlotRecord
+from braidlog.kv.slot_records import VERSION
 from braidlog.model.errors import BrokerError, Reason
 
 UNLIMITED: Final = 2**62
 BATCH_BYTES_MAX: Final = 256 * 1024
 """Of gathered records in one batch, except for one that is larger by itself."""
 ONE_BY_ONE: Final = 16
-"""So many mutations are applied one by one from one that is not plain on, then the kernel is tried again."""
+"""So many records are applied one by one from one that is not plain on, then the kernel is tried again."""
 RECORDS_PER_CALL: Final = 10
 """So many records cost the kernel about as much as one that is applied by itself."""
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -190,13 +190,12 @@ def apply_batch(slot: Slot, data: bytes, position: int, header: BatchHeader, end
 
 def _apply_singly(slot: Slot, data: bytes, position: int, end: int, records_max: int) -> int:
     """Apply records of a batch one by one, until the kernel is worth a try; return how many."""
-    count, left = 0, ONE_BY_ONE
+    count = 0
     for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
         if slot.applied <= offset < end:
-            record = read_record(key, value)
-            checkpoints.apply(slot, offset, record)
-            count, left = count + 1, left - isinstance(record, SlotRecord)
-            if not left or count == records_max:
+            checkpoints.apply(slot, offset, read_record(key, value))
+            count += 1
+            if count in {ONE_BY_ONE, records_max}:
                 return count
     slot.passed(end - 1)  # a batch may span offsets that it has no records of
     return count

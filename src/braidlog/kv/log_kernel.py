@@ -472,10 +472,11 @@ def _restored(
     stamp: bytes,
     key_cost: cython.longlong,
 ) -> cython.longlong:
-    """Put a string in its place, as a checkpoint has it with both its stamps; return by how much the keys grow, or not plain."""
+    """Put a string in its place, as a checkpoint has it with two equal stamps; return by how much the keys grow, or not plain."""
     held = data.get(key)
     growth: cython.longlong = _STRING_COST + len(value)
-    if deadlines and key in deadlines:
+    changed: bytes = stamp[:28]
+    if (deadlines and key in deadlines) or changed != stamp[28:]:
         return _NOT_PLAIN
     if held is None:
         growth += key_cost + len(key)
@@ -483,8 +484,7 @@ def _restored(
         growth -= _STRING_COST + len(held)
     else:
         return _NOT_PLAIN
-    changed: bytes = stamp[:28]
-    stamps[key] = changed if changed == stamp[28:] else stamp
+    stamps[key] = changed
     _keep(data, recency, keeps_order, key, held, value)
     return growth
 
