@@ -10,7 +10,7 @@ never told to be.
 import contextlib
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from braidlog.kv.levels import Level
 from braidlog.kv.slot_records import RecordBatch
@@ -23,6 +23,10 @@ from braidlog.partition.replicated import Produced, ReplicatedPartition
 from braidlog.partition.replicated_slot import NOT_DONE, REACHES
 from braidlog.replication.messages import ReadIndex
 from braidlog.storage.partition import PartitionLog
+
+
+SEVERAL_BYTES: Final = 1024 * 1024
+"""What several logs count as un-synced beside their bytes: they take several syncs, which are made beside the loop."""
 
 
 class WrittenLogs:
@@ -41,7 +45,7 @@ class WrittenLogs:
 
     @property
     def unsynced_bytes(self) -> int:
-        return self._written_bytes - self._synced_bytes
+        return self._written_bytes - self._synced_bytes + (SEVERAL_BYTES if len(self._logs) > 1 else 0)
 
     def add(self, log: PartitionLog, size: int) -> None:
         """A burst has written so many bytes to a log, which says when they are to be synced."""
