@@ -24,7 +24,6 @@ from braidlog.partition.replicated_slot import NOT_DONE, REACHES
 from braidlog.replication.messages import ReadIndex
 from braidlog.storage.partition import PartitionLog
 
-
 SEVERAL_BYTES: Final = 1024 * 1024
 """What several logs count as un-synced beside their bytes: they take several syncs, which are made beside the loop."""
 
