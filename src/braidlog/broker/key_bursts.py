@@ -16,13 +16,12 @@ from braidlog.kv.levels import Level
 from braidlog.kv.slot_records import RecordBatch
 from braidlog.kv.slots import LOG_TOPIC
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
-from braidlog.model.world import FlushSettings, World
+from braidlog.model.world import FlushSettings, Syncable, World
 from braidlog.partition.acknowledgements import Acknowledgement, settled_together
 from braidlog.partition.partition import Partition
 from braidlog.partition.replicated import Produced, ReplicatedPartition
 from braidlog.partition.replicated_slot import NOT_DONE, REACHES
 from braidlog.replication.messages import ReadIndex
-from braidlog.storage.partition import PartitionLog
 
 SEVERAL_BYTES: Final = 1024 * 1024
 """What several logs count as un-synced beside their bytes: they take several syncs, which are made beside the loop."""
@@ -38,7 +37,7 @@ class WrittenLogs:
         self.settings = settings
         self.durable_offset = 0
         self.bursts = 0
-        self._logs: set[PartitionLog] = set()
+        self._logs: set[Syncable] = set()
         self._written_bytes = self._synced_bytes = 0
         self._lock = threading.Lock()
 
@@ -46,7 +45,7 @@ class WrittenLogs:
     def unsynced_bytes(self) -> int:
         return self._written_bytes - self._synced_bytes + (SEVERAL_BYTES if len(self._logs) > 1 else 0)
 
-    def add(self, log: PartitionLog, size: int) -> None:
+    def add(self, log: Syncable, size: int) -> None:
         """A burst has written so many bytes to a log, which says when they are to be synced."""
         self._logs.add(log)
         self._written_bytes += size
