@@ -343,8 +343,8 @@ class Slots:
             is_left = True
             while is_left and writing.is_under_way:
                 is_left = writing.write_some()
-                if partition.is_sole:  # its end is awaited before anything goes, and no replica lags behind
-                    self._keep_in_time(partition)
+                if partition.is_sole and partition.advance() >= partition.end_offset:
+                    self._world.appended(self._written)  # no change waits for a sync that this slice would make longer
                     await self._pause()
                 else:
                     await partition.made_durable(partition.end_offset, self._world)
