@@ -9,6 +9,7 @@ from tests.kv.test_slot import NODES, SETTINGS, ListLog, One, lost, number, plai
 from braidlog.kv import operations as o
 from braidlog.kv.checkpoints import Checkpoint, Part, What, apply, read_record
 from braidlog.kv.entries import Op
+from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
 from braidlog.kv.log_columns import execute_rows
 from braidlog.kv.slot import Slot
@@ -25,7 +26,7 @@ def state(slot: Slot) -> object:
 
 
 def applied(log: ListLog, start: int = 0, end: int | None = None) -> Slot:
-    slot = Slot(NODES[1], ListLog(), SETTINGS, begins_at=start, delete_retention_ms=SHORT_MS)
+    slot = Slot(HybridClock(NODES[1]), ListLog(), SETTINGS, begins_at=start, delete_retention_ms=SHORT_MS)
     for at in range(start, len(log.rows) if end is None else end):
         apply(slot, at, log.rows[at])
     return slot

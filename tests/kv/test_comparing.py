@@ -298,7 +298,7 @@ def test_what_is_told_of_later_waits_until_as_much_is_applied() -> None:
 def test_slots_keep_their_trees_up_and_are_put_right() -> None:
     """The slots of a cluster, by their own listeners: one log, one tree; a bad value, a lost key and a stray one are found."""
     leader = One()
-    follower = Slot(NODES[1], ListLog(), SETTINGS)
+    follower = Slot(HybridClock(NODES[1]), ListLog(), SETTINGS)
     trees = SlotTree(leader.slot), SlotTree(follower)
     for slot, tree in zip((leader.slot, follower), trees, strict=True):
         slot.listeners.append(tree)

@@ -18,6 +18,7 @@ from braidlog.kv import log_kernel as built
 from braidlog.kv import operations as o
 from braidlog.kv.checkpoints import Checkpoint, Part
 from braidlog.kv.entries import Op
+from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
 from braidlog.kv.operations import Columns, Kind
 from braidlog.kv.settings import Eviction, KeyValueSettings
@@ -123,7 +124,7 @@ class Leader:
 
     def __init__(self, settings, every, *, in_columns):
         self.log = ListLog()
-        self.slot = Slot(NODES[0], self.log, settings, delete_retention_ms=SHORT_MS)
+        self.slot = Slot(HybridClock(NODES[0]), self.log, settings, delete_retention_ms=SHORT_MS)
         self.in_columns = in_columns
         self.marked = Marked(self.slot, every)
         self.slot.listeners.append(self.marked)
@@ -247,7 +248,7 @@ def test_columns_are_the_same_as_one_by_one(twin, steps, settings, every):
 
 
 def applied_one_by_one(log, start, settings=SETTINGS[0]):
-    slot = Slot(NODES[1], ListLog(), settings, begins_at=start, delete_retention_ms=SHORT_MS)
+    slot = Slot(HybridClock(NODES[1]), ListLog(), settings, begins_at=start, delete_retention_ms=SHORT_MS)
     for at in range(start, len(log.rows)):
         checkpoints.apply(slot, at, log.rows[at])
     return slot
@@ -269,7 +270,7 @@ def test_batches_are_applied_as_their_records_are(twin, steps, settings, data):
     if start == len(rows):
         return
     wanted = applied_one_by_one(leader.log, start)
-    slot = Slot(NODES[1], ListLog(), SETTINGS[0], begins_at=start, delete_retention_ms=SHORT_MS)
+    slot = Slot(HybridClock(NODES[1]), ListLog(), SETTINGS[0], begins_at=start, delete_retention_ms=SHORT_MS)
     marked = Marked(slot, every)
     marked.next_mark = start + every
     if not start:  # what a checkpoint restores, a listener does not hear of
@@ -294,6 +295,45 @@ def test_batches_are_applied_as_their_records_are(twin, steps, settings, data):
     assert state(slot) == state(wanted)
 
 
+def test_a_checkpoint_is_restored_as_its_records_are(twin, monkeypatch):
+    settings = KeyValueSettings(memory_bytes_max=0, eviction=Eviction.LRU, feed=False)
+    leader, singly = Leader(settings, 1_000, in_columns=True), 0
+    sets = Columns(True, b"\1" * 40, [b"key %d" % at for at in range(40)], [b"v" * at for at in range(40)])
+    leader.take(sets)
+    for step in (
+        o.Push(b"list", o.End.LEFT, (b"x",)),
+        o.Set(b"key 3", b"w", 50),
+        Columns(True, b"\3\2\2", [b"counter", b"key 5", b"key 6"], [b"", b"", b""]),
+        "checkpoint",
+        Columns(True, b"\1\2\1\1", [b"key 7", b"key 8", b"key 9", b"list"], [b"new", b"", b"newer", b"a string"]),
+        "write",
+        Columns(True, b"\3\1", [b"counter", b"key 10"], [b"", b"newest"]),
+    ):
+        leader.take(step)
+    rows, starts = leader.log.rows, [0]
+    starts += [at for at, row in enumerate(rows) if isinstance(row, Part) and row.value[1] == checkpoints.What.BEGIN]
+    single = checkpoints.apply
+
+    def apply(*what):
+        nonlocal singly
+        singly += 1
+        single(*what)
+
+    for start in starts:
+        wanted = applied_one_by_one(leader.log, start, settings)
+        slot = Slot(HybridClock(NODES[1]), ListLog(), settings, begins_at=start, delete_retention_ms=SHORT_MS)
+        batch = [(row.key, row.value) if isinstance(row, Part) else (row.key, row.pack()) for row in rows[start:]]
+        encoded = encode_batch(
+            [value for _, value in batch], keys=[key for key, _ in batch], base_timestamp=1, base_offset=start
+        )
+        monkeypatch.setattr(checkpoints, "apply", apply)
+        while slot.applied < len(rows):
+            log_columns.apply_batch(slot, encoded, 0, read_header(encoded), len(rows), 1_000)
+        monkeypatch.setattr(checkpoints, "apply", single)
+        assert state(slot) == state(wanted)
+    assert 0 < singly < len(rows), "most were taken together"
+
+
 @pytest.mark.parametrize("twin", TWINS)
 @given(some=st.lists(st.binary(max_size=40), max_size=30), logs=st.sampled_from([1, 3, 8, 128]))
 def test_rows_go_to_the_logs_of_their_keys(twin, some, logs):
@@ -311,9 +351,9 @@ def test_a_record_that_is_none_stops_a_run(twin):
     bad = [b"\2" + good[1:], good[:2] + b"\4" + good[3:], good[:30], good[:1] + b"\x77" + good[2:]]
     for value in bad:
         data = encode_batch([good, value], keys=[b"k", b"k"], base_timestamp=1)
-        header, slot = read_header(data), Slot(NODES[1], ListLog(), SETTINGS[0])
+        header, slot = read_header(data), Slot(HybridClock(NODES[1]), ListLog(), SETTINGS[0])
         applied, *_ = twin.apply_records(
-            slot.containers, data[61:], 2, 0, header.last_offset_delta, 1, 0, 9, 0, 80, sys.maxsize, SHORT_MS, []
+            slot.containers, data[61:], 2, 0, header.last_offset_delta, 1, 0, 9, 0, 80, sys.maxsize, SHORT_MS, False, []
         )
         assert applied == 1
 
@@ -321,7 +361,7 @@ def test_a_record_that_is_none_stops_a_run(twin):
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize(("kinds", "values", "ttls"), [(b"", [b"v"], None), (b"\1", [], None), (b"\1", [b"v"], [])])
 def test_columns_of_different_lengths_are_refused(twin, kinds, values, ttls):
-    slot = Slot(NODES[0], ListLog(), SETTINGS[0])
+    slot = Slot(HybridClock(NODES[0]), ListLog(), SETTINGS[0])
     with pytest.raises(ValueError, match="for 1 keys"):
         twin.change_rows(
             slot.containers,

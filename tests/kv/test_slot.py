@@ -12,7 +12,7 @@ from braidlog.kv import operations as o
 from braidlog.kv import salvage
 from braidlog.kv.checkpoints import Part, read_record
 from braidlog.kv.entries import Op
-from braidlog.kv.hlc import DRIFT_MS_MAX, Stamp
+from braidlog.kv.hlc import DRIFT_MS_MAX, HybridClock, Stamp
 from braidlog.kv.levels import Level
 from braidlog.kv.salvage import Verdict, worth_keeping
 from braidlog.kv.settings import KeyValueSettings
@@ -64,7 +64,7 @@ class ListLog:
     def write_gathered(self) -> None:
         gathered, self.gathered, self.is_gathering = self.gathered, None, False
         if gathered is not None and gathered.count:
-            data = gathered.seal()
+            data = gathered.seal().data
             rows = decode_batch(data, decompressed_bytes_max=1 << 24)
             self.append_parts([(key, value or b"") for _, _, key, value, _ in rows])
 
@@ -91,7 +91,7 @@ class One:
 
     def __init__(self, node: int = 0, epoch: int = 1, now_ms: int = 1_000) -> None:
         self.log = ListLog(epoch)
-        self.slot = Slot(NODES[node], self.log, SETTINGS)
+        self.slot = Slot(HybridClock(NODES[node]), self.log, SETTINGS)
         self.now_ms = now_ms
 
     def do(self, operation: o.Operation[Any], level: Level = Level.QUORUM) -> object:
@@ -118,7 +118,7 @@ def state(slot: Slot) -> object:
 
 
 def replayed(log: ListLog) -> Slot:
-    slot = Slot(NODES[1], ListLog(), SETTINGS)
+    slot = Slot(HybridClock(NODES[1]), ListLog(), SETTINGS)
     for origin, record in log.tail():
         slot.apply(origin.offset, record)
     return slot

@@ -1,27 +1,21 @@
 """When a leader may answer who reads the latest: one leader by hand. Every order of events is in the model (`explore.py`)."""
 
 import pytest
-from tests.replication.test_replica import INCARNATIONS, Driver, assigned, follower, leader
+from tests.replication.test_replica import Driver, assigned, follower, leader
 
 from braidlog.model.errors import Reason
-from braidlog.replication.assignment import Assignment
-from braidlog.replication.leader import reads_at_once
 from braidlog.replication.messages import (
     Append,
     Assigned,
     Await,
-    Damaged,
     EpochBegun,
     Fetch,
     Fetched,
     Reach,
     ReadIndex,
-    Synced,
     Withdraw,
 )
 from braidlog.replication.ready import Done, Failed, Respond
-from braidlog.replication.replica import step
-from braidlog.replication.replica_state import Leader
 
 
 def fetch(node: int, offset: int, round_: int = 0) -> Fetch:
@@ -129,25 +123,3 @@ def test_a_follower_names_the_round_of_its_last_answer() -> None:
     (anew,) = two.told(assigned(3, 2)).send
     assert isinstance(anew, Fetch)
     assert anew.round == 0
-
-
-@pytest.mark.parametrize("replicas", [(1,), (1, 2, 3)])
-def test_a_leader_that_may_read_at_once_is_answered_in_that_step(replicas: tuple[int, ...]) -> None:
-    """`reads_at_once` spares the step, so it may say so only where the step would answer. Without other replicas it does."""
-    assignment = Assignment(replicas=replicas, in_sync=replicas, leader=1, leader_epoch=1)
-    one, found = Driver(1), list[bool]()
-    for messages in (
-        (Assigned(assignment, INCARNATIONS, min_in_sync=1),),
-        (EpochBegun(1),),
-        (Append(1, 1),),
-        (Synced(1, 0),),
-        (Assigned(assignment.changed(in_sync=(1,)), INCARNATIONS, min_in_sync=2),),
-        (Damaged(),),
-    ):
-        one.told(*messages)
-        role = one.replica.role
-        found.append(isinstance(role, Leader) and reads_at_once(one.replica, role))
-        for reach in Reach:
-            _, ready = step(one.replica, ReadIndex(7, reach), 0)
-            assert (Done(7, one.replica.log.end) in ready.apply) or not found[-1]
-    assert found == [False, len(replicas) == 1, False, len(replicas) == 1, False, False]

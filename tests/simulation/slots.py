@@ -15,14 +15,14 @@ from typing import Any, NamedTuple
 import msgspec
 from tests.simulation.slot_clients import TIMEOUT_US, Answer, Ask, KeyClient, SharedWrite, StrongClient, WeakClient
 
-from braidlog.codec.batch import read_headers
 from braidlog.kv import operations as o
 from braidlog.kv.checkpoints import Checkpoint
-from braidlog.kv.hlc import Stamp
+from braidlog.kv.hlc import HybridClock, Stamp
 from braidlog.kv.levels import Level
+from braidlog.kv.log_columns import execute_rows
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.slot_records import SlotRecord
+from braidlog.kv.slot_records import RecordBatch, SlotRecord
 from braidlog.kv.tail_files import Tail, forget_tail, kept_tails
 from braidlog.kv.values import HashValue, ListValue
 from braidlog.model.errors import BrokerError, Reason
@@ -98,7 +98,7 @@ class SlotReplica(SimulatedReplica):
         self._waiting = self._kept = 0
         tails = TailFolder(node.disk, TAILS)
         identity = b"simulated node %d" % node.number
-        self.kv = ReplicatedSlot(key_of(name)[1], identity, self, self, tails, SETTINGS)
+        self.kv = ReplicatedSlot(key_of(name)[1], HybridClock(identity), self, self, tails, SETTINGS)
 
     def tell(self, message: Message) -> None:
         super().tell(message)
@@ -117,10 +117,11 @@ class SlotReplica(SimulatedReplica):
         if reason is not None:
             raise BrokerError(reason, "nothing is written now")
 
-    def write(self, data: bytes, level: Level) -> None:
+    def write(self, batch: RecordBatch, level: Level) -> None:
         self.check(level)
         needs_all, reach = level is not Level.ONE, REACHES[level]
-        produced = Produced(data, list(read_headers(data)), self.wall_ms())
+        sealed = batch.seal()
+        produced = Produced(sealed.data, [sealed.header], self.wall_ms(), own=True)
         self.tell(Append(NOBODY, produced.records, produced, needs_all=needs_all, reach=reach))
 
     def request(self, message: Produce | Delete | Read | Ask | Salvage) -> None:
@@ -166,7 +167,7 @@ class SlotReplica(SimulatedReplica):
             return Performed(result, max(ends.values(), default=None), is_certain)
 
         before = {key: self.kv.slot.stamps.get(key) for key in columns.keys}
-        self.kv.perform_rows(columns, list(range(len(run))), run[0].level, self.wall_ms(), results)
+        execute_rows(self.kv.slot, columns, list(range(len(run))), run[0].level, self.wall_ms(), results)
         for key, stamps in before.items():
             if self.kv.slot.stamps.get(key) != stamps:
                 ends[key] = self.kv.slot.applied

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from braidlog.codec.batch import BatchHeader, empty_batch, iter_batches
+from braidlog.codec.kernel import encode_records
 from braidlog.codec.records import control_batch, decode_batch, encode_batch
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, settings_from
@@ -464,12 +465,19 @@ class World:
             base += count
         model.batches += made
         # Every other one that may comes as records and not as a batch.
-        is_plain = batches == 1 and pid == NO_PRODUCER and model.end % 2 == 0
+        is_plain, now_ms = batches == 1 and pid == NO_PRODUCER and model.end % 2 == 0, self.clock.now_ms()
         try:
             if replicated:
                 p.append_replicated(data, now_ms=self.clock.now_ms())
             elif not (
-                is_plain and p.append_records(values, names, leader_epoch=model.epoch, now_ms=self.clock.now_ms())
+                is_plain
+                and p.append_section(
+                    encode_records(values, names, None, None, now_ms),
+                    len(values),
+                    now_ms,
+                    leader_epoch=model.epoch,
+                    now_ms=now_ms,
+                )
             ):
                 p.append(data, leader_epoch=model.epoch, now_ms=self.clock.now_ms())
         except BaseException:

@@ -38,14 +38,14 @@ class Twins:
             node.create("a", 1, settings={**SMALL, **settings})
         sealed = self.nodes[1].services.hosting.partition("a", 0).log
         self.short = 0
-        shortly = PartitionLog.append_records
+        shortly = PartitionLog.append_section
 
-        def append_records(log: PartitionLog, *records: Any, **how: Any) -> tuple[Appended, int] | None:
+        def append_section(log: PartitionLog, *records: Any, **how: Any) -> tuple[Appended, int] | None:
             found = None if log is sealed else shortly(log, *records, **how)
             self.short += found is not None
             return found
 
-        monkeypatch.setattr(PartitionLog, "append_records", append_records)
+        monkeypatch.setattr(PartitionLog, "append_section", append_section)
 
     def step(self, chance: Random) -> list[Any]:
         kind = chance.choice(KINDS)

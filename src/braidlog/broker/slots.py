@@ -9,28 +9,29 @@ elsewhere.
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any, Final, TypeVar
 
-from braidlog.codec.batch import read_headers
+from braidlog.broker.key_bursts import Burst, LogWriter, WrittenLogs, led_elsewhere, not_true
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
+from braidlog.kv.log_columns import execute_rows
 from braidlog.kv.log_kernel import split_rows
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.scanning import Scan, Scanned, scan
 from braidlog.kv.settings import KeyValueSettings
+from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import SlotRecord
-from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC, log_of, slot_of, slots_in
+from braidlog.kv.slots import KEY_LOGS, log_of, slot_of, slots_in
 from braidlog.kv.tail_files import Tail, forget_tail, kept_tails
 from braidlog.model.clock import SteadyClock
-from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.world import World
-from braidlog.partition.acknowledgements import Acknowledgement, settled_together
 from braidlog.partition.partition import Partition
-from braidlog.partition.replicated import Produced
-from braidlog.partition.replicated_slot import NOT_DONE, REACHES, Performed, ReplicatedSlot, TailFolder
-from braidlog.replication.messages import Await, ReadIndex
+from braidlog.partition.replicated_slot import REACHES, Performed, ReplicatedSlot, TailFolder
+from braidlog.replication.messages import ReadIndex
 
 R = TypeVar("R")
 log = logging.getLogger("braidlog.kv")
@@ -43,65 +44,6 @@ _READS: Final = frozenset((o.Get, o.Exists, o.TimeToLive, o.ListRange, o.ListLen
 Send = Callable[[int, SlotRecord], Awaitable[Verdict]]
 """To the leader of a slot, on whatever node; returns its verdict when that is committed."""
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
-
-
-class _Writer:
-    """A `SlotWriter`: into a partition that is led here."""
-
-    def __init__(self, partition: Partition, world: World) -> None:
-        self._partition = partition
-        self._world = world
-        self.asked = Acknowledgement()
-        """By which what was written last is waited for."""
-
-    def check(self, level: Level) -> None:
-        self._partition.require_room(needs_all=level is not Level.ONE, reach=REACHES[level])
-
-    def write(self, data: bytes, level: Level) -> None:
-        produced = Produced(data, list(read_headers(data)), self._world.now_ms())
-        _, self.asked = self._partition.produce(
-            produced, needs_all=level is not Level.ONE, is_awaited=True, reach=REACHES[level]
-        )
-
-
-class _Awaited(NamedTuple):
-    """What the rows of a burst wait for that are in one log."""
-
-    partition: Partition
-    asked: Acknowledgement
-    rows: Sequence[int]
-    is_written: bool
-
-
-class _Burst:
-    """Operations that came together: what each gives, and what it waits for."""
-
-    def __init__(self, count: int) -> None:
-        self.results: list[Any] = [None] * count
-        self.refused: set[int] = set()
-        self.awaited: list[_Awaited] = []
-
-    def refuse(self, rows: Iterable[int], error: BrokerError) -> None:
-        self.refused.update(rows)
-        for row in rows:
-            self.results[row] = error
-
-    def waits(self, row: int) -> bool:
-        """Return whether the result of a row waits for anything: not if the log refused it."""
-        return row not in self.refused or self.results[row].reason not in NOT_DONE
-
-    def found_nothing(self, row: int) -> bool:
-        """Return whether a row has changed nothing because of what its key holds."""
-        return self.results[row] is None or row in self.refused
-
-    def conclude(self) -> None:
-        """Nothing is waited for any longer: what has not come true is no result."""
-        for partition, asked, rows, is_written in self.awaited:
-            try:
-                partition.conclude(asked)
-            except BrokerError as error:
-                unsure = [row for row in rows if self.waits(row)]
-                self.refuse(unsure, _not_true(partition, error, is_written=is_written))
 
 
 class Slots:
@@ -119,17 +61,17 @@ class Slots:
     ) -> None:
         """`logs` returns how many logs the slots are divided among."""
         self._world = world
-        self._node = node
         self._settings = settings
         self._tails = tails
         self._spawn = spawn
         self._logs = logs
         self._steady = SteadyClock(world)
         self._held: dict[int, tuple[Partition, ReplicatedSlot]] = {}
-        self._writers: dict[int, _Writer] = {}
+        self._writers: dict[int, LogWriter] = {}
+        self._written = WrittenLogs(settings)
         self._following: set[int] = set()
         self.clock = HybridClock(node)
-        """What this node has heard, and written last in any slot: what is written next, in whatever slot, is later."""
+        """Of all logs here: what is written next, in whatever log, is later than all that this node has written or applied."""
         self._used_bytes = 0
         """By all slots here, led or not, when it was last counted."""
         self.peak_bytes = 0
@@ -152,11 +94,11 @@ class Slots:
     def attach(self, partition: Partition) -> None:
         """This node holds a log from now on: its state is made from what is committed."""
 
-        writer = _Writer(partition, self._world)
-        slot = ReplicatedSlot(partition.number, self._node, partition.replicated, writer, self._tails, self._settings)
+        writer = LogWriter(partition, self._written, self._world)
+        slot = ReplicatedSlot(partition.number, self.clock, partition.replicated, writer, self._tails, self._settings)
         self._held[partition.number] = partition, slot
         self._writers[partition.number] = writer
-        partition.followed = lambda: self._follow(partition, slot)
+        partition.followed = partial(self._follow, partition, slot)
         self._follow(partition, slot)
 
     def here(self) -> dict[int, ReplicatedSlot]:
@@ -185,15 +127,16 @@ class Slots:
         number = self.log_of(operation.key)
         await self._let_hand_over((number,))
         partition, slot = self._slot(number)
-        performed = self._perform(partition, slot, operation, level)
+        performed, burst = self._perform(partition, slot, operation, level), Burst(1)
+        burst.results[0] = performed.result
         if performed.waits_for(0, level) is not None:
-            try:
-                await partition.come_true(self._asked(partition, performed, level), self._world, ANSWER_SECONDS_MAX)
-            except BrokerError as error:
-                raise _not_true(partition, error, is_written=performed.end is not None) from None
-        if isinstance(performed.result, BrokerError):
-            raise performed.result
-        return performed.result  # type: ignore[no-any-return]
+            wrote = performed.end is not None
+            writer, end = self._writers[number], slot.slot.applied
+            burst.await_log(partition, writer, end, (0,), level, wrote=wrote, reads=not wrote)
+            await burst.settle(self._written, self._world, ANSWER_SECONDS_MAX)
+        if isinstance(burst.results[0], BrokerError):
+            raise burst.results[0]
+        return burst.results[0]  # type: ignore[no-any-return]
 
     async def execute_columns(self, columns: o.Columns, level: Level) -> o.Results:
         """Carry out many operations, those of each log in their order, and wait for all of them together.
@@ -203,17 +146,13 @@ class Slots:
         """
         parts = [(number, rows) for number, rows in enumerate(split_rows(columns.keys, self._logs())) if rows]
         await self._let_hand_over(number for number, _ in parts)
-        burst, now_ms = _Burst(len(columns.keys)), self._steady.now_ms()
+        burst, now_ms = Burst(len(columns.keys)), self._steady.now_ms()
         for number, rows in parts:
             try:
                 self._perform_rows(*self._slot(number), columns, rows, level, now_ms, burst)
             except BrokerError as error:
                 burst.refuse(rows, error)
-        if burst.awaited:
-            try:
-                await settled_together([each.asked for each in burst.awaited], self._world, ANSWER_SECONDS_MAX)
-            finally:
-                burst.conclude()
+        await burst.settle(self._written, self._world, ANSWER_SECONDS_MAX)
         return o.Results(burst.results, sorted(burst.refused))
 
     def _perform_rows(
@@ -224,39 +163,39 @@ class Slots:
         rows: list[int],
         level: Level,
         now_ms: int,
-        burst: _Burst,
+        burst: Burst,
     ) -> None:
         if not slot.is_leader:
             if level is not Level.ONE or columns.mutates or not slot.is_whole:
-                raise _led_elsewhere(partition.number)
+                raise led_elsewhere(partition.number)
             burst.refused.update(slot.look_at_rows(columns, rows, now_ms, burst.results))
             return
         state = slot.slot
         before = state.applied
         if not columns.mutates and not state.keyspace.deadlines:  # with deadlines a read may write that a key has gone
-            refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
+            refused = execute_rows(state, columns, rows, level, now_ms, burst.results)
         else:
-            with self._lent(slot, now_ms):
-                slot.gather(level)
-                try:
-                    refused = slot.perform_rows(columns, rows, level, now_ms, burst.results)
-                finally:
-                    error = slot.write_gathered()
+            used_bytes = self._lend(state)
+            slot.gather(level)
+            try:
+                refused = execute_rows(state, columns, rows, level, now_ms, burst.results)
+            finally:
+                error = slot.write_gathered()
+                self._account(slot, used_bytes)
             if error is not None:
                 log.error("%s", error)
+                self._keep_in_time(partition)
                 self._follow(partition, slot)
                 raise error
         if refused:
             burst.refused.update(refused)
-        is_written = state.applied != before
+        wrote = state.applied != before
         # A committed write tells as well as a read index that this node leads; but not that every replica knows it (ALL).
-        is_read = any(map(burst.found_nothing, rows)) if is_written and level is Level.ALL else not is_written
-        asks = is_read and level is not Level.ONE and any(map(burst.waits, rows))
-        if asks and not partition.replicated.reads_at_once:
-            asked = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
-            burst.awaited.append(_Awaited(partition, asked, rows, is_written))
-        if is_written:
-            burst.awaited.append(_Awaited(partition, self._writers[partition.number].asked, rows, is_written))
+        reads = any(map(burst.found_nothing, rows)) if wrote and level is Level.ALL else not wrote
+        reads = reads and level is not Level.ONE and (partition.is_sole or any(map(burst.waits, rows)))
+        if reads or wrote:
+            writer = self._writers[partition.number]
+            burst.await_log(partition, writer, state.applied, rows, level, wrote=wrote, reads=reads)
 
     async def scan(self, asked: Scan, level: Level) -> Scanned:
         """Return some names of the keys of a log that this node leads, as a read of that level.
@@ -268,14 +207,14 @@ class Slots:
             return Scanned([], 0, b"", logs)
         partition, slot = self._slot(asked.slot)
         if not slot.is_leader:
-            raise _led_elsewhere(asked.slot)
+            raise led_elsewhere(asked.slot)
         found = scan(slot.slot.keyspace, asked, self._steady.now_ms())._replace(slots=logs)
         if level is not Level.ONE:
             try:
                 reading = partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
                 await partition.come_true(reading, self._world, ANSWER_SECONDS_MAX)
             except BrokerError as error:
-                raise _not_true(partition, error, is_written=False) from None
+                raise not_true(partition, error, wrote=False) from None
         return found
 
     async def _let_hand_over(self, numbers: Iterable[int]) -> None:
@@ -285,11 +224,13 @@ class Slots:
             if held is not None and held[0].held_writes.is_holding:
                 await held[0].held_writes.wait(self._world)
 
-    def _asked(self, partition: Partition, performed: Performed, level: Level) -> Acknowledgement:
-        """What tells when the result may be given: of a write that was just made, its own acknowledgement."""
-        if performed.end is not None:
-            return self._writers[partition.number].asked
-        return partition.ask_for(lambda token: ReadIndex(token, REACHES[level]))
+    def _keep_in_time(self, partition: Partition) -> None:
+        """What was written is committed, and durable, without a caller that waits."""
+        if partition.is_sole:
+            if partition.advance() < partition.end_offset:
+                self._world.sync_soon(partition.replicated.log, partition.advance)
+            else:
+                self._world.appended(self._written)
 
     def _perform(
         self, partition: Partition, slot: ReplicatedSlot, operation: o.Operation[Any], level: Level
@@ -298,42 +239,41 @@ class Slots:
         if not slot.is_leader:
             if level is Level.ONE and type(operation) in _READS and slot.is_whole:
                 return Performed(slot.look(operation, now_ms), None, is_certain=True)
-            raise _led_elsewhere(partition.number)
-        with self._lent(slot, now_ms):
+            raise led_elsewhere(partition.number)
+        used_bytes = self._lend(slot.slot)
+        try:
             return slot.perform(operation, level, now_ms)
+        finally:
+            self._account(slot, used_bytes)
 
-    @contextlib.contextmanager
-    def _lent(self, slot: ReplicatedSlot, now_ms: int) -> Iterator[None]:
-        """A log may use the memory that the node has left, and gives stamps after those of all other logs."""
-        keyspace, own = slot.slot.keyspace, slot.slot.clock
-        before = keyspace.used_bytes
+    def _lend(self, slot: Slot) -> int:
+        """Let the keys of a log use the memory that the node has left; return what they use now."""
+        used_bytes = slot.keyspace.used_bytes
         if self._settings.memory_bytes_max:
-            slot.slot.store.limit_to(max(self._settings.memory_bytes_max - self._used_bytes + before, 1))
-        if self.clock.wall_ms >= now_ms:
-            own.follow(self.clock.stamp)
-        yield
-        if own.wall_ms >= now_ms:
-            self.clock.follow(own.stamp)
-        self._used_bytes += keyspace.used_bytes - before
-        self.peak_bytes = max(self.peak_bytes, self._used_bytes)
+            slot.store.limit_to(max(self._settings.memory_bytes_max - self._used_bytes + used_bytes, 1))
+        return used_bytes
+
+    def _account(self, slot: ReplicatedSlot, used_bytes_before: int) -> None:
+        self._used_bytes = used_bytes = self._used_bytes + slot.slot.keyspace.used_bytes - used_bytes_before
+        if used_bytes > self.peak_bytes:  # noqa: PLR1730 - on every burst's way, eight times
+            self.peak_bytes = used_bytes
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
         """Take what another node has cut from its log; return when the verdict is final, or stands without being so."""
         partition, slot = self._slot(number)
         if not slot.is_leader:
-            raise _led_elsewhere(number)
+            raise led_elsewhere(number)
         verdict, end = slot.salvage(record, self._steady.now_ms())
         if verdict.is_final:
-            asked = partition.ask_for(lambda token: Await(token, end))
-            await partition.come_true(asked, self._world, ANSWER_SECONDS_MAX)
+            await partition.made_durable(end, self._world)
         return verdict
 
     def _slot(self, number: int) -> tuple[Partition, ReplicatedSlot]:
-        held = self.held(number)
-        if held is not None and held[1].fault is not None:
+        held = self._held.get(number)
+        if held is None or held[0].is_gone:
+            raise led_elsewhere(number)
+        if held[1].fault is not None:
             raise BrokerError(Reason.UNAVAILABLE, f"log {number} of keys is offline on this node: {held[1].fault}")
-        if held is None:
-            raise _led_elsewhere(number)
         return held
 
     # -- in the background -------------------------------------------------------------------------------------
@@ -341,6 +281,8 @@ class Slots:
     def _follow(self, partition: Partition, slot: ReplicatedSlot) -> None:
         """A few records at once; a long log beside whatever else is to be done."""
         number = partition.number
+        if slot.is_leader:
+            return  # it has all of its log
         if number in self._following or partition.is_gone or partition.is_cutting:
             return
         if self._apply_some(partition, slot):
@@ -390,7 +332,7 @@ class Slots:
         return o.SnapshotDone(ends, keys, size, self._world.now_ms(), max(before - size, 0))
 
     async def checkpoint(self, number: int) -> bool:
-        """Write the keys of a slot into its log, in slices that are each committed before the next, and let go what is before
+        """Write the keys of a slot into its log, in slices that followers have each before the next, and let go what is before
         them; return whether that was done: not if another node leads the slot by then, or too few replicas are there."""
         held = self.held(number)
         if held is None or not held[1].is_leader:
@@ -401,7 +343,11 @@ class Slots:
             is_left = True
             while is_left and writing.is_under_way:
                 is_left = writing.write_some()
-                await partition.made_durable(partition.end_offset, self._world)
+                if partition.is_sole and partition.advance() >= partition.end_offset:
+                    self._world.appended(self._written)  # no change waits for a sync that this slice would make longer
+                    await self._pause()
+                else:
+                    await partition.made_durable(partition.end_offset, self._world)
             if not writing.is_under_way:
                 return False
             await partition.made_durable(writing.end(), self._world)
@@ -450,10 +396,11 @@ class Slots:
     async def expire(self) -> int:
         """Let keys go whose time has come, of the slots that are led here; return how many went."""
         count = 0
-        for slot in self.here().values():
+        for number, slot in self.here().items():
             if slot.is_leader:
                 with contextlib.suppress(BrokerError):  # too few replicas are there: it goes later
                     count += slot.slot.expire(self._steady.now_ms(), EXPIRE_KEYS)
+                    self._keep_in_time(self._held[number][0])
                 await self._pause()
         self.used_bytes()
         return count
@@ -463,17 +410,3 @@ class Slots:
         self._used_bytes = sum(slot.slot.keyspace.used_bytes for slot in self.here().values())
         self.peak_bytes = max(self.peak_bytes, self._used_bytes)
         return self._used_bytes
-
-
-def _not_true(partition: Partition, error: BrokerError, *, is_written: bool) -> BrokerError:
-    """What is said of what has not come true."""
-    if is_written:
-        # It is in the log here, and may be committed yet: whoever asks again may do it twice.
-        return BrokerError(Reason.TIMED_OUT, f"{error}; it may have been written all the same")
-    return _led_elsewhere(partition.number) if error.reason is Reason.NOT_LEADER else error
-
-
-def _led_elsewhere(number: int) -> NotLeaderError:
-    return NotLeaderError(
-        LOG_TOPIC, number, f"this node does not lead log {number} of keys: ask the metadata for its leader"
-    )

@@ -107,28 +107,23 @@ def sealed_batch(
     """The same of plain records, with its header."""
     if not values:
         raise ValueError("a batch of no records is made by empty_batch, which knows the offsets it spans")
-    section = encode_records(values, keys, None, None, base_timestamp)
-    count = len(values)
+    return sealed_section(encode_records(values, keys, None, None, base_timestamp), len(values), base_timestamp)
+
+
+def sealed_section(section: Buffer, count: int, base_timestamp: int) -> Sealed:
+    """The same of records that are packed already, all of one time."""
     fields = 0, 0, 0, MAGIC, 0, 0, count - 1, base_timestamp, base_timestamp, NO_PRODUCER, -1, -1, count
     return _sealed(tuple.__new__(BatchHeader, fields), section)
 
 
-def placed_batch(
-    values: Sequence[bytes | None],
-    keys: Sequence[bytes | None] | None,
-    base_timestamp: int,
-    base_offset: int,
-    leader_epoch: int,
-) -> tuple[bytes, bytes]:
-    """The same where it will stand in a log: its header, and its records. Written one after the other they are the batch."""
-    section = encode_records(values, keys, None, None, base_timestamp)
-    count = len(values)
+def placed_header(section: Buffer, count: int, base_timestamp: int, base_offset: int, leader_epoch: int) -> bytes:
+    """The header of the same batch where it will stand in a log: written before the section it makes the batch."""
     length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(section)
     if length > BATCH_LENGTH_MAX:
         raise ProtocolError(f"a batch of {length} bytes does not fit its length field")
     covered = COVERED.pack(0, count - 1, base_timestamp, base_timestamp, NO_PRODUCER, -1, -1, count)
     crc = crc32c(section, crc32c(covered))
-    return UNCOVERED.pack(base_offset, length, leader_epoch, MAGIC, crc) + covered, section
+    return UNCOVERED.pack(base_offset, length, leader_epoch, MAGIC, crc) + covered
 
 
 def seal_section(  # noqa: PLR0913 - a batch has that many fields

@@ -18,14 +18,14 @@ from braidlog.kv.levels import Level
 from braidlog.kv.log_kernel import apply_records, change_rows, read_rows
 from braidlog.kv.operations import Columns, Kind
 from braidlog.kv.slot import Slot
-from braidlog.kv.slot_records import VERSION, SlotRecord
+from braidlog.kv.slot_records import VERSION
 from braidlog.model.errors import BrokerError, Reason
 
 UNLIMITED: Final = 2**62
 BATCH_BYTES_MAX: Final = 256 * 1024
 """Of gathered records in one batch, except for one that is larger by itself."""
 ONE_BY_ONE: Final = 16
-"""So many mutations are applied one by one from one that is not plain on, then the kernel is tried again."""
+"""So many records are applied one by one from one that is not plain on, then the kernel is tried again."""
 RECORDS_PER_CALL: Final = 10
 """So many records cost the kernel about as much as one that is applied by itself."""
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -105,17 +105,15 @@ def _change_plain(
     store, clock, keyspace = slot.store, slot.clock, slot.keyspace
     if store.fault is not None or not clock.can_tick(now_ms, len(rows) - at):
         return at
-    try:
-        slot.log.batch(now_ms)
-    except BrokerError:
-        return at  # `execute` refuses each of them
-    if slot.checkpoint is not None:
-        slot.checkpoint.before_rows(columns, rows[at:])
+    is_noted = slot.checkpoint is None
     while at < len(rows):
         try:
             batch = slot.log.batch(now_ms)
+            if not is_noted and slot.checkpoint is not None:
+                slot.checkpoint.before_rows(columns, rows[at:])
+                is_noted, batch = True, slot.log.batch(now_ms)
         except BrokerError:
-            return at
+            return at  # `execute` refuses each of them
         records_max = 1 if slot.forgets_at_ms <= now_ms else slot.until_mark
         first = clock.counter + 1 if now_ms == clock.wall_ms else 0
         head = _HEAD.pack(VERSION, 0, level, 0, now_ms, 0, clock.node, 0)
@@ -155,9 +153,11 @@ def _changed(
     slot: Slot, columns: Columns, rows: list[int], wall_ms: int, counter: int, written: int, results: list[Any]
 ) -> None:
     sequence = slot.store.sequence
-    slot.passed(sequence + written - 1)
+    slot.store.sequence = sequence + written
     slot.after_run(wall_ms)
-    keys = [columns.keys[row] for row in rows] if slot.listeners or slot.watcher is not None else []
+    if not slot.listeners and slot.watcher is None:
+        return
+    keys = [columns.keys[row] for row in rows]
     for listener in slot.listeners:
         listener.changed(keys)
     if slot.watcher is not None:
@@ -190,13 +190,12 @@ def apply_batch(slot: Slot, data: bytes, position: int, header: BatchHeader, end
 
 def _apply_singly(slot: Slot, data: bytes, position: int, end: int, records_max: int) -> int:
     """Apply records of a batch one by one, until the kernel is worth a try; return how many."""
-    count, left = 0, ONE_BY_ONE
+    count = 0
     for offset, _, key, value, *_ in decode_batch(data, position, decompressed_bytes_max=RECORD_BYTES_MAX):
         if slot.applied <= offset < end:
-            record = read_record(key, value)
-            checkpoints.apply(slot, offset, record)
-            count, left = count + 1, left - isinstance(record, SlotRecord)
-            if not left or count == records_max:
+            checkpoints.apply(slot, offset, read_record(key, value))
+            count += 1
+            if count in {ONE_BY_ONE, records_max}:
                 return count
     slot.passed(end - 1)  # a batch may span offsets that it has no records of
     return count
@@ -221,13 +220,15 @@ def _apply_plain(slot: Slot, section: memoryview, header: BatchHeader, end: int)
         keyspace.key_cost,
         slot.forgets_at_ms,
         slot.delete_retention_ms,
+        not slot.is_complete,
         changed,
     )
     if applied == before:
         return False
-    slot.observe(Stamp(wall_ms, counter, slot.clock.node))
     slot.passed(applied - 1)
-    slot.after_run(wall_ms)
+    if wall_ms >= 0:
+        slot.observe(Stamp(wall_ms, counter, slot.clock.node))
+        slot.after_run(wall_ms)
     for listener in slot.listeners:
         listener.changed(changed)
     return True

@@ -52,6 +52,10 @@ if cython.compiled:
 COMPILED: bool = bool(cython.compiled)
 HEAD_BYTES = 36
 STAMP_BYTES = 28
+PART_BYTES = 12 + 2 * STAMP_BYTES
+_PART_BYTES = cython.declare(cython.longlong, PART_BYTES)
+_PART_KEY = cython.declare(cython.int, 0x7A)
+_PART_STRING = cython.declare(cython.int, 1)
 _HEAD_BYTES = cython.declare(cython.longlong, HEAD_BYTES)
 _STAMP_BYTES = cython.declare(cython.longlong, STAMP_BYTES)
 _SLOTS = cython.declare(cython.uint, SLOTS)
@@ -283,13 +287,15 @@ def apply_records(
     key_cost: cython.longlong,
     forget_ms: cython.longlong,
     retention_ms: cython.longlong,
+    restores: cython.bint,
     changed: list[bytes],
 ) -> tuple[int, int, int, int]:
     """Apply the records of a section with offsets in [applied, end), as a follower, as far as they are plain.
 
     Stops behind the first record whose wall time is `forget_ms` or later (or the retention after the first deletion): then
     what has gone long ago is forgotten. Appends the keys to `changed`. Returns the offset behind the last record that is applied,
-    what the keys take, and the greatest stamp of them, as wall time and counter; -1: none is applied.
+    what the keys take, and the greatest stamp of them, as wall time and counter; -1: no mutation is applied. A checkpoint's key
+    (checkpoints.py) is put in its place if the checkpoint is what makes the state (`restores`); else it changes nothing.
     """
     data: dict = keyspace[0]
     deadlines = keyspace[1]
@@ -331,6 +337,25 @@ def apply_records(
                 if offset >= end or span.key_length <= 0 or span.value_length < _HEAD_BYTES:
                     break
                 v = span.value
+                if v[0] == 1 and v[1] == _PART_KEY:
+                    if restores:
+                        if v[2] != _PART_STRING or v[3] != 1 or span.value_length < _PART_BYTES:
+                            break
+                        if (v[4] | v[5] | v[6] | v[7] | v[8] | v[9] | v[10] | v[11]) != 0:
+                            break
+                        key = PyBytes_FromStringAndSize(cython.cast(cython.p_char, span.key), span.key_length)
+                        stamp = PyBytes_FromStringAndSize(cython.cast(cython.p_char, v + 12), 2 * _STAMP_BYTES)
+                        argument = PyBytes_FromStringAndSize(
+                            cython.cast(cython.p_char, v + _PART_BYTES), span.value_length - _PART_BYTES
+                        )
+                        growth = _restored(
+                            data, deadlines, recency, keeps_order, stamps, key, argument, stamp, key_cost
+                        )
+                        if growth == _NOT_PLAIN:
+                            break
+                        used_bytes += growth
+                    applied = offset + 1
+                    continue
                 if v[0] != 1 or v[2] < 1 or v[2] > _LEVEL_MAX or v[3] != 0 or (v[32] | v[33] | v[34] | v[35]) != 0:
                     break
                 op = v[1]
@@ -378,6 +403,19 @@ def apply_records(
                 continue
             if offset >= end or not row_key or value is None or len(value) < HEAD_BYTES:
                 break
+            if value[0] == 1 and value[1] == _PART_KEY:
+                if restores:
+                    if value[2] != _PART_STRING or value[3] != 1 or len(value) < PART_BYTES or any(value[4:12]):
+                        break
+                    stamp, argument = value[12:PART_BYTES], value[PART_BYTES:]
+                    growth = _restored(
+                        data, deadlines, recency, keeps_order, stamps, row_key, argument, stamp, key_cost
+                    )
+                    if growth == _NOT_PLAIN:
+                        break
+                    used_bytes += growth
+                applied = offset + 1
+                continue
             if value[0] != 1 or not 1 <= value[2] <= _LEVEL_MAX or value[3] or _TTL.unpack_from(value, 32)[0]:
                 break
             op, (wall_ms, counter), stamp = value[1], _WALL.unpack_from(value, 4), value[4:32]
@@ -420,6 +458,35 @@ def append_record(section: bytearray, count: int, key: bytes | None, value: byte
 
 
 _NOT_PLAIN = cython.declare(cython.longlong, -(2**62))
+
+
+@cython.cfunc
+def _restored(
+    data: dict,
+    deadlines: Any,  # noqa: ANN401 - a dict, or one that an image looks at
+    recency: Any,  # noqa: ANN401
+    keeps_order: cython.bint,
+    stamps: dict,
+    key: bytes,
+    value: bytes,
+    stamp: bytes,
+    key_cost: cython.longlong,
+) -> cython.longlong:
+    """Put a string in its place, as a checkpoint has it with two equal stamps; return by how much the keys grow, or not plain."""
+    held = data.get(key)
+    growth: cython.longlong = _STRING_COST + len(value)
+    changed: bytes = stamp[:28]
+    if (deadlines and key in deadlines) or changed != stamp[28:]:
+        return _NOT_PLAIN
+    if held is None:
+        growth += key_cost + len(key)
+    elif type(held) is bytes:
+        growth -= _STRING_COST + len(held)
+    else:
+        return _NOT_PLAIN
+    stamps[key] = changed
+    _keep(data, recency, keeps_order, key, held, value)
+    return growth
 
 
 @cython.cfunc

@@ -130,13 +130,14 @@ class Slot:
 
     def __init__(
         self,
-        node: bytes,
+        clock: HybridClock,
         log: SlotLog,
         settings: KeyValueSettings,
         *,
         begins_at: int = 0,
         delete_retention_ms: int = DELETE_RETENTION_MS,
     ) -> None:
+        """`clock`: of the node, for all its logs."""
         self.begins_at = begins_at
         """The offset of the first record that is applied: of the log's first, or of a checkpoint's beginning."""
         self.is_complete = begins_at == 0
@@ -145,7 +146,7 @@ class Slot:
         self.epochs: tuple[tuple[int, int], ...] = ()
         """Those that wrote to the log before its last checkpoint: they tell whether it held what is deleted now."""
         self.keyspace = Keyspace(recency=settings.eviction is Eviction.LRU)
-        self.clock = HybridClock(node)
+        self.clock = clock
         self.log = log
         self.delete_retention_ms = delete_retention_ms
         self.stamps: dict[bytes, bytes] = {}
@@ -160,6 +161,11 @@ class Slot:
         """The greatest wall time of the log."""
         self._gone_by_time: list[tuple[int, bytes]] = []
         self._origins_by_time: list[tuple[int, Origin]] = []
+        keyspace = self.keyspace
+        self.containers: tuple[Any, ...] = (
+            keyspace.data, keyspace.deadlines, keyspace.recency, self.stamps, self.gone, self._gone_by_time
+        )  # fmt: skip
+        """What the kernel reads and changes."""
         self._stamped = _StampedLog(self)
         self.store = Store(
             self._stamped, self.keyspace, self.clock, settings, sequence=begins_at, listener=self._mutated
@@ -245,12 +251,6 @@ class Slot:
     # -- many at once (log_columns.py) -------------------------------------------------------------------------
 
     @property
-    def containers(self) -> tuple[Any, ...]:
-        """What the kernel reads and changes."""
-        keyspace = self.keyspace
-        return keyspace.data, keyspace.deadlines, keyspace.recency, self.stamps, self.gone, self._gone_by_time
-
-    @property
     def takes_columns(self) -> bool:
         """Whether records may be applied together: the first tells whether keys are missing, and a watcher hears of each."""
         return self.watcher is None and (self.is_complete or self.applied > self.begins_at)
@@ -258,7 +258,9 @@ class Slot:
     @property
     def until_mark(self) -> int:
         """Return how many records may be taken together; behind a mark that a checkpoint has passed, one."""
-        return max(min([each.next_mark - self.applied for each in self.listeners], default=sys.maxsize), 1)
+        if not self.listeners:
+            return sys.maxsize
+        return max(min(each.next_mark - self.applied for each in self.listeners), 1)
 
     @property
     def forgets_at_ms(self) -> int:
@@ -269,8 +271,9 @@ class Slot:
     def after_run(self, wall_ms: int) -> None:
         """Records were taken together, the last of which has that wall time."""
         self.latest_ms = max(self.latest_ms, wall_ms)
-        self._drop_returned()
-        self._forget()
+        if self._gone_by_time or self._origins_by_time:
+            self._drop_returned()
+            self._forget()
 
     # -- stamps ------------------------------------------------------------------------------------------------
 
@@ -297,7 +300,7 @@ class Slot:
     def _drop_returned(self) -> None:
         """Keys that are there again take no more room than those that are gone."""
         if len(self._gone_by_time) > 2 * len(self.gone) + _HEAP_SLACK:
-            self._gone_by_time = sorted((wall_ms, key) for key, wall_ms in self.gone.items())
+            self._gone_by_time[:] = sorted((wall_ms, key) for key, wall_ms in self.gone.items())
 
     def remember_origin(self, origin: Origin, wall_ms: int) -> None:
         self.origins[origin] = wall_ms

@@ -16,11 +16,13 @@ Never the whole of a collection.
 """
 
 import struct
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.codec.records import seal_section
+from braidlog.codec.kernel import encode_records
+from braidlog.codec.records import Sealed, sealed_section
 from braidlog.kv.entries import OPS, Op
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.levels import Level
@@ -63,15 +65,22 @@ class RecordBatch:
     def __init__(self, wall_ms: int) -> None:
         self.section = bytearray()
         self.count = 0
-        self._wall_ms = wall_ms
+        self.wall_ms = wall_ms
+
+    @classmethod
+    def of(cls, parts: Sequence[tuple[bytes | None, bytes]], wall_ms: int) -> "RecordBatch":
+        """Return a batch of records: each a key and a value."""
+        batch, (keys, values) = cls(wall_ms), zip(*parts, strict=True)
+        batch.section += encode_records(values, keys, None, None, wall_ms)
+        batch.count = len(parts)
+        return batch
 
     def append(self, key: bytes | None, value: bytes) -> None:
         append_record(self.section, self.count, key, value)
         self.count += 1
 
-    def seal(self) -> bytes:
-        wall_ms = self._wall_ms
-        return seal_section(self.section, self.count, base_timestamp=wall_ms, max_timestamp=wall_ms)
+    def seal(self) -> Sealed:
+        return sealed_section(self.section, self.count, self.wall_ms)
 
 
 def unpack_record(key: bytes | None, value: bytes | None) -> SlotRecord:

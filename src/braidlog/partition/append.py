@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.codec.batch import NO_PRODUCER, TRANSACTIONAL, BatchHeader, read_header, read_headers
+from braidlog.codec.kernel import encode_records
 from braidlog.codec.records import Heads, Sealed, sealed_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import LONG_POLL_MS_MAX
@@ -138,7 +139,9 @@ class Append:
             return self._append_sealed(topic, partition, values, keys, acks)
         replicated = hosted.replicated
         try:
-            written = hosted.append_records_alone(values, keys, self._world.now_ms())
+            now_ms = self._world.now_ms()
+            section = encode_records(values, keys, None, None, now_ms)
+            written = hosted.append_section_alone(section, len(values), now_ms, now_ms)
         except StorageFault as fault:
             fault.place = str(hosted)
             raise

@@ -8,7 +8,7 @@ answered in the epoch in which it began; what was computed from records that are
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from braidlog.codec.batch import read_header
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
@@ -19,7 +19,7 @@ from braidlog.partition.held_writes import HeldWrites
 from braidlog.partition.hosted_log import Opener, Role
 from braidlog.partition.partition_node import Key, PartitionNode
 from braidlog.partition.readable_partition import ReadablePartition
-from braidlog.partition.replicated import Marker, Persist, Produced, Refused, ReplicatedPartition
+from braidlog.partition.replicated import Buffer, Marker, Persist, Produced, Refused, ReplicatedPartition
 from braidlog.replication import external, follower_reads
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import (
@@ -222,12 +222,12 @@ class Partition(ReadablePartition):
         self._tell_external()
         return appended
 
-    def append_records_alone(
-        self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, now_ms: int
+    def append_section_alone(
+        self, section: Buffer, count: int, base_timestamp: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """Append records as one batch that is sealed in the log, to an only replica; None: seal and `append_alone` them."""
+        """Append packed records as one batch, sealed in the log of an only replica; None: seal and `append_alone` them."""
         self.is_used = True
-        appended = self.replicated.append_records_alone(values, keys, now_ms)
+        appended = self.replicated.append_section_alone(section, count, base_timestamp, now_ms)
         self._tell_external()
         return appended
 
@@ -261,10 +261,13 @@ class Partition(ReadablePartition):
     def produce(
         self, produced: Produced, *, needs_all: bool, is_awaited: bool, reach: Reach = Reach.IN_SYNC
     ) -> tuple[Appended, Acknowledgement]:
-        """Write what a producer sent, or find it written before; refused before anything is written if it could not be kept."""
+        """Write what a producer sent, or find it written before; refused before anything is written if it could not be kept.
+
+        An only replica acknowledges nothing: `advance` and `durable_alone` say what is committed.
+        """
         self.require_room(needs_all=needs_all, reach=reach)
         if self.is_sole:
-            return self._produce_alone(produced, is_awaited=is_awaited)
+            return self._produce_alone(produced), Acknowledgement()
         acknowledgement = self._await() if is_awaited else Acknowledgement()
         token = acknowledgement.token
         try:
@@ -280,19 +283,15 @@ class Partition(ReadablePartition):
             raise self.failed(acknowledgement.outcome.reason)
         return appended, acknowledgement
 
-    def _produce_alone(self, produced: Produced, *, is_awaited: bool) -> tuple[Appended, Acknowledgement]:
+    def _produce_alone(self, produced: Produced) -> Appended:
         replicated = self.replicated
         appended = replicated.append_alone(produced)
-        acknowledgement = self._await() if is_awaited else Acknowledgement()
-        if is_awaited:
-            self.tell(Await(acknowledgement.token, appended.next_offset))
-        else:
-            self.advance()
+        self.advance()
         if replicated.log.settings.flush is Flush.ACK:
             self.sync(appended.next_offset, 0)
         else:
             self.node.world.appended(replicated.log)
-        return appended, acknowledgement
+        return appended
 
     def append_marker(self, marker: bytes, now_ms: int) -> int:
         """Append the end of a transaction; returns the offset below which the log must be durable for it to be."""

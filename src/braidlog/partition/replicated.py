@@ -150,10 +150,6 @@ class ReplicatedPartition:
         self._told_common_end = 0
 
     @property
-    def is_leader(self) -> bool:
-        return isinstance(self.replica.role, Leader) and self.replica.role.has_begun
-
-    @property
     def replica(self) -> Replica:
         """The state of the replica, with all that the short ways of an only replica have done."""
         if self._is_behind:
@@ -168,16 +164,13 @@ class ReplicatedPartition:
     @replica.setter
     def replica(self, replica: Replica) -> None:
         self._replica = replica
+        role = replica.role
+        self.is_leader = isinstance(role, Leader) and role.has_begun
+        self.epoch = replica.epoch
         self.watermark = replica.watermark
         self.is_sole = sole.is_sole(replica)
         self.counts_alone = sole.counts_alone(replica)
         self.acknowledges_alone = self.counts_alone and replica.min_in_sync <= 1
-
-    @property
-    def reads_at_once(self) -> bool:
-        """Whether a `ReadIndex` would be answered in the step that takes it."""
-        replica, role = self.replica, self.replica.role
-        return isinstance(role, Leader) and leader.reads_at_once(replica, role)
 
     # -- the short ways of an only replica: nothing is asked of a step, and no message is built -----------------
 
@@ -189,12 +182,12 @@ class ReplicatedPartition:
             data, leader_epoch=self._replica.epoch, now_ms=now_ms, records_checked=checked, headers=headers, own=own
         )
 
-    def append_records_alone(
-        self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, now_ms: int
+    def append_section_alone(
+        self, section: Buffer, count: int, base_timestamp: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """Append records as one batch that is sealed in the log; its size, too. None: nothing was done."""
+        """Append packed records as one batch that is sealed in the log; its size, too. None: nothing was done."""
         self._is_behind = True
-        return self.log.append_records(values, keys, leader_epoch=self._replica.epoch, now_ms=now_ms)
+        return self.log.append_section(section, count, base_timestamp, leader_epoch=self.epoch, now_ms=now_ms)
 
     def append_marker_alone(self, marker: bytes, now_ms: int) -> int:
         """Append the end of a transaction; returns the offset after it."""

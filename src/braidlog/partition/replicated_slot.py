@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from braidlog.codec.batch import BatchHeader, iter_batches
-from braidlog.codec.records import decode_batch, encode_batch
+from braidlog.codec.records import decode_batch
 from braidlog.kv import salvage
 from braidlog.kv.checkpoints import Checkpoint, Part, read_record
+from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
-from braidlog.kv.log_columns import BATCH_BYTES_MAX, RECORD_BYTES_MAX, apply_batch, execute_rows, look_at_rows
+from braidlog.kv.log_columns import BATCH_BYTES_MAX, RECORD_BYTES_MAX, apply_batch, look_at_rows
 from braidlog.kv.operations import Columns, Operation
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
@@ -63,13 +64,16 @@ class TailFolder(NamedTuple):
 
 
 class SlotWriter(Protocol):
-    """The way of a leader's records into its log. Both refuse with a `BrokerError`: then nothing is written."""
+    """The way of a leader's records into its log. Both refuse with a `BrokerError`: then nothing is written.
+
+    A check comes before each write, and nothing else happens to the log between them.
+    """
 
     def check(self, level: Level) -> None:
         """Raise if nothing of that level would be written now."""
         ...
 
-    def write(self, data: bytes, level: Level) -> None: ...
+    def write(self, batch: RecordBatch, level: Level) -> None: ...
 
 
 class ReplicatedSlot:
@@ -78,7 +82,7 @@ class ReplicatedSlot:
     def __init__(
         self,
         number: int,
-        node: bytes,
+        clock: HybridClock,
         partition: ReplicatedPartition,
         writer: SlotWriter,
         tails: TailFolder,
@@ -87,7 +91,7 @@ class ReplicatedSlot:
         delete_retention_ms: int = DELETE_RETENTION_MS,
     ) -> None:
         self.number = number
-        self._node = node
+        self._clock = clock
         self._partition = partition
         self._writer = writer
         self._tails = tails
@@ -117,13 +121,11 @@ class ReplicatedSlot:
 
     def _made_anew(self) -> Slot:
         start, retention_ms = self._partition.log.start_offset, self._delete_retention_ms
-        return Slot(self._node, self, self._settings, begins_at=start, delete_retention_ms=retention_ms)
+        return Slot(self._clock, self, self._settings, begins_at=start, delete_retention_ms=retention_ms)
 
     def _begin_anew(self) -> None:
-        """No stamp is given twice for it."""
-        last, watcher = self.slot.clock.stamp, self.slot.watcher
+        watcher = self.slot.watcher
         self.slot = self._made_anew()
-        self.slot.observe(last)
         self.slot.watcher = watcher
         if watcher is not None:
             watcher.began_anew()
@@ -133,12 +135,13 @@ class ReplicatedSlot:
     @property
     def epoch(self) -> int:
         """Of who leads it, as far as is known here."""
-        return self._partition.replica.epoch
+        return self._partition.epoch
 
     @property
     def is_leader(self) -> bool:
         """Whether the state has all of this log, in an epoch that it leads."""
-        return self.fault is None and self._partition.is_leader and self._led_epoch == self._partition.replica.epoch
+        partition = self._partition
+        return self.fault is None and self._led_epoch == partition.epoch and partition.is_leader
 
     def follow(self, records_max: int = sys.maxsize) -> bool:
         """The replica has taken a step: apply what may be applied now, at most so many records; return whether more is left."""
@@ -201,10 +204,7 @@ class ReplicatedSlot:
             for part in parts:
                 self.batch(self.slot.latest_ms).append(*part)
             return self.slot.applied + len(parts)
-        keys, values = zip(*parts, strict=True)
-        return self._append(
-            encode_batch(values, keys=keys, base_timestamp=self.slot.latest_ms), Level.QUORUM, len(parts)
-        )
+        return self._append(RecordBatch.of(parts, self.slot.latest_ms), Level.QUORUM)
 
     def shadow(self) -> Slot:
         """A state of its own for whoever reads the log once more, from where it begins."""
@@ -224,12 +224,6 @@ class ReplicatedSlot:
             result = error
         is_certain = isinstance(result, BrokerError) and result.reason in NOT_DONE
         return Performed(result, self.slot.applied if self.slot.applied != before else None, is_certain)
-
-    def perform_rows(
-        self, columns: Columns, rows: list[int], level: Level, now_ms: int, results: list[Any]
-    ) -> list[int]:
-        """Carry out rows of columns, into `results`, between `gather` and `write_gathered`; return those that are refused."""
-        return execute_rows(self.slot, columns, rows, level, now_ms, results)
 
     def look(self, operation: Operation[R], now_ms: int) -> R | BrokerError:
         """What a follower has; or the refusal."""
@@ -270,6 +264,7 @@ class ReplicatedSlot:
         self._gathers = None
         error, self._not_written = self._not_written, None
         if error is None:
+            assert self._partition.log.end_offset == self.slot.applied, "what is applied is in the log"
             return None
         self._led_epoch = None
         self._begin_anew()
@@ -283,20 +278,20 @@ class ReplicatedSlot:
             return
         assert self._gathers is not None
         try:
-            self._append(batch.seal(), self._gathers, batch.count)
+            self._writer.write(batch, self._gathers)
         except (BrokerError, ProtocolError, StorageFault) as error:
             self._not_written = error
 
     def append(self, record: SlotRecord) -> int:
         if self._gathers is None:
-            data = encode_batch([record.pack()], keys=[record.key], base_timestamp=record.stamp.wall_ms)
-            return self._append(data, record.level, 1)
+            return self._append(RecordBatch.of([(record.key, record.pack())], record.stamp.wall_ms), record.level)
         self.batch(record.stamp.wall_ms).append(record.key, record.pack())
         return self.slot.applied + 1
 
-    def _append(self, data: bytes, level: Level, records: int) -> int:
-        end = self._partition.log.end_offset + records
-        self._writer.write(data, level)
+    def _append(self, batch: RecordBatch, level: Level) -> int:
+        self._writer.check(level)
+        end = self._partition.log.end_offset + batch.count
+        self._writer.write(batch, level)
         assert self._partition.log.end_offset == end, "a record is in the log before it is applied"
         return end
 

@@ -401,16 +401,6 @@ def read(replica: Replica, leader: Leader, message: ReadIndex) -> Stepped:
     return advanced(replica, msgspec.structs.replace(leader, reads=(*leader.reads, one)))
 
 
-def reads_at_once(replica: Replica, leader: Leader) -> bool:
-    """Return whether `read` would be answered in its own step: there is no other replica, and all is committed."""
-    return (
-        not leader.followers
-        and replica.watermark >= replica.log.end
-        and read_index.may_answer(replica, leader)
-        and refusal(replica, leader, needs_all=False) is None
-    )
-
-
 def withdrawn(replica: Replica, leader: Leader, token: int) -> Stepped:
     leader = msgspec.structs.replace(
         leader,

@@ -185,15 +185,16 @@ class PartitionLog:
                 data, found, settings, leader_epoch, now_ms, records_checked=records_checked, own=own
             )
 
-    def append_records(
-        self, values: Sequence[bytes | None], keys: Sequence[bytes | None] | None, *, leader_epoch: int, now_ms: int
+    def append_section(
+        self, section: Buffer, count: int, base_timestamp: int, *, leader_epoch: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """Append records of now, of no producer, as one batch; its size, too. None: nothing was done, seal and `append` them."""
+        """Append packed records of one time, of no producer, as one batch; return its size, too. None: nothing was done, seal and
+        `append` them."""
         with self._lock:
             gate = self._gate
             if gate.fault is not None or gate.closed or self.report.damages:
                 return None
-            return self._writer.append_records(values, keys, self.settings, leader_epoch, now_ms)
+            return self._writer.append_section(section, count, base_timestamp, self.settings, leader_epoch, now_ms)
 
     def append_replicated(self, data: Buffer, *, now_ms: int) -> Appended:
         """Append batches as another replica has them: offsets and epochs are theirs.

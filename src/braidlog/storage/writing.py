@@ -10,8 +10,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from braidlog.codec.batch import CONTROL, NO_PRODUCER, PLACED_BYTES, BatchHeader, placed, rebased, with_append_time
-from braidlog.codec.records import EndMarker, placed_batch
+from braidlog.codec.batch import (
+    CONTROL,
+    HEADER_BYTES,
+    NO_PRODUCER,
+    PLACED_BYTES,
+    BatchHeader,
+    placed,
+    rebased,
+    with_append_time,
+)
+from braidlog.codec.records import EndMarker, placed_header
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.chain import SegmentChain
@@ -138,29 +147,24 @@ class Writer:
             raise BrokerError(Reason.INVALID_RECORD, "an append needs at least one batch")
         return self.write(parts, kept, data, settings, now_ms)
 
-    def append_records(
-        self,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        settings: TopicSettings,
-        leader_epoch: int,
-        now_ms: int,
+    def append_section(
+        self, section: Buffer, count: int, base_timestamp: int, settings: TopicSettings, leader_epoch: int, now_ms: int
     ) -> tuple[Appended, int] | None:
-        """See `PartitionLog.append_records`. What `append` and `write` do, where nothing has to be asked about the batch: it is
+        """See `PartitionLog.append_section`. What `append` and `write` do, where nothing has to be asked about the batch: it is
         sealed where it will stand, and its header is never read."""
         state, active = self._state, self._chain.active
-        if state.epochs.latest != leader_epoch or self._checkpoints.in_doubt or settings.append_time or not values:
+        if state.epochs.latest != leader_epoch or self._checkpoints.in_doubt or settings.append_time or not count:
             return None
         base_offset = state.end_offset
-        parts = placed_batch(values, keys, now_ms, base_offset, leader_epoch)
-        size = len(parts[0]) + len(parts[1])
+        size = HEADER_BYTES + len(section)
         is_full = active.size + size > settings.segment_bytes or now_ms - active.head.created_ms >= settings.segment_ms
         if is_full or size > settings.batch_bytes_max:
             return None
-        next_offset = base_offset + len(values)
+        next_offset = base_offset + count
+        header = placed_header(section, count, base_timestamp, base_offset, leader_epoch)
         active.activate()  # outside: a file that cannot be opened leaves nothing to clear away
         try:
-            active.append_one(parts, base_offset, next_offset, now_ms)
+            active.append_one((header, section), base_offset, next_offset, base_timestamp)
         except BaseException as error:
             self._clear_tail(active, error)
             raise
