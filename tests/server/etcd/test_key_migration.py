@@ -25,7 +25,7 @@ from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.image import Image
 from braidlog.kv import checkpoints
 from braidlog.kv import operations as o
-from braidlog.kv.hlc import Stamp
+from braidlog.kv.hlc import HybridClock, Stamp
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import SlotRecord
@@ -121,7 +121,7 @@ class Stopped:
         """What a node makes of the logs in the folder."""
         made = []
         for number in range(KEY_LOGS):
-            slot, last = Slot(b"n" * 16, NoLog(), SETTINGS), Stamp(0, 0, b"")  # type: ignore[arg-type]
+            slot, last = Slot(HybridClock(b"n" * 16), NoLog(), SETTINGS), Stamp(0, 0, b"")  # type: ignore[arg-type]
             log = self.folder.open_partition(LOG_TOPIC, number)
             for origin, row in rows_in(log, 0, log.end_offset):
                 assert isinstance(row, SlotRecord)
