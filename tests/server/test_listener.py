@@ -192,12 +192,14 @@ def test_requests_that_take_long_to_read_wait_for_their_turns_and_other_clients_
     monkeypatch.setattr("braidlog.server.fair_turns.thread_time", lambda: now[0])
 
     async def scene(port: Port) -> None:
-        turns, served, is_sent = port.listener.fair_turns, list[str](), threading.Event()
+        turns, served = port.listener.fair_turns, list[str]()
+        is_blocked, is_sent = threading.Event(), threading.Event()
         turns.clock = lambda: now[0]
 
         def answer(request: str) -> str:
             served.append(request)
             if request == "begin":
+                is_blocked.set()
                 assert is_sent.wait(SECONDS_MAX)
             if request == "slow":
                 now[0] += SLICE_SECONDS
@@ -211,6 +213,7 @@ def test_requests_that_take_long_to_read_wait_for_their_turns_and_other_clients_
         served.clear()
 
         def send() -> None:
+            assert is_blocked.wait(SECONDS_MAX)
             for each in slow[1:]:
                 each.sendall(b"slow\nslow\n")
             quick.sendall(b"hello\n")

@@ -7,6 +7,7 @@ passes all three, and a call between them would be paid by each.
 """
 
 import asyncio
+import contextlib
 import logging
 from time import monotonic
 from types import CoroutineType, NoneType
@@ -472,7 +473,8 @@ class Session(SessionTurns):
             transport.close()
             return
         self._forget_turns()
-        transport.write_eof()
+        with contextlib.suppress(OSError):  # asyncio's own loop raises it where the client has reset the connection
+            transport.write_eof()
         transport.resume_reading()
         self._farewell = self._loop.call_later(_FAREWELL_SECONDS_MAX, transport.close)
 
