@@ -44,7 +44,7 @@ class Happening(NamedTuple):
 
     at: Cursor
     time_ms: int
-    """By the clock of the node that wrote the entry; 0 if it was written by a version that did not say."""
+    """By the clock of the node that wrote the entry; 0 if it is not known."""
     event: e.Event
     change: PartitionChange | None = None
 
