@@ -27,7 +27,6 @@ COMPILED = (
     "codec.value_heads",
     "kv.feed_rows",
     "kv.log_kernel",
-    "kv.plain",
     "wire.mayfly.bursts",
 )
 

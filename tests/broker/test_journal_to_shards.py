@@ -11,6 +11,7 @@ import pytest
 from tests.broker.node import Node, batch_of
 from tests.model.manual_world import Job, ManualWorld
 from tests.sampling import FULL
+from tests.simulation.etcd import ModelClient, ModelEtcd
 
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.access.rule import Kind, Operation
@@ -44,7 +45,6 @@ from braidlog.storage.partition import PartitionLog
 from braidlog.storage.scan import rows_of
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
-from braidlog.testing.etcd import ModelClient, ModelEtcd
 
 KEYS = Keys("p")
 GROUPS = ("classic", "consumer", "assigned", "commits")

@@ -16,8 +16,8 @@ from braidlog.kv.levels import Level
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
+from braidlog.partition.hosted_log import HostedLog
 from braidlog.partition.partition import Partition
-from braidlog.partition.readable_partition import ReadablePartition
 from braidlog.partition.replicated_slot import TailFolder
 from braidlog.storage.partition import PartitionLog
 
@@ -82,9 +82,9 @@ class Twins:
     def __init__(self, patched: pytest.MonkeyPatch, flush: Flush) -> None:
         self.both = Only(flush), Only(flush)
         self.lone = 0
-        is_sole: Any = ReadablePartition.is_sole
+        is_sole: Any = HostedLog.is_sole
 
-        def shown(partition: ReadablePartition) -> bool:
+        def shown(partition: HostedLog) -> bool:
             return partition is not self.both[1].partition and bool(is_sole.fget(partition))
 
         append = PartitionLog.append_section
@@ -93,7 +93,7 @@ class Twins:
             self.lone += 1
             return append(log, *what, **how)
 
-        patched.setattr(ReadablePartition, "is_sole", property(shown))
+        patched.setattr(HostedLog, "is_sole", property(shown))
         patched.setattr(PartitionLog, "append_section", append_section)
 
     def step(self, chance: Random) -> list[Any]:

@@ -7,6 +7,7 @@ from random import Random
 import msgspec
 import pytest
 from tests.model.manual_world import Job, ManualWorld
+from tests.simulation.etcd import Fate, ModelClient, ModelEtcd
 
 from braidlog.cluster import events as e
 from braidlog.cluster import proposals
@@ -27,7 +28,6 @@ from braidlog.replication.controller import CALM_MS, STAGGER_MS
 from braidlog.replication.swim import LeaseExpired, MetadataSilent, MetadataTick, Verdict
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
 
 PREFIX = "braid/test"
 FOLDER = "/data"

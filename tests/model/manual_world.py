@@ -5,7 +5,7 @@ Invariant: the same calls (and the same seed) give the same interleaving; nothin
 
     world = ManualWorld(ManualClock())
     answer = world.run(services.topics.create("a", 1))       run one coroutine, and whatever else can move, to its end
-    job = world.spawn(services.fetch.fetch(...))             begin one, and leave it where it waits
+    job = world.spawn(services.fetch.records(...))             begin one, and leave it where it waits
     world.advance(500)                                       half a second later
     with world.holding_syncs(): ...                          nothing becomes durable until `world.sync()`
 """

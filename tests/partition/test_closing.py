@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from tests.partition.fetching import fetch_all
 from tests.partition.test_opening import Openings
 from tests.server.test_compose import append, config_for, play
 
@@ -87,7 +88,7 @@ def test_a_closed_partition_says_what_the_open_one_said(tmp_path: Path, monkeypa
         assert [told(server, "a", number) for number in range(3)] == before
         assert not any(hosted.is_open for hosted in server.services.hosting.opened("a"))
         # A reader at the end waits without opening it.
-        (fetched,) = await server.services.fetch.fetch([Wanted("a", 0, 1, 100)], bytes_max=100, wait_ms=1)
+        (fetched,) = await fetch_all(server.services.fetch, [Wanted("a", 0, 1, 100)], bytes_max=100, wait_ms=1)
         assert fetched.slice is None
         assert openings.threads == {}
         assert await values(server, "a") == [b"x"]
@@ -415,7 +416,7 @@ def test_a_reader_that_waits_is_told_of_what_comes_after_the_close(tmp_path: Pat
         assert server.services is not None
         await server.services.topics.create("a", 1)
         wanted = [Wanted("a", 0, 0, 100)]
-        waiting = asyncio.ensure_future(server.services.fetch.fetch(wanted, bytes_max=100, wait_ms=25_000))
+        waiting = asyncio.ensure_future(fetch_all(server.services.fetch, wanted, bytes_max=100, wait_ms=25_000))
         await asyncio.sleep(0)
         assert await rest(server) == 1
         assert not waiting.done()

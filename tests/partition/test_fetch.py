@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.broker.node import Node, batch_of
 from tests.model.manual_world import Job
+from tests.partition.fetching import fetch_all
 
 from braidlog.codec.compression import Compression
 from braidlog.codec.layout import Kind, Part, RowForm
@@ -31,7 +32,7 @@ def node() -> Node:
 
 def poll(node: Node, offset: int = 0, *, wait_ms: int = 1000, **more: object) -> Job[list[Fetched]]:
     wanted = [Wanted("a", 0, offset, MANY)]
-    return node.spawn(node.services.fetch.fetch(wanted, bytes_max=MANY, wait_ms=wait_ms, **more))  # type: ignore[arg-type]
+    return node.spawn(fetch_all(node.services.fetch, wanted, bytes_max=MANY, wait_ms=wait_ms, **more))
 
 
 def sizes(results: list[Fetched]) -> list[int | None]:
@@ -115,13 +116,13 @@ def test_records_one_by_one_do_not_make_every_poll_that_wants_many_look_each_tim
 def test_more_than_the_maximum_is_never_waited_for(node: Node) -> None:
     node.append("a", b"x")
     wanted = [Wanted("a", 0, 0, 50)]
-    job = node.spawn(node.services.fetch.fetch(wanted, bytes_max=50, bytes_min=1000, wait_ms=1000))
+    job = node.spawn(fetch_all(node.services.fetch, wanted, bytes_max=50, bytes_min=1000, wait_ms=1000))
     assert job.is_done
 
 
 def test_a_poll_over_several_partitions_is_woken_by_any(node: Node) -> None:
     wanted = [Wanted("a", number, 0, MANY) for number in range(3)]
-    job = node.spawn(node.services.fetch.fetch(wanted, bytes_max=MANY, wait_ms=1000))
+    job = node.spawn(fetch_all(node.services.fetch, wanted, bytes_max=MANY, wait_ms=1000))
     node.append("a", b"x", partition=2)
     assert [result.slice is not None for result in job.result()] == [False, False, True]
 
@@ -189,7 +190,7 @@ def test_the_first_batch_comes_however_large(node: Node) -> None:
     node.append("a", b"x" * 10_000)
     for bytes_max in (1, 0, -1):
         wanted = [Wanted("a", 0, 0, bytes_max)]
-        (result,) = node.run(node.services.fetch.fetch(wanted, bytes_max=bytes_max))
+        (result,) = node.run(fetch_all(node.services.fetch, wanted, bytes_max=bytes_max))
         assert result.slice is not None
 
 
@@ -198,7 +199,7 @@ def test_after_the_first_batch_only_what_fits(node: Node) -> None:
     node.append("a", b"y" * 10_000, partition=1)
     node.append("a", b"z" * 100, partition=2)
     wanted = [Wanted("a", number, 0, MANY) for number in range(3)]
-    results = node.run(node.services.fetch.fetch(wanted, bytes_max=1000))
+    results = node.run(fetch_all(node.services.fetch, wanted, bytes_max=1000))
     assert [result.slice is not None for result in results] == [True, False, True]
 
 
@@ -208,8 +209,8 @@ def test_each_partition_has_its_own_limit(node: Node) -> None:
             node.append("a", b"x" * 100, partition=number)
     one = len(batch_of(b"x" * 100))
     wanted = [Wanted("a", number, 0, 2 * one) for number in range(3)]
-    assert sizes(node.run(node.services.fetch.fetch(wanted, bytes_max=MANY))) == [2 * one] * 3
-    assert sizes(node.run(node.services.fetch.fetch(wanted, bytes_max=3 * one))) == [2 * one, one, None]
+    assert sizes(node.run(fetch_all(node.services.fetch, wanted, bytes_max=MANY))) == [2 * one] * 3
+    assert sizes(node.run(fetch_all(node.services.fetch, wanted, bytes_max=3 * one))) == [2 * one, one, None]
 
 
 def test_offsets_outside_the_log(node: Node) -> None:
@@ -615,9 +616,9 @@ def test_no_more_is_checked_in_one_turn_than_it_has_time_for(node: Node, monkeyp
         node.services.hosting.partition("a", partition).log.forget_checks()
     monkeypatch.setattr(CheckBudget.__init__, "__defaults__", (64 * 1024,))
     wanted = [Wanted("a", partition, 0, MANY) for partition in range(3)]
-    first, *others = node.run(node.services.fetch.fetch(wanted, bytes_max=4 * MANY))
+    first, *others = node.run(fetch_all(node.services.fetch, wanted, bytes_max=4 * MANY))
     assert first.slice is not None
     assert 0 < first.slice.size <= 2 * 64 * 1024
     assert sizes(others) == [None, None]
-    patient = node.run(node.services.fetch.fetch(wanted, bytes_max=4 * MANY, bytes_min=500_000, wait_ms=30_000))
+    patient = node.run(fetch_all(node.services.fetch, wanted, bytes_max=4 * MANY, bytes_min=500_000, wait_ms=30_000))
     assert sum(result.slice.size for result in patient if result.slice is not None) >= 500_000

@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 from tests.broker.node import batch_of
+from tests.partition.fetching import fetch_all
 from tests.partition.peers import TOPIC, Peers
 
 from braidlog.codec.records import EndMarker
@@ -236,7 +237,7 @@ def test_a_new_leader_cannot_say_where_readers_end_before_it_knows_what_is_commi
     with pytest.raises(BrokerError) as caught:
         peers[2].partition.require_settled()
     assert caught.value.reason is Reason.OFFSET_NOT_AVAILABLE
-    fetch = peers.world.spawn(peers[2].fetch.fetch([Wanted(TOPIC, 0, 1, 1000)], bytes_max=1000, wait_ms=60_000))
+    fetch = peers.world.spawn(fetch_all(peers[2].fetch, [Wanted(TOPIC, 0, 1, 1000)], bytes_max=1000, wait_ms=60_000))
     peers.away = set()
     peers.assign()
     peers.tick()
@@ -251,7 +252,7 @@ def test_a_new_leader_cannot_say_where_readers_end_before_it_knows_what_is_commi
 def test_readers_that_wait_for_the_leader_are_told_when_it_is_another() -> None:
     peers = Peers()
     want = [Wanted(TOPIC, 0, 0, 1000)]
-    job = peers.world.spawn(peers[1].fetch.fetch(want, bytes_max=1000, wait_ms=60_000, leader_only=True))
+    job = peers.world.spawn(fetch_all(peers[1].fetch, want, bytes_max=1000, wait_ms=60_000, leader_only=True))
     assert not job.is_done
     peers.elect(2)
     assert reason_of(job) is Reason.NOT_LEADER

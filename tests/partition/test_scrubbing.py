@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.broker.node import Node, batch_of
+from tests.partition.fetching import fetch_all
 
 from braidlog.codec.batch import BatchHeader, read_header
 from braidlog.codec.layout import Kind, Part, RowForm
@@ -134,8 +135,8 @@ def test_damage_in_a_closed_segment_is_found_and_never_served(setting: Setting) 
     assert setting.scrubber.damages == 1
     assert "takes no writes" in hosted.fault
     with pytest.raises(StorageFault, match=f"offsets from {bad}"):
-        node.run(node.services.fetch.fetch([Wanted("a", 0, bad, MANY)], bytes_max=MANY))
-    (before,) = node.run(node.services.fetch.fetch([Wanted("a", 0, bad - 1, MANY)], bytes_max=MANY))
+        node.run(fetch_all(node.services.fetch, [Wanted("a", 0, bad, MANY)], bytes_max=MANY))
+    (before,) = node.run(fetch_all(node.services.fetch, [Wanted("a", 0, bad - 1, MANY)], bytes_max=MANY))
     assert before.slice is not None
     assert before.slice.next_offset == bad
     with pytest.raises(StorageFault):
@@ -157,7 +158,7 @@ def test_what_was_checked_long_ago_is_checked_again_before_it_is_read(setting: S
     node.run(setting.scrubber.forget_checks())
     services = node.services
     reads: dict[str, Callable[[], Any]] = {
-        "batches": partial(services.fetch.fetch, [Wanted("a", 0, bad, MANY)], bytes_max=MANY),
+        "batches": partial(fetch_all, services.fetch, [Wanted("a", 0, bad, MANY)], bytes_max=MANY),
         "records": partial(services.fetch.records, "a", 0, bad, bytes_max=MANY),
         "rows": partial(services.fetch.rows, "a", 0, bad, ROWS, bytes_max=MANY),
     }

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.model.manual_world import Job
+from tests.partition.fetching import fetch_all
 from tests.partition.peers import TOPIC, Peers
 from tests.partition.test_partition import slow_disk
 
@@ -77,7 +78,7 @@ def test_what_a_follower_does_not_have_yet_is_waited_for() -> None:
 
 def test_who_asks_for_the_leader_alone_is_refused_by_a_follower() -> None:
     peers = written(b"x")
-    fetch = peers[2].fetch.fetch([Wanted(TOPIC, 0, 0, 1000)], bytes_max=1000, leader_only=True)
+    fetch = fetch_all(peers[2].fetch, [Wanted(TOPIC, 0, 0, 1000)], bytes_max=1000, leader_only=True)
     with pytest.raises(BrokerError) as caught:
         peers.world.run(fetch)
     assert caught.value.reason is Reason.NOT_LEADER

@@ -9,6 +9,14 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
 import msgspec
+from tests.simulation.fault_mix import Mix
+from tests.simulation.promises import BrokenPromise
+from tests.simulation.sent_records import SentRecords
+from tests.simulation.simulated_clients import FIRST_CLIENT
+from tests.simulation.simulated_node import SimulatedNode
+from tests.simulation.simulated_replica import SimulatedReplica
+from tests.simulation.universe import Universe
+from tests.simulation.virtual_time import US_PER_MS
 
 from braidlog.broker.coordinator import Carrying, Coordinator, Making, Members
 from braidlog.broker.coordinators import Coordinators
@@ -26,14 +34,6 @@ from braidlog.replication.messages import Append, Await, Message
 from braidlog.replication.ready import Apply, Done, Failed
 from braidlog.replication.replica_state import Leader
 from braidlog.storage.partition import Appended
-from braidlog.testing.fault_mix import Mix
-from braidlog.testing.promises import BrokenPromise
-from braidlog.testing.sent_records import SentRecords
-from braidlog.testing.simulated_clients import FIRST_CLIENT
-from braidlog.testing.simulated_node import SimulatedNode
-from braidlog.testing.simulated_replica import SimulatedReplica
-from braidlog.testing.universe import Universe
-from braidlog.testing.virtual_time import US_PER_MS
 
 GROUP, READ_TOPIC, PARTITIONS = "g0", "read", 3
 assert place_of(GROUP) == 0, "there is one shard here"

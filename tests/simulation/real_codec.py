@@ -7,6 +7,8 @@ which answer belongs to which question is what its number says, also if frames o
 from collections import Counter
 
 import msgspec
+from tests.simulation.simulated_messages import ForReplica, Ping, key_of
+from tests.simulation.simulated_node import TOPIC_ID
 
 from braidlog.adapters.peers.translation import (
     in_request,
@@ -21,8 +23,6 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.replication import swim
 from braidlog.replication.messages import Answer, Complaint, CorruptAnswer, Fetch
 from braidlog.server.peers.gossip import from_wire, to_wire
-from braidlog.testing.simulated_messages import ForReplica, Ping, key_of
-from braidlog.testing.simulated_node import TOPIC_ID
 from braidlog.wire.contract import Output, Refused
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages.data import FetchRequestReplicaState

@@ -15,13 +15,13 @@ from typing import NamedTuple, Protocol
 
 from tests.cluster.test_planted import METADATA_BUGS
 from tests.replication.planted import BUGS, RULE_BUGS, Bug, RuleBug, planted
+from tests.simulation.promises import BrokenPromise
 from tests.simulation.real_codec import RealCodec
+from tests.simulation.universe import Universe
 from tests.storage.planted import BUGS as STORAGE_BUGS
 from tests.storage.planted import Bug as StorageBug
 
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.testing.promises import BrokenPromise
-from braidlog.testing.universe import Universe
 
 FAILURES = (BrokenPromise, AssertionError, BrokerError, StorageFault)
 """What a run ends with that finds something: a promise that is broken, or a node that cannot go on."""

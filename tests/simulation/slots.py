@@ -13,7 +13,17 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.simulation.fault_mix import Mix, drawn
+from tests.simulation.network import Codec
+from tests.simulation.promises import BrokenPromise
+from tests.simulation.sent_records import SentRecords
+from tests.simulation.simulated_clients import FIRST_CLIENT
+from tests.simulation.simulated_messages import Delete, Produce, Read, assignments, key_of
+from tests.simulation.simulated_node import SimulatedNode
+from tests.simulation.simulated_replica import SimulatedReplica
 from tests.simulation.slot_clients import TIMEOUT_US, Answer, Ask, KeyClient, SharedWrite, StrongClient, WeakClient
+from tests.simulation.universe import Client, Universe
+from tests.simulation.virtual_time import US_PER_MS, US_PER_SECOND, stream
 
 from braidlog.kv import operations as o
 from braidlog.kv.checkpoints import Checkpoint
@@ -44,17 +54,7 @@ from braidlog.replication.replica_state import Leader
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.testing.checker import check
-from braidlog.testing.fault_mix import Mix, drawn
 from braidlog.testing.history import Outcome
-from braidlog.testing.network import Codec
-from braidlog.testing.promises import BrokenPromise
-from braidlog.testing.sent_records import SentRecords
-from braidlog.testing.simulated_clients import FIRST_CLIENT
-from braidlog.testing.simulated_messages import Delete, Produce, Read, assignments, key_of
-from braidlog.testing.simulated_node import SimulatedNode
-from braidlog.testing.simulated_replica import SimulatedReplica
-from braidlog.testing.universe import Client, Universe
-from braidlog.testing.virtual_time import US_PER_MS, US_PER_SECOND, stream
 
 SETTINGS = KeyValueSettings(memory_bytes_max=0, feed=False)
 TAILS = "/tails"

@@ -8,18 +8,18 @@ from unittest import mock
 
 import msgspec
 import pytest
+from tests.simulation.promises import BrokenPromise
 from tests.simulation.real_codec import RealCodec
 from tests.simulation.search import run_all, story
+from tests.simulation.simulated_replica import SimulatedReplica
+from tests.simulation.universe import Universe
+from tests.simulation.virtual_time import US_PER_SECOND
 
 from braidlog.codec.batch import BatchHeader
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush
 from braidlog.storage.producers import ProducerTable, WrittenBatch
 from braidlog.testing.history import Append, Outcome, Read
-from braidlog.testing.promises import BrokenPromise
-from braidlog.testing.simulated_replica import SimulatedReplica
-from braidlog.testing.universe import Universe
-from braidlog.testing.virtual_time import US_PER_SECOND
 
 BATCHES, BATCH = 6, 100
 SOMETIMES = (

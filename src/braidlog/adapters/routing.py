@@ -142,7 +142,8 @@ class RoutedAdapter:
         if route.operation is None and not route.needs and not route.each:
             return route.handler(request.message if route.of_message else request, services, conversation)
         authorize = services.authorize
-        authorize.require_known(conversation.principal)
+        if authorize.required:
+            authorize.require_known(conversation.principal)
         if route.is_plain:
             topic = route.topic(request)
             if not authorize.is_free:

@@ -67,15 +67,6 @@ class ChangeLeader(PartitionEvent, frozen=True, kw_only=True):
     leader_epoch: int
 
 
-class ChangeInSync(PartitionEvent, frozen=True, kw_only=True):
-    """Fenced by the epochs that the leader knew when it asked (KIP-497)."""
-
-    replica_id: str
-    isr: bool
-    leader_epoch: int
-    partition_epoch: int
-
-
 class AddNode(Event, frozen=True, kw_only=True):
     """A node is known, or its new address."""
 
@@ -251,7 +242,6 @@ EVENTS: Final[dict[int, type[Event]]] = {
     0: CreateTopic,
     1: DeleteTopic,
     2: ChangeLeader,
-    3: ChangeInSync,
     4: AddNode,
     5: RemoveNode,
     100: AlterTopic,

@@ -6,9 +6,8 @@ when somebody asks, so that a fail-over of thousands of partitions costs nothing
 """
 
 from collections import deque
-from collections.abc import Iterator
-from functools import singledispatch
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
 
 from braidlog.cluster import events as e
 from braidlog.cluster.image import Image
@@ -44,7 +43,7 @@ class Happening(NamedTuple):
 
     at: Cursor
     time_ms: int
-    """By the clock of the node that wrote the entry; 0 if it was written by a version that did not say."""
+    """By the clock of the node that wrote the entry; 0 if it is not known."""
     event: e.Event
     change: PartitionChange | None = None
 
@@ -174,78 +173,24 @@ def _leader(node: int | None) -> str:
     return "nobody" if node is None else f"node {node}"
 
 
-@singledispatch
 def said(event: e.Event) -> str:
-    """An event that is about no single partition."""
-    raise AssertionError(f"no words for {type(event).__name__}")
+    """Return the words for an event that is about no single partition."""
+    return WORDS[type(event)](event)
 
 
-@said.register
-def _(event: e.CreateTopic) -> str:
+def _created(event: e.CreateTopic) -> str:
     count = len(event.placement[0]) if event.placement else 1
     return f"topic {event.topic} is created (partitions: {event.partitions}, replicas: {count})"
 
 
-@said.register
-def _(event: e.DeleteTopic) -> str:
-    return f"topic {event.topic} is deleted"
-
-
-@said.register
-def _(event: e.AlterTopic) -> str:
-    return f"topic {event.topic} has other settings"
-
-
-@said.register
-def _(event: e.AddPartitions) -> str:
-    return f"topic {event.topic} has more partitions: {event.partitions}"
-
-
-@said.register
-def _(event: e.PlaceTopic) -> str:
-    return f"topic {event.topic} is followed by {', '.join(event.replicas[1:]) or 'nobody'}"
-
-
-@said.register
-def _(event: e.AddNode) -> str:
-    return f"broker {event.node_id} is known, at {event.addr}"
-
-
-@said.register
-def _(event: e.RemoveNode) -> str:
-    return f"node {event.node_id} is removed for good"
-
-
-@said.register
-def _(event: e.RegisterNode) -> str:
+def _registered(event: e.RegisterNode) -> str:
     how = "after a clean stop" if event.life.stopped_cleanly else "without a clean stop before"
     how = how if event.life.remembers else "for the first time"
     damaged = f"; damaged: {', '.join(event.damaged[:10])}" if event.damaged else ""
     return f"node {event.node} has registered, {how}{damaged}"
 
 
-@said.register
-def _(event: e.FenceNode) -> str:
-    return f"node {event.node} is fenced: the others do not hear it"
-
-
-@said.register
-def _(event: e.DrainNode) -> str:
-    return f"node {event.node} {'drains: it is to lead nothing' if event.is_draining else 'may lead again'}"
-
-
-@said.register
-def _(event: e.SetUser) -> str:
-    return f"user {event.user} has a new password"
-
-
-@said.register
-def _(event: e.DropUser) -> str:
-    return f"user {event.user} is deleted"
-
-
-@said.register
-def _(event: e.AddRule) -> str:
+def _ruled(event: e.AddRule) -> str:
     named = (event.topic, event.group, event.transactional_id, event.key)
     what = " ".join(name for name in named if name) or "the cluster"
     done = "is dropped" if isinstance(event, e.DropRule) else "is added"
@@ -253,17 +198,30 @@ def _(event: e.AddRule) -> str:
     return f"a rule {done}: {event.principal} {may} {', '.join(event.operations)} {what}"
 
 
-@said.register
-def _(event: e.SetQuota) -> str:
+def _quota_set(event: e.SetQuota) -> str:
     entity = event.entity or e.QuotaEntity(event.principal)
-    whose = ", ".join(f"{name} {value or 'any'}" for name, value in _named(entity) if value is not None)
+    named = (("user", entity.user), ("client id", entity.client_id), ("address", entity.address))
+    whose = ", ".join(f"{name} {value or 'any'}" for name, value in named if value is not None)
     return f"quotas of {whose or 'everybody'} are {'set' if event.rates else 'dropped'}"
 
 
-@said.register
-def _(event: e.SetGroup) -> str:
-    return f"settings of group {event.group} are {'set' if event.settings else 'dropped'}"
-
-
-def _named(entity: e.QuotaEntity) -> list[tuple[str, str | None]]:
-    return [("user", entity.user), ("client id", entity.client_id), ("address", entity.address)]
+WORDS: Final[Mapping[type[e.Event], Callable[[Any], str]]] = {
+    e.CreateTopic: _created,
+    e.DeleteTopic: lambda event: f"topic {event.topic} is deleted",
+    e.AlterTopic: lambda event: f"topic {event.topic} has other settings",
+    e.AddPartitions: lambda event: f"topic {event.topic} has more partitions: {event.partitions}",
+    e.PlaceTopic: lambda event: f"topic {event.topic} is followed by {', '.join(event.replicas[1:]) or 'nobody'}",
+    e.AddNode: lambda event: f"broker {event.node_id} is known, at {event.addr}",
+    e.RemoveNode: lambda event: f"node {event.node_id} is removed for good",
+    e.RegisterNode: _registered,
+    e.FenceNode: lambda event: f"node {event.node} is fenced: the others do not hear it",
+    e.DrainNode: lambda event: (
+        f"node {event.node} {'drains: it is to lead nothing' if event.is_draining else 'may lead again'}"
+    ),
+    e.SetUser: lambda event: f"user {event.user} has a new password",
+    e.DropUser: lambda event: f"user {event.user} is deleted",
+    e.AddRule: _ruled,
+    e.DropRule: _ruled,
+    e.SetQuota: _quota_set,
+    e.SetGroup: lambda event: f"settings of group {event.group} are {'set' if event.settings else 'dropped'}",
+}

@@ -7,12 +7,18 @@ Invariants: both are pure functions of image and event, so all who apply the sam
 
 from collections.abc import Sequence
 
+import msgspec
+
 from braidlog.cluster import events as e
 from braidlog.cluster import membership
-from braidlog.cluster.events import Event
+from braidlog.cluster.events import CLUSTER_VERSION, Event
 from braidlog.cluster.image_changes import CHANGES
 from braidlog.cluster.image_checks import CHECKS
-from braidlog.cluster.image_state import ImageState
+from braidlog.cluster.image_state import IMAGE_VERSION, ImageState
+
+
+class _Versioned(msgspec.Struct):
+    version: int
 
 
 class Image(ImageState):
@@ -50,3 +56,16 @@ class Image(ImageState):
         """Change what the event says. An event that passed `check` is never refused."""
         self.cluster.version = max(self.cluster.version, e.version_of(event))
         CHANGES[type(event)](self, event)
+
+
+def decode_image(data: bytes) -> Image:
+    """Return a written image; raise `msgspec.ValidationError` for one that this version does not know."""
+    version = msgspec.json.decode(data, type=_Versioned).version
+    if version != IMAGE_VERSION:
+        raise msgspec.ValidationError(f"an image of version {version} was written by another version of braidlog")
+    image = msgspec.json.decode(data, type=Image)
+    if image.cluster.version > CLUSTER_VERSION:
+        raise msgspec.ValidationError(
+            f"it is of cluster version {image.cluster.version}, and this braidlog knows {CLUSTER_VERSION}: upgrade this node"
+        )
+    return image

@@ -72,21 +72,8 @@ def apply_change_leader(image: ImageState, event: e.ChangeLeader) -> None:
     _change(image, event, lambda known: msgspec.structs.replace(known.led_by(leader), leader_epoch=event.leader_epoch))
 
 
-def apply_change_in_sync(image: ImageState, event: e.ChangeInSync) -> None:
-    node = image.number_of(event.topic, event.replica_id)
-    known = image.topics[event.topic].assignments[event.partition]
-    if node is not None and node in known.replicas and (node in known.in_sync) is not event.isr:
-        change = sets.SetChange(node, event.isr, 0, event.leader_epoch, event.partition_epoch)
-        _change_set(image, event, change)
-
-
 def _change(image: ImageState, event: e.PartitionEvent, change: Change) -> None:
     image.topics[event.topic] = image.topics[event.topic].changed(event.partition, change)
-
-
-def _change_set(image: ImageState, event: e.PartitionEvent, change: sets.SetChange) -> None:
-    min_in_sync = image.topics[event.topic].min_in_sync
-    _change(image, event, lambda known: sets.with_change(known, change, min_in_sync))
 
 
 def apply_add_node(image: ImageState, event: e.AddNode) -> None:
@@ -153,7 +140,8 @@ def apply_assign_partition(image: ImageState, event: e.AssignPartition) -> None:
 
 
 def apply_change_set(image: ImageState, event: e.ChangeSet) -> None:
-    _change_set(image, event, event.change)
+    min_in_sync = image.topics[event.topic].min_in_sync
+    _change(image, event, lambda known: sets.with_change(known, event.change, min_in_sync))
 
 
 def apply_resign_replica(image: ImageState, event: e.ResignReplica) -> None:
@@ -181,7 +169,6 @@ CHANGES: Final[Mapping[type[Event], Callable[[ImageState, Any], None]]] = {
     e.AddPartitions: apply_add_partitions,
     e.PlaceTopic: apply_place_topic,
     e.ChangeLeader: apply_change_leader,
-    e.ChangeInSync: apply_change_in_sync,
     e.AddNode: apply_add_node,
     e.RemoveNode: apply_remove_node,
     e.FolderMade: apply_folder_made,

@@ -49,11 +49,7 @@ def _check_placement(image: ImageState, placement: tuple[Nodes, ...], count: int
             raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, f"none of the nodes {list(replicas)} is there")
 
 
-def check_delete_topic(image: ImageState, event: e.DeleteTopic) -> None:
-    image.topic(event.topic, event.topic_id)
-
-
-def check_alter_topic(image: ImageState, event: e.AlterTopic) -> None:
+def check_topic(image: ImageState, event: e.DeleteTopic | e.AlterTopic | e.FolderMade) -> None:
     image.topic(event.topic, event.topic_id)
 
 
@@ -84,13 +80,6 @@ def check_change_leader(image: ImageState, event: e.ChangeLeader) -> None:
         )
     if event.leader_id and leader not in known.replicas:
         raise _no_replica(event.leader_id)
-
-
-def check_change_in_sync(image: ImageState, event: e.ChangeInSync) -> None:
-    known = image.assignment(event.topic, event.partition)
-    _check_epochs(image, event, event.leader_epoch, event.partition_epoch)
-    if image.number_of(event.topic, event.replica_id) not in known.replicas:
-        raise _no_replica(event.replica_id)
 
 
 def _check_epochs(image: ImageState, event: e.PartitionEvent, leader_epoch: int, partition_epoch: int) -> None:
@@ -130,10 +119,6 @@ def _check_removal(image: ImageState, node: int, member: membership.Member) -> N
         )
 
 
-def check_folder_made(image: ImageState, event: e.FolderMade) -> None:
-    image.topic(event.topic, event.topic_id)
-
-
 def check_id_block(image: ImageState, event: e.IdBlock) -> None:
     assert event.taken > image.ids_taken, "a block of ids is given once"
 
@@ -161,11 +146,7 @@ def check_register_node(image: ImageState, event: e.RegisterNode) -> None:
     membership.check_registration(image.cluster, event)
 
 
-def check_fence_node(image: ImageState, event: e.FenceNode) -> None:
-    membership.check_incarnation(image.cluster, event)
-
-
-def check_drain_node(image: ImageState, event: e.DrainNode) -> None:
+def check_incarnation(image: ImageState, event: e.FenceNode | e.DrainNode) -> None:
     membership.check_incarnation(image.cluster, event)
 
 
@@ -225,23 +206,22 @@ def _check_min_in_sync(count: int) -> None:
 
 CHECKS: Final[Mapping[type[Event], Callable[[ImageState, Any], None]]] = {
     e.CreateTopic: check_create_topic,
-    e.DeleteTopic: check_delete_topic,
-    e.AlterTopic: check_alter_topic,
+    e.DeleteTopic: check_topic,
+    e.AlterTopic: check_topic,
     e.AddPartitions: check_add_partitions,
     e.PlaceTopic: check_place_topic,
     e.ChangeLeader: check_change_leader,
-    e.ChangeInSync: check_change_in_sync,
     e.AddNode: check_add_node,
     e.RemoveNode: check_remove_node,
-    e.FolderMade: check_folder_made,
+    e.FolderMade: check_topic,
     e.IdBlock: check_id_block,
     e.SetUser: check_set_user,
     e.DropUser: check_drop_user,
     e.AddRule: check_add_rule,
     e.DropRule: check_drop_rule,
     e.RegisterNode: check_register_node,
-    e.FenceNode: check_fence_node,
-    e.DrainNode: check_drain_node,
+    e.FenceNode: check_incarnation,
+    e.DrainNode: check_incarnation,
     e.AssignPartition: check_assign_partition,
     e.ChangeSet: check_change_set,
     e.ResignReplica: check_resign_replica,

@@ -14,7 +14,7 @@ from braidlog.model.names import no_topic, node_number, own_number
 from braidlog.replication.assignment import Assignment
 
 IMAGE_VERSION = 2
-"""Of what `Image` is when it is written: see `old_images.py`."""
+"""Of what `Image` is when it is written."""
 DELETED_KEPT_MS = 7 * 24 * 3600 * 1000
 FIRST_PRODUCER_ID = 1000
 _ENTITY = msgspec.json.Decoder(e.QuotaEntity)

@@ -18,8 +18,7 @@ import msgspec
 
 from braidlog.cluster.events import ChangeLeader, CreateTopic, Envelope, Event, FolderMade, PlaceTopic, pack, unpack
 from braidlog.cluster.history import History
-from braidlog.cluster.image import Image
-from braidlog.cluster.old_images import decode_image
+from braidlog.cluster.image import Image, decode_image
 from braidlog.cluster.store import Conflict, Entry
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import encode_batch

@@ -162,7 +162,7 @@ class Node:
         else:
             future.set_result(reply.answer)
 
-    async def _ask(self, kind: Any, *, seconds: float = ANSWER_SECONDS_MAX, **question: Any) -> Any:  # noqa: ANN401
+    async def _ask(self, kind: type[T], *, seconds: float = ANSWER_SECONDS_MAX, **question: Any) -> T:  # noqa: ANN401
         if self.gone.is_set():
             raise NodeError("the node is gone")
         number = next(self._ids)
@@ -180,8 +180,7 @@ class Node:
     # -- questions -------------------------------------------------------------------------------------------
 
     async def _take(self) -> Snapshot:
-        found: Snapshot = await self._ask(Snapshot, ask="snapshot")
-        return found
+        return await self._ask(Snapshot, ask="snapshot")
 
     async def _take_all(self) -> Snapshot:
         own = await self.snapshot()
@@ -201,31 +200,24 @@ class Node:
         return await self._own.now()
 
     async def settings(self) -> list[SettingReport]:
-        found: list[SettingReport] = await self._ask(list[SettingReport], ask="settings")
-        return found
+        return await self._ask(list[SettingReport], ask="settings")
 
     async def connections(self) -> Connections:
-        found: Connections = await self._ask(Connections, ask="connections")
-        return found
+        return await self._ask(Connections, ask="connections")
 
     async def events(self, topic: str = "", partition: int = -1) -> list[EventReport]:
         """What happened lately, newest first: to the whole cluster, or to one partition."""
-        found: list[EventReport] = await self._ask(list[EventReport], ask="events", topic=topic, partition=partition)
-        return found
+        return await self._ask(list[EventReport], ask="events", topic=topic, partition=partition)
 
     async def keys(self, prefix: bytes, position: int) -> Keys:
         """Of this node."""
-        found: Keys = await self._ask(Keys, ask="keys", prefix=prefix, position=position)
-        return found
+        return await self._ask(Keys, ask="keys", prefix=prefix, position=position)
 
     async def schemas(self, topic_id: str, offset: int) -> SchemaPage:
-        found: SchemaPage = await self._ask(
-            SchemaPage, ask="schemas", topic=topic_id, position=offset, seconds=SCHEMA_SECONDS_MAX
-        )
-        return found
+        return await self._ask(SchemaPage, ask="schemas", topic=topic_id, position=offset, seconds=SCHEMA_SECONDS_MAX)
 
     async def append_schemas(self, topic_id: str, offset: int, entries: list[tuple[bytes, bytes | None]]) -> SchemaPage:
-        found: SchemaPage = await self._ask(
+        return await self._ask(
             SchemaPage,
             ask="append_schemas",
             topic=topic_id,
@@ -233,18 +225,16 @@ class Node:
             entries=entries,
             seconds=SCHEMA_SECONDS_MAX,
         )
-        return found
 
     async def compare_schemas(self, task: bytes) -> list[str]:
         """The answer of a task of `registry/compatibility.py`."""
-        found: list[str] = await self._ask(list[str], ask="compare_schemas", payload=task, seconds=COMPARE_SECONDS_MAX)
-        return found
+        return await self._ask(list[str], ask="compare_schemas", payload=task, seconds=COMPARE_SECONDS_MAX)
 
     async def may(
         self, principal: str, password: str, address: str, wishes: list[tuple[str, str | None]]
     ) -> Permission:
         """Whether somebody is who it says, and what it may do."""
-        found: Permission = await self._ask(
+        return await self._ask(
             Permission,
             ask="may",
             principal=principal,
@@ -253,7 +243,6 @@ class Node:
             wishes=wishes,
             seconds=SCHEMA_SECONDS_MAX,
         )
-        return found
 
     async def may_here(self, principal: str, operation: str, topic: str) -> bool:
         """The same of somebody who has signed in here."""
@@ -273,10 +262,9 @@ class Node:
 
     async def sign_in(self, principal: str, secret: str, address: str) -> bool:
         """Whether somebody is who it says. Who is wrong hears it late, as at every other door."""
-        proved: bool = await self._ask(
+        return await self._ask(
             bool, ask="sign_in", principal=principal, password=secret, address=address, seconds=SIGN_IN_SECONDS_MAX
         )
-        return proved
 
     async def audit(self, principal: str, address: str, words: str, door: str = DOOR) -> None:
         """Put into the node's log who has done what here."""

@@ -33,7 +33,7 @@ class Committed(msgspec.Struct, frozen=True):
     leader_epoch: int = -1
     committed_ms: int = 0
     topic_id: str = ""
-    """A topic that was deleted and made again is another. Empty: kept by a version that knew names only."""
+    """A topic that was deleted and made again is another."""
 
 
 class Commit(msgspec.Struct, frozen=True):

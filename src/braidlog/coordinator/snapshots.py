@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from braidlog.coordinator.holdings import NODE, Holdings, StateKind
-from braidlog.coordinator.journal import Key, Table
+from braidlog.coordinator.journal import Table
 from braidlog.coordinator.offsets import TopicId
 from braidlog.model.errors import BrokerError, Reason
 
@@ -23,8 +23,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class KeptSnapshot(Snapshot, frozen=True):
-    topic_id: str = ""
-    """A topic that was deleted and made again is another. Empty: kept by a version that knew names only."""
+    topic_id: str
+    """A topic that was deleted and made again is another."""
 
 
 class StreamName(msgspec.Struct, frozen=True, array_like=True):
@@ -52,14 +52,8 @@ class Snapshots:
         self._table = table
         self._holdings = holdings
         self._topic_id = topic_id
-        changed: list[tuple[Key, KeptSnapshot | None]] = []
-        for key, kept in table.items():
-            current = topic_id(str(key[0]))
-            if current is None or kept.topic_id not in ("", current):  # a crash came between the topic's end and theirs
-                changed.append((key, None))
-            elif not kept.topic_id:
-                changed.append((key, KeptSnapshot(kept.version, kept.payload, current)))
-        table.put_many(changed)
+        # A crash came between the topic's end and theirs.
+        table.put_many([(key, None) for key, kept in table.items() if topic_id(str(key[0])) != kept.topic_id])
 
     def find(self, stream: StreamName) -> Snapshot | None:
         self._check_topic(stream)

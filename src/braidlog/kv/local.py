@@ -13,17 +13,15 @@ from braidlog.kv.entries import Entry
 from braidlog.kv.feed import MutationColumns
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Image, Keyspace
+from braidlog.kv.log_columns import UNLIMITED, head_of, in_order, look_up
+from braidlog.kv.log_kernel import change_rows
 from braidlog.kv.operations import Columns, Results
-from braidlog.kv.plain import change_plain, read_plain
 from braidlog.kv.recovery import Recovery
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Listener, Mutation, Store
-from braidlog.kv.values import Value
 from braidlog.kv.wal import SyncAtOnce, Syncer
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import StorageFault
 from braidlog.storage.files import Disk, join
-
-UNLIMITED = 2**62
 
 
 class Snapshotting(NamedTuple):
@@ -75,78 +73,63 @@ class LocalStore(Store):
     # -- many at once ----------------------------------------------------------------------------------------
 
     def execute_columns(self, columns: Columns, now_ms: int) -> Results:
-        """As `execute` for each of them, in order: the plain ones together (plain.py), one that is not by itself."""
-        found: list[Any] = []
-        refused: list[int] = []
-        now_ms = max(now_ms, self.clock.wall_ms)
+        """As `execute` for each of them, in order: the plain ones together (log_kernel.py), one that is not by itself."""
+        found: list[Any] = [None] * len(columns.keys)
         take_plain = self._change_plain if columns.mutates else self._read_plain
-        while True:
-            data = self.keyspace.data
-            if isinstance(data, dict):  # not while somebody looks at an image of it
-                take_plain(data, columns, found, now_ms)
-            row = len(found)
-            if row == len(columns.keys):
-                return Results(found, refused)
-            try:
-                result = self.execute(columns.operation(row), now_ms)
-                found.append(True if result is None else result)
-            except BrokerError as error:
-                is_missing = error.reason is Reason.KEY_NOT_FOUND
-                found.append(None if is_missing else error)
-                if not is_missing:
-                    refused.append(row)
 
-    def _read_plain(self, data: dict[bytes, Value], columns: Columns, found: list[Any], now_ms: int) -> None:
-        if self.log.fault is not None:
-            return
-        keyspace, before = self.keyspace, len(found)
-        hits = read_plain(data, keyspace.deadlines, keyspace.recency, columns.keys, now_ms, found)
-        self.operations += len(found) - before
-        self.hits += hits
-        self.misses += len(found) - before - hits
+        def take(at: int) -> int:
+            return take_plain(columns, at, now_ms, found)
 
-    def _change_plain(self, data: dict[bytes, Value], columns: Columns, found: list[Any], now_ms: int) -> None:
-        keyspace, clock, before = self.keyspace, self.clock, len(found)
+        rows = range(len(found))
+        return Results(found, in_order(columns, rows, found, take, lambda operation: self.execute(operation, now_ms)))
+
+    def _read_plain(self, columns: Columns, at: int, now_ms: int, found: list[Any]) -> int:
+        if self.log.fault is not None or not isinstance(self.keyspace.data, dict):  # an image looks at the keys
+            return at
+        return look_up(self, columns, None, at, max(now_ms, self.clock.wall_ms), found, is_leader=True)
+
+    def _change_plain(self, columns: Columns, at: int, now_ms: int, found: list[Any]) -> int:
+        keyspace, clock, before = self.keyspace, self.clock, at
         now_ms = max(now_ms, clock.wall_ms)
-        if self._stopped is not None or not self.wal.takes_entries or not clock.can_tick(now_ms, len(columns.keys)):
-            return
-        entries, count, keyspace.used_bytes, peak_bytes = change_plain(
-            data,
-            keyspace.deadlines,
-            keyspace.recency,
+        is_ready = self._stopped is None and self.wal.takes_entries and clock.can_tick(now_ms, len(found))
+        if not is_ready or not isinstance(keyspace.data, dict):  # an image looks at the keys
+            return at
+        entries = bytearray()
+        at, count, keyspace.used_bytes, peak_bytes = change_rows(
+            (keyspace.data, keyspace.deadlines, keyspace.recency, None, None, None),
             columns.kinds,
             columns.keys,
             columns.values,
             columns.ttls,
+            None,
+            at,
+            UNLIMITED,
             keyspace.used_bytes,
             self._limit or UNLIMITED,
             keyspace.key_cost,
-            now_ms,
+            entries,
+            0,
+            UNLIMITED,
+            head_of(0, now_ms, clock.node),
+            0,
             found,
         )
-        self.operations += len(found) - before
+        self.operations += at - before
         if not count:
-            return
+            return at
         clock.tick_many(now_ms, count)
         self.sequence = self.wal.append_packed(entries, count, (clock.wall_ms, clock.counter))
         self.mutations += count
         self.peak_bytes = max(self.peak_bytes, peak_bytes)
         if self._listener is not None:
-            told = MutationColumns(
-                self.sequence - count + 1,
-                clock.wall_ms,
-                clock.counter - count + 1,
-                columns,
-                found,
-                before,
-                len(found),
-                count,
-            )
+            first = self.sequence - count + 1
+            told = MutationColumns(first, clock.wall_ms, clock.counter - count + 1, columns, found, before, at, count)
             if self.column_listener is not None:
                 self.column_listener(told)
             else:
                 for mutation in told.mutations():
                     self._listener(mutation)
+        return at
 
     # -- snapshots -------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ Invariant: the state, the records and the answers are those of `Slot.execute` an
 """
 
 import struct
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from braidlog.codec.batch import HEADER_BYTES, BatchHeader
@@ -16,9 +17,10 @@ from braidlog.kv.feed import MutationColumns
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.levels import Level
 from braidlog.kv.log_kernel import apply_records, change_rows, read_rows
-from braidlog.kv.operations import Columns, Kind
+from braidlog.kv.operations import Columns, Kind, Operation
 from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import VERSION
+from braidlog.kv.store import Store
 from braidlog.model.errors import BrokerError, Reason
 
 UNLIMITED: Final = 2**62
@@ -32,70 +34,77 @@ RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
 _HEAD: Final = struct.Struct(">BBBBQI16sI")
 
 
-# -- on the leader -----------------------------------------------------------------------------------------------
+# -- in order ----------------------------------------------------------------------------------------------------
 
 
-def execute_rows(
-    slot: Slot, columns: Columns, rows: list[int], level: Level, now_ms: int, results: list[Any]
+def in_order(
+    columns: Columns,
+    rows: Sequence[int],
+    results: list[Any],
+    take_plain: Callable[[int], int],
+    execute: Callable[[Operation[Any]], Any],
 ) -> list[int]:
     """Carry out some rows in their order, into `results`; return those that are refused, with a `BrokerError`.
 
-    Changes are written to the batch that the log gathers.
+    `take_plain` carries out rows[at:] up to one that is not plain, and returns where that is; `execute` carries out that one.
     """
     refused: list[int] = []
-    take_plain = _change_plain if columns.mutates else _read_plain
     at = 0
-    while True:
-        now_ms = max(now_ms, slot.clock.wall_ms)
-        at = take_plain(slot, columns, rows, at, level, now_ms, results)
-        if at == len(rows):
-            return refused
+    while (at := take_plain(at)) < len(rows):
         row, at = rows[at], at + 1
         try:
-            result = slot.execute(columns.operation(row), level, now_ms)
+            result = execute(columns.operation(row))
             results[row] = True if columns.kinds[row] == Kind.DELETE else result
         except BrokerError as error:
             is_missing = error.reason is Reason.KEY_NOT_FOUND
             results[row] = None if is_missing else error
             if not is_missing:
                 refused.append(row)
+    return refused
+
+
+def look_up(
+    store: Store, columns: Columns, rows: list[int] | None, at: int, now_ms: int, results: list[Any], *, is_leader: bool
+) -> int:
+    """Read rows[at:], of all rows without `rows`, as far as they are plain; return where one is that is not."""
+    data, deadlines, recency = store.keyspace.data, store.keyspace.deadlines, store.keyspace.recency
+    assert isinstance(data, dict), "nobody reads columns while an image looks at the keys"
+    end, hits = read_rows(data, deadlines, recency, columns.keys, rows, at, now_ms, is_leader, results)
+    store.hits += hits
+    store.misses += end - at - hits
+    store.operations += (end - at) * is_leader
+    return end
+
+
+def head_of(level: int, wall_ms: int, node: bytes) -> bytes:
+    """Return what the kernel makes the heads of records from."""
+    return _HEAD.pack(VERSION, 0, level, 0, wall_ms, 0, node, 0)
+
+
+# -- on the leader -----------------------------------------------------------------------------------------------
+
+
+def execute_rows(
+    slot: Slot, columns: Columns, rows: list[int], level: Level, now_ms: int, results: list[Any]
+) -> list[int]:
+    """Carry out some rows; return those that are refused. Changes are written to the batch that the log gathers."""
+
+    def take_plain(at: int) -> int:
+        wall_ms = max(now_ms, slot.clock.wall_ms)
+        if columns.mutates:
+            return _change_plain(slot, columns, rows, at, level, wall_ms, results)
+        return look_up(slot.store, columns, rows, at, wall_ms, results, is_leader=True)
+
+    return in_order(columns, rows, results, take_plain, lambda operation: slot.execute(operation, level, now_ms))
 
 
 def look_at_rows(slot: Slot, columns: Columns, rows: list[int], now_ms: int, results: list[Any]) -> list[int]:
     """Read some rows as a follower has them; return those that are refused."""
-    refused: list[int] = []
-    at = 0
-    while True:
-        at = _look_up(slot, columns, rows, at, now_ms, results, is_leader=False)
-        if at == len(rows):
-            return refused
-        row, at = rows[at], at + 1
-        try:
-            results[row] = slot.look(columns.operation(row), now_ms)
-        except BrokerError as error:
-            is_missing = error.reason is Reason.KEY_NOT_FOUND
-            results[row] = None if is_missing else error
-            if not is_missing:
-                refused.append(row)
 
+    def take_plain(at: int) -> int:
+        return look_up(slot.store, columns, rows, at, now_ms, results, is_leader=False)
 
-def _read_plain(
-    slot: Slot, columns: Columns, rows: list[int], at: int, _: Level, now_ms: int, results: list[Any]
-) -> int:
-    before = at
-    at = _look_up(slot, columns, rows, at, now_ms, results, is_leader=True)
-    slot.store.operations += at - before
-    return at
-
-
-def _look_up(
-    slot: Slot, columns: Columns, rows: list[int], at: int, now_ms: int, results: list[Any], *, is_leader: bool
-) -> int:
-    store, (data, deadlines, recency, *_) = slot.store, slot.containers
-    end, hits = read_rows(data, deadlines, recency, columns.keys, rows, at, now_ms, is_leader, results)
-    store.hits += hits
-    store.misses += end - at - hits
-    return end
+    return in_order(columns, rows, results, take_plain, lambda operation: slot.look(operation, now_ms))
 
 
 def _change_plain(
@@ -116,7 +125,7 @@ def _change_plain(
             return at  # `execute` refuses each of them
         records_max = 1 if slot.forgets_at_ms <= now_ms else slot.until_mark
         first = clock.counter + 1 if now_ms == clock.wall_ms else 0
-        head = _HEAD.pack(VERSION, 0, level, 0, now_ms, 0, clock.node, 0)
+        head = head_of(level, now_ms, clock.node)
         begin = at
         at, written, keyspace.used_bytes, peak_bytes = change_rows(
             slot.containers,

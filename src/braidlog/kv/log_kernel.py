@@ -3,11 +3,12 @@
 # - as in codec/kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call, arg-type, call-overload"
-"""Plain operations on the keys of one log, and the records of that log, without a Python object for each operation.
+"""Plain operations on the keys of one log, and what that log keeps of them, without a Python object for each operation.
 
-Knows: what a plain GET, SET, DELETE, INCREMENT and DECREMENT find and change, the stamps of keys, the bytes of the records
-(slot_records.py). In C where a compiler was found. Does not know: files, clocks, batch headers, and whatever is not plain: there
-it stops, and `Slot.execute` or `Slot.apply`, which define all of it, take over for one.
+Knows: what a plain GET, SET, DELETE, INCREMENT and DECREMENT find and change, the stamps of keys, the bytes of the records of a
+replicated log (slot_records.py) and of the entries of a lone node's (entries.py). In C where a compiler was found. Does not know:
+files, clocks, batch headers, and whatever is not plain: there it stops, and `execute` or `apply` of the store or slot, which
+define all of it, take over for one.
 Invariants: both twins give the same; a row or record is carried out whole or not at all.
 
 Not plain: a time to live, a key with a deadline, a list or hash, a string that is counted with, a counter at the end of its
@@ -24,7 +25,7 @@ from typing import Any
 from braidlog.codec.crc import crc32c
 from braidlog.codec.kernel import decode_records
 from braidlog.codec.varint import encode_varint
-from braidlog.kv.entries import Op
+from braidlog.kv.entries import ENTRY_BYTES_MIN, Op, pack_entry
 from braidlog.kv.slots import SLOTS
 from braidlog.kv.values import COUNTER_COST, STRING_COST
 from braidlog.model.limits import KV_KEY_BYTES_MAX, KV_VALUE_BYTES_MAX
@@ -57,6 +58,7 @@ _PART_BYTES = cython.declare(cython.longlong, PART_BYTES)
 _PART_KEY = cython.declare(cython.int, 0x7A)
 _PART_STRING = cython.declare(cython.int, 1)
 _HEAD_BYTES = cython.declare(cython.longlong, HEAD_BYTES)
+_ENTRY_BYTES = cython.declare(cython.longlong, ENTRY_BYTES_MIN)
 _STAMP_BYTES = cython.declare(cython.longlong, STAMP_BYTES)
 _SLOTS = cython.declare(cython.uint, SLOTS)
 _SET = cython.declare(cython.int, 1)
@@ -79,13 +81,13 @@ _TTL = struct.Struct(">I")
 _WALL = struct.Struct(">QI")
 
 
-def _crc_tables() -> bytes:
-    """CRC-32C of each byte, and of each byte with one to seven zeros behind it: eight bytes are taken in a step."""
+def _crc_tables(polynomial: int) -> bytes:
+    """Return the CRC of each byte, and of each byte with one to seven zeros behind it: eight bytes are taken in a step."""
     first = []
     for byte in range(256):
         value = byte
         for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+            value = value >> 1 ^ (polynomial if value & 1 else 0)
         first.append(value)
     packed, table = bytearray(), first
     for _ in range(8):
@@ -94,7 +96,8 @@ def _crc_tables() -> bytes:
     return bytes(packed)
 
 
-_TABLES = cython.declare(bytes, _crc_tables())
+_CRC32C = cython.declare(bytes, _crc_tables(0x82F63B78))
+_CRC32 = cython.declare(bytes, _crc_tables(0xEDB88320))
 
 
 def split_rows(keys: list[bytes], logs: int) -> list[list[int]]:
@@ -107,7 +110,7 @@ def split_rows(keys: list[bytes], logs: int) -> list[list[int]]:
     for row in range(len(keys)):
         key = keys[row]
         if cython.compiled:
-            log = _crc(cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key)) % _SLOTS % count
+            log = _crc(_CRC32C, cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key)) % _SLOTS % count
         else:
             log = crc32c(key) % SLOTS % logs
         cython.cast(list, found[log]).append(row)
@@ -116,10 +119,10 @@ def split_rows(keys: list[bytes], logs: int) -> list[list[int]]:
 
 def read_rows(
     data: dict[bytes, Any],
-    deadlines: dict[bytes, int],
-    recency: Any,  # noqa: ANN401 - an ordered dict, or None
+    deadlines: Any,  # noqa: ANN401 - a dict, or one that an image looks at
+    recency: Any,  # noqa: ANN401
     keys: list[bytes],
-    rows: list[int],
+    rows: list[int] | None,
     at: cython.Py_ssize_t,
     now_ms: cython.longlong,
     is_leader: cython.bint,
@@ -127,15 +130,17 @@ def read_rows(
 ) -> tuple[int, int]:
     """Look up the keys of rows[at:], into `results` (None: there is no such key); return where it stopped, and how many it found.
 
-    A leader stops at a key whose deadline has come; a follower has that key until the leader's record removes it.
+    Without `rows`: of all. A leader stops at a key whose deadline has come; a follower has that key until the leader's record
+    removes it.
     """
     row: cython.Py_ssize_t
+    end: cython.Py_ssize_t = len(keys) if rows is None else len(rows)
     hits: cython.Py_ssize_t = 0
     has_deadlines: cython.bint = is_leader and bool(deadlines)
     keeps_order: cython.bint = recency is not None
     key: bytes
-    while at < len(rows):
-        row = rows[at]
+    while at < end:
+        row = at if rows is None else rows[at]
         key = keys[row]
         if len(key) == 0 or len(key) > _KEY_BYTES_MAX:
             break
@@ -163,7 +168,7 @@ def change_rows(
     keys: list[bytes],
     values: list[bytes],
     ttls: list[int] | None,
-    rows: list[int],
+    rows: list[int] | None,
     at: cython.Py_ssize_t,
     records_max: cython.longlong,
     used_bytes: cython.longlong,
@@ -178,9 +183,10 @@ def change_rows(
 ) -> tuple[int, int, int, int]:
     """Carry out the changes of rows[at:], into `results` (None: no such key to delete), and append their records to a section.
 
-    `keyspace`: data, deadlines, recency, stamps, gone, and the heap of gone keys by time. `head`: of the records, of which the
-    first has that counter. `count`: records of the section so far. Stops after `records_max` records, or once the section has
-    `section_bytes_max`. Returns where it stopped, how many records it wrote, and what the keys take now and took at most.
+    Without `rows`: of all. `keyspace`: data, deadlines, recency, stamps, gone, and the heap of gone keys by time; without stamps
+    entries are appended. `head`: of the records, of which the first has that counter. `count`: records of the section so far.
+    Stops after `records_max` records, or once the section has `section_bytes_max`. Returns where it stopped, how many records it
+    wrote, and what the keys take now and took at most.
     """
     data: dict = keyspace[0]
     deadlines = keyspace[1]
@@ -191,6 +197,7 @@ def change_rows(
     row: cython.Py_ssize_t
     kind: cython.int
     op: cython.int
+    end: cython.Py_ssize_t = len(keys) if rows is None else len(rows)
     size: cython.Py_ssize_t = len(section)
     first: cython.longlong = count
     peak: cython.longlong = 0
@@ -201,17 +208,17 @@ def change_rows(
     keeps_order: cython.bint = recency is not None
     key: bytes
     value: bytes
-    stamp: bytes
     new: object
     result: object
     wall_ms, _ = _WALL.unpack_from(head, 4)
+    at_ms: cython.longlong = wall_ms
     if len(kinds) < len(keys) or len(values) < len(keys) or (ttls is not None and len(ttls) < len(keys)):
         raise ValueError(f"{len(kinds)} kinds and {len(values)} values for {len(keys)} keys")
     if len(head) != _HEAD_BYTES:
         raise ValueError(f"a head of {len(head)} bytes")
     try:
-        while at < len(rows) and count - first < records_max and size < section_bytes_max:
-            row = rows[at]
+        while at < end and count - first < records_max and size < section_bytes_max:
+            row = at if rows is None else rows[at]
             key = keys[row]
             kind = kinds[row]
             if len(key) == 0 or len(key) > _KEY_BYTES_MAX or (ttls is not None and ttls[row]):
@@ -258,9 +265,11 @@ def change_rows(
                 new = result
             if growth > 0 and used_bytes + growth > used_bytes_max:
                 break
-            size = _put_record(section, size, count, head, op, counter, key, value)
-            stamp = _stamp_of(head, counter)
-            _note(stamps, gone, gone_by_time, op, key, stamp, wall_ms)
+            if stamps is None:
+                size = _put_entry(section, size, at_ms, op, key, value)
+            else:
+                size = _put_record(section, size, count, head, op, counter, key, value)
+                _note(stamps, gone, gone_by_time, op, key, _stamp_of(head, counter), wall_ms)
             _keep(data, recency, keeps_order, key, held, new)
             used_bytes += growth
             peak = max(peak, used_bytes)
@@ -639,6 +648,36 @@ def _put_record(
 
 @cython.cfunc
 @cython.inline
+def _put_entry(
+    out: bytearray, at: cython.Py_ssize_t, wall_ms: cython.longlong, op: cython.int, key: bytes, value: bytes
+) -> cython.Py_ssize_t:
+    """Write an entry at `at`; return where the next one begins. `out` may be longer than what is written."""
+    size: cython.Py_ssize_t = _ENTRY_BYTES + len(key) + len(value)
+    if cython.compiled:
+        start: cython.p_uchar
+        p: cython.p_uchar
+        if at + size > len(out):
+            PyByteArray_Resize(out, 2 * (at + size) + 4096)
+        start = cython.cast(cython.p_uchar, PyByteArray_AS_STRING(out)) + at
+        _put_u32(start + 4, wall_ms >> 32)
+        _put_u32(start + 8, wall_ms)
+        start[12] = op
+        start[13] = len(key) >> 8
+        start[14] = len(key) & 0xFF
+        memcpy(start + 15, PyBytes_AS_STRING(key), len(key))
+        p = start + 15 + len(key)
+        _put_u32(p, len(value))
+        memcpy(p + 4, PyBytes_AS_STRING(value), len(value))
+        _put_u32(p + 4 + len(value), 0)
+        _put_u32(start, _crc(_CRC32, start + 4, size - 4))
+    else:
+        for part in pack_entry(wall_ms, op, key, value, 0):
+            out += part
+    return at + size
+
+
+@cython.cfunc
+@cython.inline
 @cython.exceptval(check=False)
 def _put_u32(p: cython.p_uchar, value: cython.longlong) -> cython.void:
     p[0] = value >> 24
@@ -672,9 +711,9 @@ def _signed(argument: bytes) -> cython.longlong:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def _crc(p: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
-    """CRC-32C, without a call for some twenty bytes."""
-    table: cython.p_uint = cython.cast(cython.p_uint, PyBytes_AS_STRING(_TABLES))
+def _crc(tables: bytes, p: cython.p_uchar, size: cython.Py_ssize_t) -> cython.uint:
+    """Return a CRC, without a call of a library for some twenty bytes."""
+    table: cython.p_uint = cython.cast(cython.p_uint, PyBytes_AS_STRING(tables))
     crc: cython.uint = 0
     crc = ~crc  # a literal of 32 bits would be a Python object to the compiler, and every step with it a call
     while size >= 8:

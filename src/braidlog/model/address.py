@@ -1,5 +1,7 @@
 """Host and port of a door."""
 
+from ipaddress import ip_address
+
 Address = tuple[str, int]
 
 
@@ -15,3 +17,12 @@ def read_address(text: str) -> Address | None:
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         return None
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_ip_address(host: str) -> bool:
+    """Return whether a host is given by its address, not by a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -4,20 +4,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM, Buckets, MetricRow, Row, counts_of, of_node
+from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM, Buckets, MetricRow, Row, counts_of, node_row
 from braidlog.model.report import ClusterReport, Snapshot
 
 
-def _of_keys(name: str) -> Callable[[Snapshot], Iterator[Row]]:
+def _keys_row(name: str, kind: str, text: str, count: str) -> MetricRow:
     def rows(snapshot: Snapshot) -> Iterator[Row]:
-        if name in snapshot.keyvalue.counts:  # a store that is offline counts nothing
-            yield (), snapshot.keyvalue.counts[name]
+        if count in snapshot.keyvalue.counts:  # a store that is offline counts nothing
+            yield (), snapshot.keyvalue.counts[count]
 
-    return rows
+    return MetricRow(name, kind, text, (), rows)
 
 
-def _of_cluster(value: Callable[[ClusterReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
-    return of_node(lambda snapshot: value(snapshot.cluster))
+def _cluster_row(name: str, kind: str, text: str, value: Callable[[ClusterReport], float]) -> MetricRow:
+    return node_row(name, kind, text, lambda snapshot: value(snapshot.cluster))
 
 
 def _nodes(snapshot: Snapshot) -> Iterator[Row]:
@@ -39,40 +39,35 @@ def _etcd_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
 
 CLUSTER_TABLE: Final[tuple[MetricRow, ...]] = (
     MetricRow("braidlog_cluster_nodes", GAUGE, "Nodes of the cluster, as the metadata has them.", ("state",), _nodes),
-    MetricRow(
+    _cluster_row(
         "braidlog_cluster_leaders",
         GAUGE,
         "Partitions that this node leads.",
-        (),
-        _of_cluster(lambda c: next((each.leads for each in c.nodes if each.node == c.own), 0)),
+        lambda c: next((each.leads for each in c.nodes if each.node == c.own), 0),
     ),
-    MetricRow(
+    _cluster_row(
         "braidlog_cluster_under_replicated_partitions",
         GAUGE,
         "Those of them of which a replica is not in sync.",
-        (),
-        _of_cluster(lambda c: c.under_replicated),
+        lambda c: c.under_replicated,
     ),
-    MetricRow(
+    _cluster_row(
         "braidlog_cluster_below_factor_partitions",
         GAUGE,
         "Those of them that have fewer replicas than their topic's replication factor.",
-        (),
-        _of_cluster(lambda c: c.below_factor),
+        lambda c: c.below_factor,
     ),
-    MetricRow(
+    _cluster_row(
         "braidlog_cluster_below_min_partitions",
         GAUGE,
         "Those of them that have fewer in sync than min.insync.replicas: acks=all is refused.",
-        (),
-        _of_cluster(lambda c: c.below_min),
+        lambda c: c.below_min,
     ),
-    MetricRow(
+    _cluster_row(
         "braidlog_cluster_leaderless_partitions",
         GAUGE,
         "Partitions of the whole cluster that nobody leads.",
-        (),
-        _of_cluster(lambda c: c.leaderless),
+        lambda c: c.leaderless,
     ),
     MetricRow(
         "braidlog_cluster_leader_changes_total",
@@ -95,46 +90,42 @@ CLUSTER_TABLE: Final[tuple[MetricRow, ...]] = (
         ("follower",),
         _behind,
     ),
-    MetricRow(
+    _cluster_row(
         "braidlog_cluster_etcd_up",
         GAUGE,
         "1 while etcd answers; of a node that is alone always.",
-        (),
-        _of_cluster(lambda c: int(c.etcd.is_up)),
+        lambda c: int(c.etcd.is_up),
     ),
     MetricRow("braidlog_cluster_etcd_seconds", HISTOGRAM, "What a request to etcd took.", (), _etcd_seconds),
-    MetricRow(
+    _cluster_row(
         "braidlog_cluster_etcd_outages_total",
         COUNTER,
         "Times that etcd did not answer for three seconds.",
-        (),
-        _of_cluster(lambda c: c.etcd.outages),
+        lambda c: c.etcd.outages,
     ),
 )
 """A node that is alone is one of one node."""
 
 KEYS_TABLE: Final[tuple[MetricRow, ...]] = (
-    MetricRow("braidlog_kv_up", GAUGE, "1 if the store serves.", (), of_node(lambda s: int(not s.keyvalue.fault))),
-    MetricRow("braidlog_kv_keys", GAUGE, "Keys in the store.", (), _of_keys("keys")),
-    MetricRow("braidlog_kv_operations_total", COUNTER, "Operations on keys.", (), _of_keys("operations")),
-    MetricRow("braidlog_kv_mutations_total", COUNTER, "Operations that changed something.", (), _of_keys("mutations")),
-    MetricRow("braidlog_kv_expired_total", COUNTER, "Keys whose time had come.", (), _of_keys("expired")),
-    MetricRow("braidlog_kv_evicted_total", COUNTER, "Keys that went for want of room.", (), _of_keys("evicted")),
-    MetricRow("braidlog_kv_memory_bytes", GAUGE, "What the keys take.", (), of_node(lambda s: s.keyvalue.used_bytes)),
-    MetricRow("braidlog_kv_slots_led", GAUGE, "Slots of keys led here.", (), of_node(lambda s: s.keyvalue.slots_led)),
-    MetricRow(
+    node_row("braidlog_kv_up", GAUGE, "1 if the store serves.", lambda s: int(not s.keyvalue.fault)),
+    _keys_row("braidlog_kv_keys", GAUGE, "Keys in the store.", "keys"),
+    _keys_row("braidlog_kv_operations_total", COUNTER, "Operations on keys.", "operations"),
+    _keys_row("braidlog_kv_mutations_total", COUNTER, "Operations that changed something.", "mutations"),
+    _keys_row("braidlog_kv_expired_total", COUNTER, "Keys whose time had come.", "expired"),
+    _keys_row("braidlog_kv_evicted_total", COUNTER, "Keys that went for want of room.", "evicted"),
+    node_row("braidlog_kv_memory_bytes", GAUGE, "What the keys take.", lambda s: s.keyvalue.used_bytes),
+    node_row("braidlog_kv_slots_led", GAUGE, "Slots of keys led here.", lambda s: s.keyvalue.slots_led),
+    _cluster_row(
         "braidlog_kv_slots_below_strength",
         GAUGE,
         "Those of them of which a replica is not in sync.",
-        (),
-        _of_cluster(lambda c: c.weak_slots),
+        lambda c: c.weak_slots,
     ),
-    MetricRow(
+    node_row(
         "braidlog_kv_slot_differences_total",
         COUNTER,
         "Comparisons in which a replica of a slot here was not what its leader has, after the same log.",
-        (),
-        of_node(lambda s: s.keyvalue.differences),
+        lambda s: s.keyvalue.differences,
     ),
-    MetricRow("braidlog_kv_wal_bytes", GAUGE, "The store's log on the disk.", (), _of_keys("wal_bytes")),
+    _keys_row("braidlog_kv_wal_bytes", GAUGE, "The store's log on the disk.", "wal_bytes"),
 )

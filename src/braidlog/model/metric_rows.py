@@ -27,11 +27,9 @@ class Buckets(NamedTuple):
     total: float
 
 
-def of_node(value: Callable[[Snapshot], float]) -> Callable[[Snapshot], Iterator[Row]]:
-    def rows(snapshot: Snapshot) -> Iterator[Row]:
-        yield (), value(snapshot)
-
-    return rows
+def node_row(name: str, kind: str, text: str, value: Callable[[Snapshot], float]) -> MetricRow:
+    """Return the row of one value of a node."""
+    return MetricRow(name, kind, text, (), lambda snapshot: [((), value(snapshot))])
 
 
 def counts_of(named: Callable[[Snapshot], dict[str, int]]) -> Callable[[Snapshot], Iterator[Row]]:

@@ -12,20 +12,26 @@ from typing import Final
 
 from braidlog.model.cluster_metrics import CLUSTER_TABLE, KEYS_TABLE
 from braidlog.model.lag import UNKNOWN_END
-from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM, Buckets, MetricRow, Row, counts_of, of_node
+from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM, Buckets, MetricRow, Row, counts_of, node_row
 from braidlog.model.report import ListenerReport, LogReport, PartitionReport, Snapshot, TableState, WorkerReport
 
+_LISTENER: Final = ("listener",)
+_WORKER: Final = ("worker",)
 
-def _of_listeners(value: Callable[[ListenerReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
-    return lambda snapshot: (((each.dialect,), value(each)) for each in snapshot.listeners)
+
+def _listener_row(name: str, kind: str, text: str, value: Callable[[ListenerReport], float]) -> MetricRow:
+    def rows(snapshot: Snapshot) -> Iterator[Row]:
+        return (((each.dialect,), value(each)) for each in snapshot.listeners)
+
+    return MetricRow(name, kind, text, _LISTENER, rows)
 
 
-def _of_partitions(value: Callable[[PartitionReport], float]) -> Callable[[LogReport], Iterator[Row]]:
+def _partition_row(name: str, kind: str, text: str, value: Callable[[PartitionReport], float]) -> MetricRow:
     def rows(snapshot: LogReport) -> Iterator[Row]:
         online = (each for each in snapshot.partitions if not each.is_offline)
         return (((each.topic, str(each.partition)), value(each)) for each in online)
 
-    return rows
+    return MetricRow(name, kind, text, ("topic", "partition"), rows)
 
 
 def _requests(snapshot: Snapshot) -> Iterator[Row]:
@@ -48,8 +54,8 @@ def _workers(snapshot: Snapshot) -> tuple[tuple[str, WorkerReport], ...]:
     return (("requests", snapshot.worker), ("upkeep", snapshot.upkeep), *tables)
 
 
-def _of_workers(value: Callable[[WorkerReport], float]) -> Callable[[Snapshot], Iterator[Row]]:
-    return lambda snapshot: (((name,), value(each)) for name, each in _workers(snapshot))
+def _worker_row(name: str, kind: str, text: str, value: Callable[[WorkerReport], float]) -> MetricRow:
+    return MetricRow(name, kind, text, _WORKER, lambda s: (((worker,), value(each)) for worker, each in _workers(s)))
 
 
 def _job_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
@@ -57,8 +63,8 @@ def _job_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
         yield Buckets((name,), each.jobs, each.jobs_seconds_total)
 
 
-def _of_tables(value: Callable[[TableState], float]) -> Callable[[Snapshot], Iterator[Row]]:
-    return lambda snapshot: (((each.topic,), value(each)) for each in snapshot.tables)
+def _table_row(name: str, kind: str, text: str, value: Callable[[TableState], float]) -> MetricRow:
+    return MetricRow(name, kind, text, ("topic",), lambda s: (((each.topic,), value(each)) for each in s.tables))
 
 
 def _lags(snapshot: LogReport) -> Iterator[Row]:
@@ -82,46 +88,30 @@ def _state_limits(snapshot: Snapshot) -> Iterator[Row]:
     return (((each.kind,), each.limit) for each in snapshot.state)
 
 
-_LISTENER: Final = ("listener",)
-_PARTITION: Final = ("topic", "partition")
-_WORKER: Final = ("worker",)
-_TOPIC: Final = ("topic",)
-
 LOG_TABLE: Final[tuple[MetricRow, ...]] = (
-    MetricRow(
+    node_row(
         "braidlog_partitions_offline",
         GAUGE,
         "Partitions that cannot be opened.",
-        (),
-        of_node(lambda s: sum(each.is_offline for each in s.partitions)),
+        lambda s: sum(each.is_offline for each in s.partitions),
     ),
-    MetricRow(
+    node_row(
         "braidlog_partitions_read_only",
         GAUGE,
         "Partitions that take no writes: damaged, or stopped after a fault of their disk.",
-        (),
-        of_node(lambda s: sum(bool(each.fault) and not each.is_offline for each in s.partitions)),
+        lambda s: sum(bool(each.fault) and not each.is_offline for each in s.partitions),
     ),
-    MetricRow(
-        "braidlog_partition_start_offset",
-        GAUGE,
-        "First offset that can be read.",
-        _PARTITION,
-        _of_partitions(lambda each: each.start_offset),
+    _partition_row(
+        "braidlog_partition_start_offset", GAUGE, "First offset that can be read.", lambda each: each.start_offset
     ),
-    MetricRow(
+    _partition_row(
         "braidlog_partition_high_watermark",
         GAUGE,
         "Next offset after the last committed record.",
-        _PARTITION,
-        _of_partitions(lambda each: each.high_watermark),
+        lambda each: each.high_watermark,
     ),
-    MetricRow(
-        "braidlog_partition_size_bytes",
-        GAUGE,
-        "Bytes of batches on the disk.",
-        _PARTITION,
-        _of_partitions(lambda each: each.size_bytes),
+    _partition_row(
+        "braidlog_partition_size_bytes", GAUGE, "Bytes of batches on the disk.", lambda each: each.size_bytes
     ),
     MetricRow(
         "braidlog_group_lag_records",
@@ -134,48 +124,31 @@ LOG_TABLE: Final[tuple[MetricRow, ...]] = (
 """What can be told of partitions and groups alone."""
 
 TABLE: Final[tuple[MetricRow, ...]] = (
-    MetricRow("braidlog_up", GAUGE, "1 if the node answers its console.", (), of_node(lambda _: 1)),
-    MetricRow(
-        "braidlog_uptime_seconds", GAUGE, "Seconds since the node started.", (), of_node(lambda s: s.uptime_seconds)
-    ),
+    node_row("braidlog_up", GAUGE, "1 if the node answers its console.", lambda _: 1),
+    node_row("braidlog_uptime_seconds", GAUGE, "Seconds since the node started.", lambda s: s.uptime_seconds),
     # -- connections and requests
-    MetricRow(
-        "braidlog_listener_up",
-        GAUGE,
-        "1 if the listener is bound and accepts.",
-        _LISTENER,
-        _of_listeners(lambda each: int(each.is_serving)),
+    _listener_row(
+        "braidlog_listener_up", GAUGE, "1 if the listener is bound and accepts.", lambda each: int(each.is_serving)
     ),
-    MetricRow(
-        "braidlog_connections", GAUGE, "Open connections.", _LISTENER, _of_listeners(lambda each: each.connections)
-    ),
-    MetricRow(
+    _listener_row("braidlog_connections", GAUGE, "Open connections.", lambda each: each.connections),
+    node_row(
         "braidlog_connections_limit",
         GAUGE,
         "Connections that all listeners together may have.",
-        (),
-        of_node(lambda s: s.connections_max),
+        lambda s: s.connections_max,
     ),
-    MetricRow(
-        "braidlog_connections_accepted_total",
-        COUNTER,
-        "Connections accepted.",
-        _LISTENER,
-        _of_listeners(lambda each: each.accepted),
-    ),
-    MetricRow(
+    _listener_row("braidlog_connections_accepted_total", COUNTER, "Connections accepted.", lambda each: each.accepted),
+    _listener_row(
         "braidlog_connections_turned_away_total",
         COUNTER,
         "Connections closed at once: too many, or too many of one address in too short a time.",
-        _LISTENER,
-        _of_listeners(lambda each: each.turned_away),
+        lambda each: each.turned_away,
     ),
-    MetricRow(
+    _listener_row(
         "braidlog_connections_cut_off_total",
         COUNTER,
         "Connections closed because their client kept others waiting.",
-        _LISTENER,
-        _of_listeners(lambda each: each.cut_off),
+        lambda each: each.cut_off,
     ),
     MetricRow("braidlog_requests_total", COUNTER, "Requests.", ("listener", "operation"), _requests),
     MetricRow(
@@ -185,44 +158,24 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         ("listener", "operation"),
         _request_seconds,
     ),
-    MetricRow(
-        "braidlog_received_bytes_total",
-        COUNTER,
-        "Bytes received from clients.",
-        _LISTENER,
-        _of_listeners(lambda each: each.bytes_in),
-    ),
-    MetricRow(
-        "braidlog_sent_bytes_total",
-        COUNTER,
-        "Bytes sent to clients.",
-        _LISTENER,
-        _of_listeners(lambda each: each.bytes_out),
-    ),
-    MetricRow(
+    _listener_row("braidlog_received_bytes_total", COUNTER, "Bytes received from clients.", lambda each: each.bytes_in),
+    _listener_row("braidlog_sent_bytes_total", COUNTER, "Bytes sent to clients.", lambda each: each.bytes_out),
+    _listener_row(
         "braidlog_quota_waits_total",
         COUNTER,
         "Times a client was not read from because it was over its quota.",
-        _LISTENER,
-        _of_listeners(lambda each: each.throttled),
+        lambda each: each.throttled,
     ),
-    MetricRow(
-        "braidlog_quota_wait_seconds_total",
-        COUNTER,
-        "For how long, in all.",
-        _LISTENER,
-        _of_listeners(lambda each: each.throttled_seconds),
+    _listener_row(
+        "braidlog_quota_wait_seconds_total", COUNTER, "For how long, in all.", lambda each: each.throttled_seconds
     ),
-    MetricRow(
+    node_row(
         "braidlog_memory_held_bytes",
         GAUGE,
         "Bytes of unfinished frames, untaken answers, long polls, what waits for the worker, and what is kept for clients.",
-        (),
-        of_node(lambda s: s.budget_bytes),
+        lambda s: s.budget_bytes,
     ),
-    MetricRow(
-        "braidlog_memory_limit_bytes", GAUGE, "What these may be together.", (), of_node(lambda s: s.budget_bytes_max)
-    ),
+    node_row("braidlog_memory_limit_bytes", GAUGE, "What these may be together.", lambda s: s.budget_bytes_max),
     MetricRow(
         "braidlog_state_entries",
         GAUGE,
@@ -231,8 +184,8 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         _state,
     ),
     MetricRow("braidlog_state_entries_limit", GAUGE, "How many it may keep.", ("kind",), _state_limits),
-    MetricRow("braidlog_state_bytes", GAUGE, "What they take in memory, about.", (), of_node(lambda s: s.state_bytes)),
-    MetricRow("braidlog_state_limit_bytes", GAUGE, "What they may take.", (), of_node(lambda s: s.state_bytes_max)),
+    node_row("braidlog_state_bytes", GAUGE, "What they take in memory, about.", lambda s: s.state_bytes),
+    node_row("braidlog_state_limit_bytes", GAUGE, "What they may take.", lambda s: s.state_bytes_max),
     # -- the log
     MetricRow(
         "braidlog_partitions",
@@ -241,138 +194,79 @@ TABLE: Final[tuple[MetricRow, ...]] = (
         ("state",),
         _partitions,
     ),
-    MetricRow(
-        "braidlog_appended_records_total",
-        COUNTER,
-        "Records appended by producers.",
-        (),
-        of_node(lambda s: s.records_appended),
+    node_row(
+        "braidlog_appended_records_total", COUNTER, "Records appended by producers.", lambda s: s.records_appended
     ),
-    MetricRow(
-        "braidlog_appended_batches_total", COUNTER, "Batches of them.", (), of_node(lambda s: s.batches_appended)
-    ),
-    MetricRow(
-        "braidlog_appended_bytes_total", COUNTER, "Bytes of the batches.", (), of_node(lambda s: s.bytes_appended)
-    ),
-    MetricRow(
-        "braidlog_fetched_records_total",
-        COUNTER,
-        "Offsets handed out to readers.",
-        (),
-        of_node(lambda s: s.records_fetched),
-    ),
-    MetricRow(
-        "braidlog_fetched_bytes_total",
-        COUNTER,
-        "Bytes of batches found for readers.",
-        (),
-        of_node(lambda s: s.bytes_fetched),
-    ),
+    node_row("braidlog_appended_batches_total", COUNTER, "Batches of them.", lambda s: s.batches_appended),
+    node_row("braidlog_appended_bytes_total", COUNTER, "Bytes of the batches.", lambda s: s.bytes_appended),
+    node_row("braidlog_fetched_records_total", COUNTER, "Offsets handed out to readers.", lambda s: s.records_fetched),
+    node_row("braidlog_fetched_bytes_total", COUNTER, "Bytes of batches found for readers.", lambda s: s.bytes_fetched),
     MetricRow("braidlog_sync_seconds", HISTOGRAM, "What a sync to the disk took.", (), _sync_seconds),
-    MetricRow("braidlog_topics", GAUGE, "Topics.", (), of_node(lambda s: s.topics)),
+    node_row("braidlog_topics", GAUGE, "Topics.", lambda s: s.topics),
     *LOG_TABLE,
     MetricRow("braidlog_group_members", GAUGE, "Members of a group.", ("group",), _members),
     *CLUSTER_TABLE,
     *KEYS_TABLE,
     # -- the worker processes
-    MetricRow(
+    _worker_row(
         "braidlog_worker_up",
         GAUGE,
         "1 if the process runs: for requests (large batches), upkeep (compaction, scrubbing), tables, tables-2. A job starts it.",
-        _WORKER,
-        _of_workers(lambda each: int(each.is_running)),
+        lambda each: int(each.is_running),
     ),
-    MetricRow(
-        "braidlog_worker_starts_total", COUNTER, "Times it was started.", _WORKER, _of_workers(lambda each: each.starts)
-    ),
+    _worker_row("braidlog_worker_starts_total", COUNTER, "Times it was started.", lambda each: each.starts),
     MetricRow("braidlog_worker_job_seconds", HISTOGRAM, "What a job of it took.", _WORKER, _job_seconds),
-    MetricRow(
+    _worker_row(
         "braidlog_worker_jobs_failed_total",
         COUNTER,
         "Jobs that it did not answer, that were refused, or that it did not begin in time.",
-        _WORKER,
-        _of_workers(lambda each: each.failed),
+        lambda each: each.failed,
     ),
-    MetricRow(
-        "braidlog_worker_jobs_waiting", GAUGE, "Jobs that wait for it.", _WORKER, _of_workers(lambda each: each.waiting)
+    _worker_row("braidlog_worker_jobs_waiting", GAUGE, "Jobs that wait for it.", lambda each: each.waiting),
+    _worker_row(
+        "braidlog_worker_queue_bytes", GAUGE, "Bytes of them and of the one it does.", lambda each: each.waiting_bytes
     ),
-    MetricRow(
-        "braidlog_worker_queue_bytes",
-        GAUGE,
-        "Bytes of them and of the one it does.",
-        _WORKER,
-        _of_workers(lambda each: each.waiting_bytes),
-    ),
-    MetricRow(
+    node_row(
         "braidlog_scrub_read_bytes_total",
         COUNTER,
         "Bytes of closed segments that were read again.",
-        (),
-        of_node(lambda s: s.scrub.read_bytes),
+        lambda s: s.scrub.read_bytes,
     ),
-    MetricRow(
-        "braidlog_scrub_damages_total",
-        COUNTER,
-        "Damaged places that this found.",
-        (),
-        of_node(lambda s: s.scrub.damages),
-    ),
-    MetricRow("braidlog_scrub_rounds_total", COUNTER, "Rounds that it ended.", (), of_node(lambda s: s.scrub.rounds)),
-    MetricRow(
+    node_row("braidlog_scrub_damages_total", COUNTER, "Damaged places that this found.", lambda s: s.scrub.damages),
+    node_row("braidlog_scrub_rounds_total", COUNTER, "Rounds that it ended.", lambda s: s.scrub.rounds),
+    node_row(
         "braidlog_scrub_partitions_left",
         GAUGE,
         "Partitions that the round under way has not come to; 0 between two rounds.",
-        (),
-        of_node(lambda s: s.scrub.partitions_left),
+        lambda s: s.scrub.partitions_left,
     ),
     MetricRow("braidlog_set_aside", GAUGE, "Copies and topics set aside.", ("why",), counts_of(lambda s: s.set_aside)),
-    MetricRow("braidlog_table_lag_records", GAUGE, "Led here, and no rows.", _TOPIC, _of_tables(lambda t: t.lag)),
-    MetricRow("braidlog_table_lag_bytes", GAUGE, "Of the log, about.", _TOPIC, _of_tables(lambda t: t.lag_bytes)),
-    MetricRow(
+    _table_row("braidlog_table_lag_records", GAUGE, "Led here, and no rows.", lambda t: t.lag),
+    _table_row("braidlog_table_lag_bytes", GAUGE, "Of the log, about.", lambda t: t.lag_bytes),
+    _table_row(
         "braidlog_table_commit_timestamp_seconds",
         GAUGE,
         "When rows were last added or let go; 0: never.",
-        _TOPIC,
-        _of_tables(lambda t: t.committed_ms / 1000),
+        lambda t: t.committed_ms / 1000,
     ),
-    MetricRow("braidlog_table_records", GAUGE, "Rows of a topic's table.", _TOPIC, _of_tables(lambda t: t.rows)),
-    MetricRow("braidlog_table_bytes", GAUGE, "Bytes of its files.", _TOPIC, _of_tables(lambda t: t.bytes)),
-    MetricRow(
+    _table_row("braidlog_table_records", GAUGE, "Rows of a topic's table.", lambda t: t.rows),
+    _table_row("braidlog_table_bytes", GAUGE, "Bytes of its files.", lambda t: t.bytes),
+    _table_row(
         "braidlog_table_undecoded_records",
         GAUGE,
         "Rows whose value is none of the table's form: no JSON object, no value of a schema of its subject.",
-        _TOPIC,
-        _of_tables(lambda t: t.undecoded),
+        lambda t: t.undecoded,
     ),
-    MetricRow("braidlog_table_failing", GAUGE, "1 if not written.", _TOPIC, _of_tables(lambda t: int(bool(t.error)))),
+    _table_row("braidlog_table_failing", GAUGE, "1 if not written.", lambda t: int(bool(t.error))),
     # -- the process
-    MetricRow(
-        "braidlog_process_cpu_seconds_total",
-        COUNTER,
-        "CPU time of the node.",
-        (),
-        of_node(lambda s: s.process.cpu_seconds),
-    ),
-    MetricRow(
-        "braidlog_process_resident_bytes",
-        GAUGE,
-        "Memory of the node.",
-        (),
-        of_node(lambda s: s.process.resident_bytes),
-    ),
-    MetricRow("braidlog_process_open_files", GAUGE, "Files and sockets.", (), of_node(lambda s: s.process.open_files)),
-    MetricRow(
-        "braidlog_process_open_files_limit",
-        GAUGE,
-        "How many it may have.",
-        (),
-        of_node(lambda s: s.process.open_files_max),
-    ),
-    MetricRow(
+    node_row("braidlog_process_cpu_seconds_total", COUNTER, "CPU time of the node.", lambda s: s.process.cpu_seconds),
+    node_row("braidlog_process_resident_bytes", GAUGE, "Memory of the node.", lambda s: s.process.resident_bytes),
+    node_row("braidlog_process_open_files", GAUGE, "Files and sockets.", lambda s: s.process.open_files),
+    node_row("braidlog_process_open_files_limit", GAUGE, "How many it may have.", lambda s: s.process.open_files_max),
+    node_row(
         "braidlog_loop_lag_seconds",
         GAUGE,
         "How late the node's loop was at its last timer.",
-        (),
-        of_node(lambda s: s.process.loop_lag_seconds),
+        lambda s: s.process.loop_lag_seconds,
     ),
 )

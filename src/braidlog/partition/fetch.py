@@ -124,37 +124,6 @@ class Fetch:
         self.bytes_read = 0
         """Of batches that were found; of the last one a reader may have wanted a part only."""
 
-    async def fetch(
-        self,
-        wanted: Sequence[Wanted],
-        *,
-        bytes_max: int,
-        bytes_min: int = 1,
-        wait_ms: int = 0,
-        committed_only: bool = False,
-        replica: str | None = None,
-        leader_only: bool = False,
-    ) -> list[Fetched]:
-        """Batches of several partitions, `bytes_max` in all; wait up to `wait_ms` for `bytes_min` of them.
-
-        `leader_only` refuses partitions that this node follows, also when it begins to follow one while this waits.
-        """
-        outcomes = await self.fetch_each(
-            wanted,
-            bytes_max=bytes_max,
-            bytes_min=bytes_min,
-            wait_ms=wait_ms,
-            committed_only=committed_only,
-            replica=replica,
-            leader_only=leader_only,
-        )
-        results = []
-        for outcome in outcomes:
-            if not isinstance(outcome, Fetched):
-                raise outcome
-            results.append(outcome)
-        return results
-
     async def fetch_each(
         self,
         wanted: Sequence[Wanted],
@@ -166,7 +135,11 @@ class Fetch:
         replica: str | None = None,
         leader_only: bool = False,
     ) -> list[Outcome]:
-        """As `fetch`, but a partition that cannot be served is an outcome of its own, which nothing more is waited for."""
+        """Batches of several partitions, `bytes_max` in all; wait up to `wait_ms` for `bytes_min` of them.
+
+        A partition that cannot be served is an outcome of its own, and then nothing more is waited for. `leader_only` refuses
+        partitions that this node follows, also when it begins to follow one while this waits.
+        """
         deadline = self._world.monotonic() + min(wait_ms, LONG_POLL_MS_MAX) / 1000
         enough = min(bytes_min, max(bytes_max, 1))
         view = _View(committed_only=committed_only, replica=replica, leader_only=leader_only)
@@ -402,7 +375,7 @@ class Fetch:
         deadline = self._world.monotonic() + min(wait_ms, LONG_POLL_MS_MAX) / 1000
         while True:
             left_ms = max(round((deadline - self._world.monotonic()) * 1000), 0)
-            (fetched,) = await self.fetch(
+            (fetched,) = await self.fetch_each(
                 [Wanted(wanted.topic, wanted.partition, offset, wanted.bytes_max)],
                 bytes_max=wanted.bytes_max,
                 wait_ms=left_ms,
@@ -410,6 +383,8 @@ class Fetch:
                 replica=view.replica,
                 leader_only=view.leader_only,
             )
+            if not isinstance(fetched, Fetched):
+                raise fetched
             if fetched.slice is None:
                 return None, offset, fetched.high_watermark
             try:

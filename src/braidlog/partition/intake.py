@@ -17,7 +17,7 @@ from braidlog.codec.records import Heads, check_section, heads_of, read_section
 from braidlog.model.errors import BrokerError, ProtocolError, Reason
 from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosting import Hosting
-from braidlog.storage.produced import check_produced
+from braidlog.storage.writing import check_produced
 from braidlog.worker.jobs import CheckRecords, Worker
 
 HERE_BYTES_MAX = 1024 * 1024

@@ -16,9 +16,8 @@ from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import World
 from braidlog.partition.acknowledgements import NOBODY, Acknowledgement
 from braidlog.partition.held_writes import HeldWrites
-from braidlog.partition.hosted_log import Opener, Role
+from braidlog.partition.hosted_log import HostedLog, Opener, Role
 from braidlog.partition.partition_node import Key, PartitionNode
-from braidlog.partition.readable_partition import ReadablePartition
 from braidlog.partition.replicated import Buffer, Marker, Persist, Produced, Refused, ReplicatedPartition
 from braidlog.replication import external, follower_reads
 from braidlog.replication.leader import refusal
@@ -63,7 +62,7 @@ SETTLED_SECONDS_MAX = 60.0
 """How long a marker, or a deletion, may wait for the in-sync set."""
 
 
-class Partition(ReadablePartition):
+class Partition(HostedLog):
     """One partition on this node."""
 
     __slots__ = (

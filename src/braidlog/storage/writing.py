@@ -1,7 +1,7 @@
-"""Write checked batches at the end of the log.
+"""Check batches, and write them at the end of the log.
 
-Knows: where a batch will stand, when a segment is full, that epochs come before their batches. Refuses to know: where the
-batches come from.
+Knows: what a producer may send, where a batch will stand, when a segment is full, that epochs come before their batches. Refuses
+to know: where the batches come from.
 Invariant: a write that the disk refuses leaves nothing behind, or the partition stops.
 """
 
@@ -15,13 +15,16 @@ from braidlog.codec.batch import (
     HEADER_BYTES,
     NO_PRODUCER,
     PLACED_BYTES,
+    TRANSACTIONAL,
     BatchHeader,
+    check_crc,
     placed,
     rebased,
     with_append_time,
 )
-from braidlog.codec.records import EndMarker, placed_header
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.codec.records import EndMarker, check_section, placed_header, read_section
+from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
+from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.chain import SegmentChain
 from braidlog.storage.checkpoints import Checkpoints
@@ -29,7 +32,6 @@ from braidlog.storage.durability import Durability
 from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, is_full
 from braidlog.storage.gate import Gate
-from braidlog.storage.produced import check_produced
 from braidlog.storage.segment import Segment
 from braidlog.storage.state import PartitionState
 from braidlog.storage.transactions import read_end
@@ -59,6 +61,43 @@ def _read_ends(data: Buffer, headers: Sequence[BatchHeader]) -> dict[int, EndMar
             ends[header.base_offset] = read_end(data, position, header)
         position += header.size_bytes
     return ends
+
+
+def check_produced(
+    header: BatchHeader,
+    data: memoryview,
+    position: int,
+    settings: TopicSettings,
+    *,
+    records_checked: bool,
+    own: bool = False,
+) -> None:
+    """Raise unless the batch at `position` is whole and one that a producer may append to a topic of these settings. `own`: it
+    was sealed here just now."""
+    size = header.size_bytes
+    if size > settings.batch_bytes_max:
+        raise BrokerError(
+            Reason.RECORD_TOO_LARGE,
+            f"a batch of {size} bytes is larger than the topic's {settings.batch_bytes_max}",
+        )
+    if not own:
+        check_crc(data, position, header)
+    if header.record_count != header.last_offset_delta + 1:
+        raise ProtocolError(f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets")
+    attributes = header.attributes
+    if attributes & CONTROL:
+        raise BrokerError(Reason.INVALID_RECORD, "control batches are written by the log, not by producers")
+    if attributes & TRANSACTIONAL and header.producer_id < 0:
+        raise BrokerError(Reason.INVALID_RECORD, "a transaction needs a producer: nobody else could end it")
+    if header.base_sequence >= 0 and size != len(data):
+        # Kafka too takes one batch per idempotent append: half a retry has no honest answer.
+        raise BrokerError(Reason.INVALID_RECORD, "an idempotent producer appends one batch at a time")
+    if not records_checked:
+        try:
+            section = read_section(data, position, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+            check_section(section, header, keyed=settings.compact)
+        except ProtocolError as error:
+            raise BrokerError(Reason.INVALID_RECORD, str(error)) from error
 
 
 class Writer:

@@ -2,5 +2,5 @@
 histories of what clients saw and what is wrong with them.
 
 Knows: how to break things on purpose. Refuses to know: pytest, except in the plugin.
-May import: storage and model; a node is started through its command line.
+May import: storage, wire and model; a node is started through its command line.
 """

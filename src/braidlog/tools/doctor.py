@@ -110,7 +110,7 @@ def _kernel() -> Finding:
 
 
 def _loop() -> Finding:
-    version = _version("uvloop")
+    version = installed_version("uvloop")
     if version is None:
         return Finding("uvloop", Status.WARN, "not installed: asyncio's own loop is used", "pip install uvloop")
     return Finding("uvloop", Status.OK, version)
@@ -350,7 +350,7 @@ def _judge_java(program: str, said: str, remedy: str) -> Finding:
 
 
 def _package(name: str, extra: str, first: tuple[int, ...], beyond: tuple[int, ...] | None) -> Finding:
-    version = _version(name)
+    version = installed_version(name)
     remedy = f"pip install 'braidlog[{extra}]'"
     needs = f">={_dotted(first)}" + ("" if beyond is None else f",<{_dotted(beyond)}")
     if version is None:
@@ -361,7 +361,7 @@ def _package(name: str, extra: str, first: tuple[int, ...], beyond: tuple[int, .
     return Finding(name, Status.OK, f"{version} ({needs})")
 
 
-def _version(package: str) -> str | None:
+def installed_version(package: str) -> str | None:
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -7,7 +7,9 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
+
+from tests.adapters.connected import Connected
 
 from braidlog.partition.hosted_log import Role
 from braidlog.server.compose import Server
@@ -18,33 +20,17 @@ from braidlog.wire.cursus.batch import Batch, BatchRecord, Spelling, read_batch,
 DEADLINE = 30.0
 
 
-class Client:
+class Client(Connected):
     """Frames out, frames in."""
 
     def __init__(self, server: ServerProcess, dialect: str = "cursus") -> None:
-        self.socket = socket.create_connection(server.address(dialect), timeout=DEADLINE)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
+        super().__init__(server.address(dialect))
 
     def send(self, *bodies: bytes | str) -> None:
         self.socket.sendall(b"".join(frame(body) for body in bodies))
 
-    def exactly(self, size: int) -> bytes:
-        data = b""
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise EOFError(f"the server hung up after {data!r}")
-            data += more
-        return data
-
     def read(self) -> bytes:
-        return self.exactly(struct.unpack(">I", self.exactly(4))[0])
+        return self.read_exactly(struct.unpack(">I", self.read_exactly(4))[0])
 
     def ask(self, body: bytes | str) -> str:
         self.send(body)
@@ -62,15 +48,6 @@ class Client:
     def consume(self, topic: str, partition: int = 0, offset: int = 0, more: str = "") -> "Sequence[BatchRecord]":
         self.send(f"CONSUME topic={topic} partition={partition} offset={offset} {more}")
         return read_batch(self.read())[0].records
-
-    def is_closed(self) -> bool:
-        """Whether the server hangs up, whatever it says before."""
-        try:
-            while self.socket.recv(65536):
-                pass
-        except ConnectionResetError:
-            pass
-        return True
 
 
 def frame(body: bytes | str) -> bytes:

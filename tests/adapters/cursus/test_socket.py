@@ -296,13 +296,13 @@ def test_a_slow_reader_holds_up_nobody_and_loses_nothing(prepared: ServerProcess
     before = prepared.resident_bytes()
     with Client(prepared) as stream:
         stream.send("STREAM topic=heavy partition=0 offset=0")
-        stream.exactly(4)  # it has begun; nothing more is read for now
+        stream.read_exactly(4)  # it has begun; nothing more is read for now
         client.ok("LIST")
         assert prepared.resident_bytes() - before < 40_000_000, "60 MB wait in the log, not in memory"
         # The first frame's length was read above: find it again by what follows.
         topic = b"heavy"
-        head = stream.exactly(2 + 2 + len(topic) + 4 + 2 + 17)
-        count = struct.unpack(">i", stream.exactly(4))[0]
+        head = stream.read_exactly(2 + 2 + len(topic) + 4 + 2 + 17)
+        count = struct.unpack(">i", stream.read_exactly(4))[0]
         assert head.startswith(b"\xba\x7c")
         seen = count
         for _ in range(count):
@@ -314,14 +314,14 @@ def test_a_slow_reader_holds_up_nobody_and_loses_nothing(prepared: ServerProcess
 
 
 def _skip_record(stream: Client) -> None:
-    stream.exactly(16)
+    stream.read_exactly(16)
     for _ in range(2):
-        stream.exactly(struct.unpack(">H", stream.exactly(2))[0])
-    stream.exactly(8)
-    stream.exactly(struct.unpack(">i", stream.exactly(4))[0])
-    stream.exactly(struct.unpack(">H", stream.exactly(2))[0])
-    stream.exactly(12)
-    stream.exactly(struct.unpack(">H", stream.exactly(2))[0])
+        stream.read_exactly(struct.unpack(">H", stream.read_exactly(2))[0])
+    stream.read_exactly(8)
+    stream.read_exactly(struct.unpack(">i", stream.read_exactly(4))[0])
+    stream.read_exactly(struct.unpack(">H", stream.read_exactly(2))[0])
+    stream.read_exactly(12)
+    stream.read_exactly(struct.unpack(">H", stream.read_exactly(2))[0])
 
 
 def test_a_stopping_server_says_where_to_go_on(braid_server: ServerProcess) -> None:

@@ -1,20 +1,16 @@
 """A client of lines, by hand: what the tests of flux over a socket share. It knows nothing of braidlog's own reader."""
 
 import re
-import socket
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Self
 
-TIMEOUT_SECONDS = 60.0
+from tests.adapters.connected import Connected
 
 
-class Talk:
+class Talk(Connected):
     """One connection. Every wait ends at the timeout, with the test."""
 
     def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, TIMEOUT_SECONDS)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(address)
         self._data = b""
         self._number = 0
 
@@ -57,17 +53,6 @@ class Talk:
     def ended(self) -> bool:
         """Whether the server closed, having said nothing more."""
         return self.line() == ""
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def fields(answer: str) -> dict[str, str]:

@@ -1,13 +1,12 @@
 """One connection that asks in any version and waits for the answers: for what no client library would send."""
 
-import socket
 import threading
 import time
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from braidlog.wire.contract import NEED_DATA
+from tests.adapters.connected import Connected
+
 from braidlog.wire.kafka.connection import ClientConnection, Response
 from braidlog.wire.kafka.messages import groups as g
 from braidlog.wire.kafka.messages import topics as m
@@ -31,56 +30,36 @@ def wait_until(condition: Callable[[], Any]) -> Any:
     return found
 
 
-class Asker:
+class Asker(Connected):
     """`with Asker(address) as asker: asker.ask(message, version)`"""
 
     def __init__(self, address: tuple[str, int], client_id: str = "asker") -> None:
-        self._socket = socket.create_connection(address, ANSWER_SECONDS_MAX)
-        self._connection = ClientConnection(client_id)
+        super().__init__(address)
+        self.connection = ClientConnection(client_id)
 
     def ask(self, message: Message, version: int | None = None) -> Any:
         self.send(message, version)
         return self.answer()
 
     def send(self, message: Message, version: int | None = None) -> None:
-        self._socket.sendall(self._connection.request(message, version))
+        self.socket.sendall(self.connection.request(message, version))
 
     def answer(self) -> Any:
-        while (event := self._connection.next_event()) is NEED_DATA:
-            data = self._socket.recv(65536)
-            if not data:
-                raise ConnectionError("the server closed")
-            self._connection.receive(data)
+        event = self.next_event()
         assert isinstance(event, Response), event
         return event.message
 
     def raw(self, data: bytes) -> None:
-        self._socket.sendall(data)
+        self.socket.sendall(data)
 
     def read(self, size: int) -> bytes:
         """So many bytes, or what came before the end."""
         found = b""
-        while len(found) < size and (data := self._socket.recv(size - len(found))):
+        while len(found) < size and (data := self.socket.recv(size - len(found))):
             found += data
         return found
 
-    def is_closed(self) -> bool:
-        """Whether the server has closed, or does so in time."""
-        try:
-            return self._socket.recv(1) == b""
-        except ConnectionError:
-            return True
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    is_closed = Connected.is_closed_silently
 
     # -- a member of a group -------------------------------------------------------------------------------------
 

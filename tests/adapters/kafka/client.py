@@ -1,21 +1,19 @@
 """A blocking Kafka client for tests: typed questions in any version, and raw frames for what no client would send."""
 
-import socket
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.adapters.connected import Connected
 
 from braidlog.codec.batch import read_header
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.testing.server import ServerProcess
-from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.kafka.connection import ClientConnection, Response
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.rows import NO_UUID, Message
 
-SECONDS_MAX = 60.0
 TIME_MS = 1_700_000_000_000
 
 
@@ -106,23 +104,18 @@ def fetch_of(
     )
 
 
-class Client:
+class Client(Connected):
     """One connection. `ask` is typed; without a version it speaks the highest of both sides."""
 
     def __init__(self, server: ServerProcess) -> None:
-        self.socket = socket.create_connection(server.address("kafka"), SECONDS_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(server.address("kafka"))
         self.connection = ClientConnection("test")
 
     def send(self, *messages: Message, version: int | None = None) -> None:
         self.socket.sendall(b"".join(self.connection.request(message, version) for message in messages))
 
     def receive(self) -> Any:
-        while (event := self.connection.next_event()) is NEED_DATA:
-            data = self.socket.recv(1 << 20)
-            if not data:
-                raise EOFError
-            self.connection.receive(data)
+        event = self.next_event()
         assert isinstance(event, Response), event
         return event.message
 
@@ -167,20 +160,4 @@ class Client:
         found: d.ListOffsetsResponsePartition = answer.topics[0].partitions[0]
         return found
 
-    def is_closed(self) -> bool:
-        """Whether the server ends the connection without another word."""
-        try:
-            return self.socket.recv(1 << 16) == b""
-        except ConnectionError:
-            return True
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    is_closed = Connected.is_closed_silently

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from tests.adapters.connected import SECONDS_MAX
 from tests.adapters.flux.talk import Talk
-from tests.adapters.kafka.client import SECONDS_MAX, TIME_MS, Client, batch_of, produce_of
+from tests.adapters.kafka.client import TIME_MS, Client, batch_of, produce_of
 from tests.adapters.rustlog.client import Client as RustlogClient
 
 from braidlog.adapters.kafka.fetching import WANTED_BYTES

@@ -1,23 +1,21 @@
 """A blocking Mayfly client for tests: typed questions, answers by id, and raw bytes for what no client would send."""
 
-import socket
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.adapters.connected import Connected
 
 from braidlog.testing.server import ServerProcess
-from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import ClientConnection, Request, Response
 
-SECONDS_MAX = 60.0
 
-
-class Client:
+class Client(Connected):
     """One connection."""
 
+    connection: ClientConnection
+
     def __init__(self, server: ServerProcess) -> None:
-        self.socket = socket.create_connection(server.address("mayfly"), SECONDS_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(server.address("mayfly"))
         self.connection = ClientConnection()
 
     def written(self, message: m.Message) -> bytes:
@@ -28,11 +26,7 @@ class Client:
 
     def receive(self) -> Response:
         """The next answer, whosever it is."""
-        while (event := self.connection.next_event()) is NEED_DATA:
-            data = self.socket.recv(1 << 20)
-            if not data:
-                raise EOFError
-            self.connection.receive(data)
+        event = self.next_event()
         assert isinstance(event, Response), event
         return event
 
@@ -53,15 +47,6 @@ class Client:
 
     # -- raw -------------------------------------------------------------------------------------------------
 
-    def read_exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise EOFError
-            data += more
-        return bytes(data)
-
     def receive_raw(self) -> bytes:
         head = self.read_exactly(12)
         return head + self.read_exactly(int.from_bytes(head[8:], "big"))
@@ -69,23 +54,3 @@ class Client:
     def ask_raw(self, data: bytes) -> bytes:
         self.socket.sendall(data)
         return self.receive_raw()
-
-    def is_closed(self) -> bool:
-        """Whether the server ends the connection; whatever it still says is read and thrown away."""
-        try:
-            while self.socket.recv(1 << 16):
-                pass
-        except ConnectionError:
-            pass
-        return True
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

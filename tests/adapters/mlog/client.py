@@ -5,8 +5,9 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.adapters.connected import Connected
 
 from braidlog.broker.access.authorize import Authorize
 from braidlog.broker.services import Services, lone_node, open_services
@@ -17,21 +18,18 @@ from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.server import ServerProcess
-from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.contract import Refused
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection
 from braidlog.wire.mlog.errors import RPCErrorResponse
 
-SECONDS_MAX = 60.0
 
-
-class MlogClient:
+class MlogClient(Connected):
     """One connection. Every wait has a deadline."""
 
     def __init__(self, server: ServerProcess | tuple[str, int]) -> None:
         address = server if isinstance(server, tuple) else server.address("mlog")
-        self.socket = socket.create_connection(address, SECONDS_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(address)
         self.connection = ClientConnection()
 
     def send(self, *messages: m.Request) -> None:
@@ -39,11 +37,7 @@ class MlogClient:
 
     def receive(self) -> Any:
         """The next message; EOFError where the server has closed."""
-        while (event := self.connection.next_event()) is NEED_DATA:
-            data = self.socket.recv(65536)
-            if not data:
-                raise EOFError
-            self.connection.receive(data)
+        event = self.next_event()
         assert not isinstance(event, Refused), event.error
         return event
 
@@ -72,23 +66,7 @@ class MlogClient:
         assert isinstance(answer, m.FetchBatchResponse), answer
         return [entry.value for entry in answer.entries or () if entry is not None]
 
-    def is_closed(self) -> bool:
-        """Whether the server closes without saying more."""
-        try:
-            return not self.socket.recv(1)
-        except ConnectionError:
-            return True
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    is_closed = Connected.is_closed_silently
 
 
 def receive_all(connected: socket.socket) -> bytes:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.adapters.connected import SECONDS_MAX
 from tests.wire.mlog.batches import read_batch
 
 from braidlog.broker.services import Services
@@ -21,7 +22,7 @@ from braidlog.wire.mlog.errors import RPCErrorResponse
 from braidlog.wire.mlog.replication import ReplicationRecord
 from braidlog.wire.mlog.sizes import VALUE_BYTES_MAX, value_bytes_max
 
-from .client import SECONDS_MAX, MlogClient, prepared_server
+from .client import MlogClient, prepared_server
 
 
 @pytest.fixture

@@ -1,31 +1,27 @@
 """A blocking RustLog client for tests: typed questions in either form, and raw payloads for what no client would send."""
 
 import json
-import socket
 import struct
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from tests.adapters.connected import Connected
 
 from braidlog.testing.server import ServerProcess
-from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.rustlog import messages as m
 from braidlog.wire.rustlog.connection import ClientConnection, Response
 from braidlog.wire.rustlog.messages import Form
-
-SECONDS_MAX = 60.0
 
 
 def framed(payload: bytes) -> bytes:
     return struct.pack(">I", len(payload)) + payload
 
 
-class Client:
+class Client(Connected):
     """One connection. `ask` is typed, `ask_raw` takes and gives payloads."""
 
     def __init__(self, server: ServerProcess, form: Form = Form.JSON) -> None:
-        self.socket = socket.create_connection(server.address("rustlog"), SECONDS_MAX)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().__init__(server.address("rustlog"))
         self.connection = ClientConnection(form)
 
     # -- typed -----------------------------------------------------------------------------------------------
@@ -34,11 +30,7 @@ class Client:
         self.socket.sendall(b"".join(map(self.connection.request, messages)))
 
     def receive(self) -> Any:
-        while (event := self.connection.next_event()) is NEED_DATA:
-            data = self.socket.recv(1 << 20)
-            if not data:
-                raise EOFError
-            self.connection.receive(data)
+        event = self.next_event()
         assert isinstance(event, Response), event
         return event.message
 
@@ -81,15 +73,6 @@ class Client:
 
     # -- raw -------------------------------------------------------------------------------------------------
 
-    def read_exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            more = self.socket.recv(size - len(data))
-            if not more:
-                raise EOFError
-            data += more
-        return bytes(data)
-
     def receive_raw(self) -> bytes:
         return self.read_exactly(struct.unpack(">I", self.read_exactly(4))[0])
 
@@ -100,26 +83,6 @@ class Client:
     def ask_json(self, **fields: object) -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.ask_raw(json.dumps(fields).encode()))
         return answer
-
-    def is_closed(self) -> bool:
-        """Whether the server ends the connection; whatever it still says is read and thrown away."""
-        try:
-            while self.socket.recv(1 << 16):
-                pass
-        except ConnectionError:
-            pass
-        return True
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def payloads(records: Sequence[m.FetchedRecord] | Sequence[bytes]) -> list[bytes]:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from tests.cluster.etcd.script import Script
 from tests.model.manual_world import ManualWorld
+from tests.simulation.etcd import ModelClient, ModelEtcd
 
 from braidlog.testing.clock import ManualClock
-from braidlog.testing.etcd import ModelClient, ModelEtcd
 
 ANSWERS = Path(__file__).parent / "answers.txt"
 

@@ -7,6 +7,7 @@ from random import Random
 import pytest
 from tests.cluster.node import MetadataNode
 from tests.model.manual_world import Job
+from tests.simulation.etcd import Fate, ModelClient, ModelEtcd
 
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.moving import is_moving, move_into_etcd
@@ -16,7 +17,6 @@ from braidlog.cluster.etcd.store import EtcdStore
 from braidlog.cluster.image import Image
 from braidlog.model.errors import BrokerError
 from braidlog.testing.disk import Crash
-from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
 
 KEYS = Keys("p")
 

@@ -12,6 +12,7 @@ from random import Random
 import pytest
 from tests.cluster.etcd.test_store import BLOCK, PREFIX, Cluster, Node
 from tests.model.manual_world import Job
+from tests.simulation.etcd import Fate, ModelClient
 
 from braidlog.cluster.etcd import images
 from braidlog.cluster.etcd.entries import Keys
@@ -22,7 +23,6 @@ from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
 from braidlog.testing.checker import check
-from braidlog.testing.etcd import Fate, ModelClient
 from braidlog.testing.history import Action, Call, History, Outcome
 
 TOPIC, COUNTER = "t", "ids"

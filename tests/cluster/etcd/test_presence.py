@@ -2,12 +2,12 @@
 
 import pytest
 from tests.model.manual_world import Job, ManualWorld
+from tests.simulation.etcd import Fate, ModelClient, ModelEtcd
 
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.presence import LEASE_FACTOR_MAX, LEASE_SECONDS, Life, Presence
 from braidlog.model.errors import BrokerError
 from braidlog.testing.clock import ManualClock
-from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
 
 KEYS = Keys("p")
 

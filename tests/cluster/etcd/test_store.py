@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.model.manual_world import Job, ManualWorld
+from tests.simulation.etcd import Fate, ModelClient, ModelEtcd
 
 from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Head, Keys, Written, digest, one
 from braidlog.cluster.etcd.port import EtcdForeignError, EtcdRefusedError, Outcome, Put
@@ -19,7 +20,6 @@ from braidlog.cluster.store import Metadata
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.testing.clock import ManualClock
-from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
 
 PREFIX = "braid/test"
 BLOCK = 10

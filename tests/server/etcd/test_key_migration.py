@@ -14,6 +14,7 @@ from tests.debian import have
 from tests.model.manual_world import Job, ManualWorld
 from tests.sampling import FULL
 from tests.server.etcd.members import members
+from tests.simulation.etcd import ModelClient, ModelEtcd
 
 from braidlog import kv
 from braidlog.cli import main
@@ -40,7 +41,6 @@ from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.cluster_process import ClusterProcess
 from braidlog.testing.disk import Crash, SimulatedDisk
-from braidlog.testing.etcd import ModelClient, ModelEtcd
 from braidlog.testing.server import ServerProcess
 
 KEYS = Keys("p")

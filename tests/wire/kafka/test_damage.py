@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.damage import damaged
 from tests.wire.kafka.drive import client_at, events
 from tests.wire.kafka.fuzz import fuzz_one, fuzz_response, fuzz_server
 from tests.wire.kafka.vectors import REFUSED, REQUESTS, RESPONSES, Vector
@@ -71,27 +72,14 @@ def test_every_payload_cut_short_within_its_frame(vector: Vector) -> None:
             fuzz_response(frame(payload[:size]), vector.api.key, vector.version)
 
 
-def damaged(chance: random.Random) -> Iterator[bytes]:
-    for _ in range(RUNS):
-        data = bytearray(chance.choice(FRAMES))
-        for _ in range(chance.randint(1, 4)):
-            at = chance.randrange(4, max(len(data), 5))
-            match chance.randrange(4):
-                case 0:
-                    data[at : at + 1] = bytes((chance.randrange(256),))
-                case 1:
-                    data[at : at + chance.randint(1, 8)] = b""
-                case 2:
-                    data[at:at] = chance.randbytes(chance.randint(1, 8))
-                case _:
-                    other = chance.choice(FRAMES)
-                    data[at:] = other[chance.randrange(len(other)) :]
+def frames_with_damage(chance: random.Random) -> Iterator[bytes]:
+    for data in damaged(chance, FRAMES, RUNS, header_bytes=4):
         yield frame(bytes(data[4:])) if chance.random() < 0.9 else bytes(data)
 
 
 def test_twenty_thousand_damaged_frames() -> None:
     seed = 20240611
-    for number, data in enumerate(damaged(random.Random(seed))):
+    for number, data in enumerate(frames_with_damage(random.Random(seed))):
         try:
             fuzz_one(data)
         except Exception as error:

@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.wire.damage import spelled
+
 from braidlog.wire.kafka.apis import BY_KEY, Api
 from braidlog.wire.kafka.messages import (
     cluster,
@@ -25,7 +27,6 @@ from braidlog.wire.kafka.messages import (
     transactions,
 )
 
-_TOKEN = re.compile(r"`([^`]*)`|([0-9A-F]{2})(?![^\s])|#.*|(\S+)")
 _FOLDER = Path(__file__).parent / "vectors"
 _MESSAGES = {
     name: value
@@ -71,7 +72,7 @@ def _entry(lines: list[str]) -> Vector:
     return Vector(
         name=name,
         source=said["Source"],
-        data=b"".join(_bytes(line[2:]) for line in rest if line[:2] in ("> ", "< ")),
+        data=b"".join(spelled(line[2:]) for line in rest if line[:2] in ("> ", "< ")),
         api=BY_KEY[int(header["api"])] if header else None,
         version=int(header.get("version", -1)),
         correlation_id=int(header.get("correlation_id", -1)),
@@ -80,19 +81,6 @@ def _entry(lines: list[str]) -> Vector:
         closes={"close": True, "stay": False}[said["refused"]] if "refused" in said else None,
         reads_only="reads only" in rest,
     )
-
-
-def _bytes(line: str) -> bytes:
-    found = bytearray()
-    for match in _TOKEN.finditer(line):
-        text, pair, wrong = match.groups()
-        if wrong is not None:
-            raise ValueError(f"{wrong!r} is neither a byte nor a text")
-        if text is not None:
-            found += text.encode("utf-8")
-        elif pair is not None:
-            found.append(int(pair, 16))
-    return bytes(found)
 
 
 REQUESTS = load("requests")

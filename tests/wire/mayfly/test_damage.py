@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.damage import damaged
 from tests.wire.mayfly.fuzz import fuzz_one
 from tests.wire.mayfly.vectors import ANSWERS, REFUSED, REQUESTS, Vector
 
@@ -52,21 +53,8 @@ def test_every_payload_cut_short_within_its_frame(vector: Vector) -> None:
         fuzz_one(vector.data[:8] + size.to_bytes(4, "big") + payload[:size])
 
 
-def damaged(chance: random.Random) -> Iterator[bytes]:
-    for _ in range(RUNS):
-        data = bytearray(chance.choice(FRAMES))
-        for _ in range(chance.randint(1, 4)):
-            at = chance.randrange(8, max(len(data), 9))
-            match chance.randrange(4):
-                case 0:
-                    data[at : at + 1] = bytes((chance.randrange(256),))
-                case 1:
-                    data[at : at + chance.randint(1, 8)] = b""
-                case 2:
-                    data[at:at] = chance.randbytes(chance.randint(1, 8))
-                case _:
-                    other = chance.choice(FRAMES)
-                    data[at:] = other[chance.randrange(len(other)) :]
+def frames_with_damage(chance: random.Random) -> Iterator[bytes]:
+    for data in damaged(chance, FRAMES, RUNS, header_bytes=8):
         if chance.random() < 0.9 and len(data) > 12:
             data[8:12] = (len(data) - 12).to_bytes(4, "big")
         yield bytes(data)
@@ -74,7 +62,7 @@ def damaged(chance: random.Random) -> Iterator[bytes]:
 
 def test_twenty_thousand_damaged_frames() -> None:
     seed = 20251115
-    for number, data in enumerate(damaged(random.Random(seed))):
+    for number, data in enumerate(frames_with_damage(random.Random(seed))):
         try:
             if number % 20 == 0:
                 fuzz_one(data)

@@ -10,11 +10,12 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.wire.damage import spelled
+
 from braidlog.wire.mayfly import messages
 from braidlog.wire.mayfly.connection import Request
 from braidlog.wire.mayfly.messages import Status
 
-_TOKEN = re.compile(r"`([^`]*)`|([0-9A-F]{2})(?![^\s])|#.*|(\S+)")
 _FOLDER = Path(__file__).parent / "vectors"
 _NAMES = {**vars(messages), "Request": Request}
 
@@ -44,7 +45,7 @@ def load(file: str) -> list[Vector]:
 
 def _entry(lines: list[str]) -> Vector:
     name, *rest = lines
-    data = b"".join(_bytes(line[2:]) for line in rest if line[:2] in ("> ", "< "))
+    data = b"".join(spelled(line[2:]) for line in rest if line[:2] in ("> ", "< "))
     said = {key: value.strip() for key, colon, value in (line.partition(":") for line in rest) if colon}
     return Vector(
         name=name,
@@ -57,19 +58,6 @@ def _entry(lines: list[str]) -> Vector:
         reads_only="reads only" in rest,
         unfinished="unfinished" in rest,
     )
-
-
-def _bytes(line: str) -> bytes:
-    data = bytearray()
-    for match in _TOKEN.finditer(line):
-        text, pair, wrong = match.groups()
-        if wrong is not None:
-            raise ValueError(f"{wrong!r} is neither a byte nor a text")
-        if text is not None:
-            data += text.encode("utf-8")
-        elif pair is not None:
-            data.append(int(pair, 16))
-    return bytes(data)
 
 
 def _value(expression: str | None) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.damage import damaged
 from tests.wire.rustlog.fuzz import fuzz_one
 from tests.wire.rustlog.vectors import ANSWERS, REFUSED, REQUESTS
 
@@ -50,28 +51,15 @@ def test_every_payload_cut_short_within_its_frame(vector: object) -> None:
         fuzz_one(frame(payload[size:]))
 
 
-def damaged(chance: random.Random) -> Iterator[bytes]:
-    for _ in range(RUNS):
-        data = bytearray(chance.choice(FRAMES))
-        for _ in range(chance.randint(1, 4)):
-            at = chance.randrange(4, max(len(data), 5))
-            match chance.randrange(4):
-                case 0:
-                    data[at : at + 1] = bytes((chance.randrange(256),))
-                case 1:
-                    data[at : at + chance.randint(1, 8)] = b""
-                case 2:
-                    data[at:at] = chance.randbytes(chance.randint(1, 8))
-                case _:
-                    other = chance.choice(FRAMES)
-                    data[at:] = other[chance.randrange(len(other)) :]
+def frames_with_damage(chance: random.Random) -> Iterator[bytes]:
+    for data in damaged(chance, FRAMES, RUNS, header_bytes=4):
         yield frame(bytes(data[4:])) if chance.random() < 0.9 else bytes(data)
 
 
 def test_twenty_thousand_damaged_frames() -> None:
     """A server's side of `fuzz_one` for each, the clients' for some: they cost a connection per vector."""
     seed = 20240611
-    for number, data in enumerate(damaged(random.Random(seed))):
+    for number, data in enumerate(frames_with_damage(random.Random(seed))):
         try:
             if number % 20 == 0:
                 fuzz_one(data)

@@ -11,11 +11,10 @@ from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
-from braidlog.adapters.kafka.leaders import add_to_fetch
 from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC
 from braidlog.adapters.kafka.routes import Route, on_topics, resolved
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import DOOR, named
+from braidlog.adapters.kafka.topics import DOOR, add_to_fetch, named
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.codec.batch import Buffer

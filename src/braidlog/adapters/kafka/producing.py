@@ -13,11 +13,10 @@ from typing import Any, NamedTuple
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import Refusal, code_of
-from braidlog.adapters.kafka.leaders import add_to_produce
 from braidlog.adapters.kafka.refused_batches import RefusedBatches
 from braidlog.adapters.kafka.routes import Route, on_topics, on_transactional_id, resolved
 from braidlog.adapters.kafka.services import Services
-from braidlog.adapters.kafka.topics import named, unknown
+from braidlog.adapters.kafka.topics import add_to_produce, named, unknown
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.codec.batch import COMPRESSION_MASK, MAGIC, TRANSACTIONAL, BatchHeader, Buffer, read_header

@@ -1,12 +1,19 @@
-"""Topics as requests name them, by name or, in later versions, by id; and what an answer tells of a client's permissions."""
+"""Topics as requests name them, by name or, in later versions, by id; and what an answer says of them: what a client may do, and
+who leads. Produce and Fetch add the leader to a refusal, so that a client need not ask for metadata first (KIP-951)."""
 
 import base64
+from collections.abc import Iterable
+
+import msgspec
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC, OFFSETS_TOPIC_ID
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.replication.assignment import Assignment
 from braidlog.wire.kafka.codes import ErrorCode as E
+from braidlog.wire.kafka.messages import data as d
+from braidlog.wire.kafka.messages.parts import CurrentLeader, NodeEndpoint
 from braidlog.wire.kafka.rows import NO_UUID
 
 OPERATION_BITS: dict[Operation, int] = {
@@ -25,6 +32,7 @@ DOOR = "kafka"
 """What this protocol is called where the doors of a node are registered."""
 CLUSTER_BITS = {Operation.CREATE: (5,), Operation.DESCRIBE: (8,), Operation.CLUSTER: (7, 9, 10, 11, 12)}
 """The same of the cluster: Alter, ClusterAction, DescribeConfigs, AlterConfigs and IdempotentWrite are one right here."""
+REDIRECTED = (E.NOT_LEADER_OR_FOLLOWER, E.FENCED_LEADER_EPOCH)
 GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 
 
@@ -64,3 +72,50 @@ def cluster_id(services: Services) -> str:
     """One for each cluster, of a node that is alone for its data folder, as long as it lives; in the form of Kafka's own."""
     identity = bytes.fromhex(services.hosting.cluster_id) or services.journal.identity
     return base64.urlsafe_b64encode(identity).rstrip(b"=").decode()
+
+
+# -- who leads -----------------------------------------------------------------------------------------------------
+
+
+def add_to_produce(answer: d.ProduceResponse, services: Services, conversation: Conversation) -> d.ProduceResponse:
+    leaders = set()
+    for topic in answer.responses:
+        for at, each in enumerate(topic.partition_responses):
+            if each.error_code in REDIRECTED and (known := _known(services, topic.name, topic.topic_id, each.index)):
+                topic.partition_responses[at] = msgspec.structs.replace(each, current_leader=_leader(known))
+                leaders.add(known.leader)
+    return (
+        msgspec.structs.replace(answer, node_endpoints=_where(leaders, services, conversation)) if leaders else answer
+    )
+
+
+def add_to_fetch(answer: d.FetchResponse, services: Services, conversation: Conversation) -> d.FetchResponse:
+    leaders = set()
+    for topic in answer.responses:
+        for at, each in enumerate(topic.partitions):
+            if each.error_code in REDIRECTED and (
+                known := _known(services, topic.topic, topic.topic_id, each.partition_index)
+            ):
+                topic.partitions[at] = msgspec.structs.replace(each, current_leader=_leader(known))
+                leaders.add(known.leader)
+    return (
+        msgspec.structs.replace(answer, node_endpoints=_where(leaders, services, conversation)) if leaders else answer
+    )
+
+
+def _known(services: Services, name: str, topic_id: bytes, number: int) -> Assignment | None:
+    topic = named(services, name, topic_id)
+    return None if topic is None else services.routing.assignment(topic, number)
+
+
+def _leader(known: Assignment) -> CurrentLeader:
+    """Without a leader the epoch is told all the same: a client then waits for a later one."""
+    return CurrentLeader(-1 if known.leader is None else known.leader, known.leader_epoch)
+
+
+def _where(leaders: Iterable[int | None], services: Services, conversation: Conversation) -> list[NodeEndpoint]:
+    return [
+        NodeEndpoint(each.number, each.host, each.port, each.rack or None)
+        for each in services.routing.brokers(DOOR, conversation.address)
+        if each.number in leaders
+    ]

@@ -3,7 +3,6 @@
 Knows: statuses. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass.
 """
 
-from ipaddress import ip_address
 from typing import Final
 
 from braidlog.adapters.errors import text_of
@@ -100,12 +99,3 @@ def failure(
     if status is Status.TOPOLOGY_CHANGED:
         return m.TopologyChanged(epoch, str(error))
     return m.Failure(status, text_of(error))
-
-
-def is_address(host: str) -> bool:
-    """MOVED has room for an address, not for a name."""
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Final, NamedTuple
 
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
-from braidlog.adapters.mayfly.errors import failure, is_address
+from braidlog.adapters.mayfly.errors import failure
 from braidlog.adapters.mayfly.served import ServedConnection, Unserved
 from braidlog.adapters.mayfly.services import Services
 from braidlog.adapters.routing import Denied, ForwardingAdapter, Need, Route, RoutedAdapter
@@ -17,7 +17,7 @@ from braidlog.broker.access.authorize import ANONYMOUS, AUTHENTICATION_REQUIRED,
 from braidlog.broker.keyvalue import LEVELS, Scan
 from braidlog.broker.keyvalue import operations as o
 from braidlog.broker.routing import Broker
-from braidlog.model.address import Address
+from braidlog.model.address import Address, is_ip_address
 from braidlog.model.errors import BrokerError, ElsewhereError, NotLeaderError, Reason, is_elsewhere
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX
 from braidlog.wire.mayfly import messages as m
@@ -335,7 +335,7 @@ class MayflyAdapter(ForwardingAdapter):
         if not isinstance(error, NotLeaderError):
             return None
         found = self._services.routing.leader_address(error.topic, error.number, self.dialect)
-        return found if found is not None and is_address(found[0]) else None
+        return found if found is not None and is_ip_address(found[0]) else None
 
 
 def _frame(request_id: int, answer: m.Message | Relayed) -> bytes:

@@ -8,9 +8,10 @@ import os
 import platform
 import resource
 import shutil
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
+
+from braidlog.tools.doctor import installed_version
 
 FILES: Final = (
     "version",
@@ -78,13 +79,6 @@ def facts(folders: list[str]) -> dict[str, Any]:
         "processors": os.cpu_count(),
         "usable_processors": len(os.sched_getaffinity(0)),
         "open_files_limits": resource.getrlimit(resource.RLIMIT_NOFILE),
-        "packages": {name: version for name in PACKAGES if (version := _version(name)) is not None},
+        "packages": {name: version for name in PACKAGES if (version := installed_version(name)) is not None},
         "disks": {folder: shutil.disk_usage(folder)._asdict() for folder in folders if Path(folder).is_dir()},
     }
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -21,8 +21,7 @@ from braidlog.cluster.etcd.port import (
     Range,
 )
 from braidlog.cluster.history import History
-from braidlog.cluster.image import Image
-from braidlog.cluster.old_images import decode_image
+from braidlog.cluster.image import Image, decode_image
 from braidlog.model.errors import StorageFault
 
 IMAGES_KEPT: Final = 2

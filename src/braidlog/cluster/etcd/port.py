@@ -1,7 +1,7 @@
 """What is used of etcd: reads of ranges, transactions that compare first, watches, leases, compaction.
 
-Knows: shapes. Refuses to know: HTTP, and what the keys mean. `server/etcd/gateway.py` speaks to a real one; `testing/etcd.py`
-is the model that the simulator uses, held to the real one by one script of calls.
+Knows: shapes. Refuses to know: HTTP, and what the keys mean. `server/etcd/gateway.py` speaks to a real one; the model
+that the simulator uses (`tests/simulation/etcd.py`) is held to the real one by one script of calls.
 """
 
 from collections.abc import Sequence

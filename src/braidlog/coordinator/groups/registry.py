@@ -76,8 +76,6 @@ class GroupRegistry:
         for (name,), image in consumer.items():
             self._groups[str(name)] = self._restored_consumer(str(name), image, of_group.get(str(name), []))
         for found in self._groups.values():
-            # Kept by a version that did not note it: count from now, or the group would be gone at once.
-            found.changed_ms = found.changed_ms or world.now_ms()
             self._count(found)
 
     def session_ms(self) -> int:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from braidlog.cluster.etcd.presence import LEASE_SECONDS
+from braidlog.model.address import is_ip_address
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication.swim import FINDERS, SILENCE_MS_MAX
 from braidlog.server.etcd.gateway import GatewaySettings
@@ -90,11 +91,11 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def _check_exposed(self) -> None:
         host, own = self.peers.host, self.peers.advertised
-        if not _is_address(host):
+        if not is_ip_address(host):
             raise ValueError(
                 f"an embedded member of etcd listens on an address: set cluster.peers.host to one, and advertised_host to {host}"
             )
-        if _is_address(own) and ip_address(own).is_unspecified:
+        if is_ip_address(own) and ip_address(own).is_unspecified:
             raise ValueError(
                 f"members of etcd cannot dial {own}: set cluster.peers.advertised_host to where others reach it"
             )
@@ -213,14 +214,6 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def _shown(self) -> "PeersConfig | ClusterConfig":
         """Whose files: embedded members have those of their nodes."""
         return self.peers if self._has_tls else self
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 def _in_url(host: str) -> str:

@@ -159,14 +159,11 @@ class Api(msgspec.Struct, frozen=True):
     """One row: a request, its response, and the versions in which they are spoken."""
 
     key: Key
+    name: str
     request: type[Message]
     response: type[Message]
     versions: Span
     flexible_since: int | None
-
-    @property
-    def name(self) -> str:
-        return self.request.__name__.removesuffix("Request")
 
     @property
     def advertised(self) -> Span:
@@ -193,7 +190,7 @@ def _api(key: Key) -> Api:
     """A request and its response are named after their key: FIND_COORDINATOR has FindCoordinatorRequest."""
     name = key.name.title().replace("_", "")
     request, response = getattr(key.messages, f"{name}Request"), getattr(key.messages, f"{name}Response")
-    return Api(key, request, response, key.versions, key.flexible_since)
+    return Api(key, name, request, response, key.versions, key.flexible_since)
 
 
 _OURS: Final = (staging, nodes, counting)

@@ -14,7 +14,7 @@ answered in another, except for ApiVersions, which says so in version 0.
 import struct
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,19 @@ from braidlog.codec.inbox import lone_payload
 from braidlog.wire.contract import NEED_DATA, Answered, NeedData, Output, Receiver, Refused, Slice
 from braidlog.wire.kafka.apis import APIS, BY_KEY, BY_REQUEST, FRAME_BYTES_MAX, OPERATIONS, OWN_CLIENT, Api, Key
 from braidlog.wire.kafka.codes import ErrorCode
-from braidlog.wire.kafka.compiler import past_tags, read_message, size_of, varint, write_message
+from braidlog.wire.kafka.compiler import (
+    Reader,
+    Writer,
+    past_tags,
+    read_message,
+    read_with,
+    reader,
+    size_of,
+    varint,
+    write_message,
+    write_with,
+    writer,
+)
 from braidlog.wire.kafka.messages.cluster import ApiVersionsResponse, ApiVersionsResponseApi
 from braidlog.wire.kafka.messages.data import ProduceRequest
 from braidlog.wire.kafka.messages.security import (
@@ -31,8 +43,7 @@ from braidlog.wire.kafka.messages.security import (
     SaslAuthenticateResponse,
     SaslHandshakeResponse,
 )
-from braidlog.wire.kafka.rows import Message, Span
-from braidlog.wire.kafka.spoken import Spoken, spoken
+from braidlog.wire.kafka.rows import Message, Span, fields_of
 
 RAW: Final = -1
 """The version of a SaslAuthenticate that came as a bare token."""
@@ -41,6 +52,8 @@ _SIZE: Final = struct.Struct(">i")
 _HEADER: Final = struct.Struct(">hhih")
 _HEAD: Final = struct.Struct(">Iih")  # the same; API and version in one number
 _API: Final = struct.Struct(">hh")
+_PLAIN: Final = struct.Struct(">ii")
+_TAGGED: Final = struct.Struct(">iix")
 _BYTES: Final = frozenset({bytes, bytearray, memoryview})
 
 Served = Mapping[Key, Span]
@@ -56,6 +69,63 @@ def versions_told(served: Served, client: str = "") -> list[ApiVersionsResponseA
         for api in (OPERATIONS if client == OWN_CLIENT else APIS)
         if api.key in served
     ]
+
+
+class Spoken(NamedTuple):
+    """How a request and its response are spelled in one version."""
+
+    api: Api
+    version: int
+    flexible: bool
+    request_bytes_max: int
+    request_parts_max: int
+    read_request: Reader
+    write_response: Writer
+    response_header: struct.Struct
+    """Size and correlation id; in flexible versions an empty tag section, except before ApiVersions' response."""
+
+    @property
+    def can_refuse(self) -> bool:
+        """Whether the response has a place for an error of the whole request."""
+        return any(each.name == "error_code" and self.version in each.versions for each in fields_of(self.api.response))
+
+    def request_at(self, payload: bytes, at: int) -> tuple[Message, int]:
+        """The request behind a header, and how many parts it has. What follows it is left unread, as some clients send more than
+        they mean to."""
+        if self.flexible:
+            # Tags of a header: nobody sends any, and one zero says so.
+            at = at + 1 if payload[at : at + 1] == b"\0" else past_tags(payload, at)
+        read, request = self.read_request, self.api.request
+        room = [self.request_parts_max, self.request_parts_max]
+        message: Message = read_with(read, request, self.version, payload, at, room)[0]
+        return message, room[1] - room[0]
+
+    def response_pieces(self, answer: Message) -> list[Any]:
+        """The pieces of a response, the first of them still empty: there goes the header."""
+        pieces: list[Any] = [b""]
+        write_with(self.write_response, answer, self.version, pieces.append)
+        return pieces
+
+
+_MADE: dict[tuple[type[Message], int], Spoken] = {}
+
+
+def spoken(api: Api, version: int) -> Spoken:
+    """Made at the first use of each."""
+    found = _MADE.get((api.request, version))
+    if found is None:
+        flexible = api.is_flexible(version)
+        found = _MADE[api.request, version] = Spoken(
+            api,
+            version,
+            flexible,
+            api.request_bytes_max,
+            api.request_parts_max,
+            reader(api.request, version, flexible=flexible),
+            writer(api.response, version, flexible=flexible),
+            _TAGGED if api.response_header_is_flexible(version) else _PLAIN,
+        )
+    return found
 
 
 class Request(msgspec.Struct, frozen=True):

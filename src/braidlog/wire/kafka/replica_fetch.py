@@ -11,7 +11,12 @@ VERSION: Final = 17
 RESPONSE_BYTES_MAX: Final = FRAME_BYTES_MAX + 1024 * 1024
 """Whatever a producer could send in a frame comes back in one, with what stands around it here."""
 REPLICA_FETCH: Final = Api(
-    Key.FETCH, ReplicaFetchRequest, ReplicaFetchResponse, Span(VERSION, VERSION), Key.FETCH.flexible_since
+    Key.FETCH,
+    "ReplicaFetch",
+    ReplicaFetchRequest,
+    ReplicaFetchResponse,
+    Span(VERSION, VERSION),
+    Key.FETCH.flexible_since,
 )
 
 

@@ -6,15 +6,16 @@ Knows: what a client sends, and what it does with an answer or without one. Refu
 
 from typing import TYPE_CHECKING
 
+from tests.simulation.partition_promises import WEAK, BrokenPromise
+from tests.simulation.sent_records import BASE_MS, Sent
+from tests.simulation.simulated_messages import Delete, Produce, Produced, Read, ReadAnswer
+from tests.simulation.virtual_time import US_PER_MS
+
 from braidlog.codec.records import BatchFields
 from braidlog.testing import history
-from braidlog.testing.partition_promises import WEAK, BrokenPromise
-from braidlog.testing.sent_records import BASE_MS, Sent
-from braidlog.testing.simulated_messages import Delete, Produce, Produced, Read, ReadAnswer
-from braidlog.testing.virtual_time import US_PER_MS
 
 if TYPE_CHECKING:
-    from braidlog.testing.universe import Universe
+    from tests.simulation.universe import Universe
 
 FIRST_CLIENT = 100
 TIMEOUT_US = 700 * US_PER_MS

@@ -13,6 +13,18 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+from tests.simulation.etcd import Fate, ModelClient, ModelEtcd
+from tests.simulation.fault_mix import Mix, drawn
+from tests.simulation.network import Codec, Conditions, Network
+from tests.simulation.promises import BrokenPromise, Promises
+from tests.simulation.sent_records import SentRecords
+from tests.simulation.simulated_clients import FIRST_CLIENT, Deleter, Producer, Reader
+from tests.simulation.simulated_messages import TOPIC, Ping, Produce, assignments
+from tests.simulation.simulated_node import CLUSTER, PREFIX, FolderMemory, SimulatedNode
+from tests.simulation.simulated_replica import SimulatedReplica
+from tests.simulation.timed_faults import TimedFaults
+from tests.simulation.virtual_time import US_PER_MS, US_PER_SECOND, VirtualTime, VirtualWorld, stream
+
 from braidlog.cluster import events as e
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.store import EtcdStore
@@ -22,19 +34,8 @@ from braidlog.replication.assignment import Assignment
 from braidlog.replication.registration import Life
 from braidlog.testing.checker import check
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.testing.etcd import Fate, ModelClient, ModelEtcd
-from braidlog.testing.fault_mix import Mix, drawn
 from braidlog.testing.faults import Crash
 from braidlog.testing.history import History, Read
-from braidlog.testing.network import Codec, Conditions, Network
-from braidlog.testing.promises import BrokenPromise, Promises
-from braidlog.testing.sent_records import SentRecords
-from braidlog.testing.simulated_clients import FIRST_CLIENT, Deleter, Producer, Reader
-from braidlog.testing.simulated_messages import TOPIC, Ping, Produce, assignments
-from braidlog.testing.simulated_node import CLUSTER, PREFIX, FolderMemory, SimulatedNode
-from braidlog.testing.simulated_replica import SimulatedReplica
-from braidlog.testing.timed_faults import TimedFaults
-from braidlog.testing.virtual_time import US_PER_MS, US_PER_SECOND, VirtualTime, VirtualWorld, stream
 
 REPLICAS = 3
 MIN_IN_SYNC = 2

@@ -8,6 +8,9 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.simulation.sent_records import BATCH_BYTES_MAX, read_records
+from tests.simulation.simulated_messages import Delete, ForReplica, Produce, Produced, Read, ReadAnswer
+
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.errors import Reason, StorageFault
 from braidlog.partition.replicated import ReplicatedPartition
@@ -32,11 +35,9 @@ from braidlog.storage.compaction import Compaction
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.storage.retention import retain
-from braidlog.testing.sent_records import BATCH_BYTES_MAX, read_records
-from braidlog.testing.simulated_messages import Delete, ForReplica, Produce, Produced, Read, ReadAnswer
 
 if TYPE_CHECKING:
-    from braidlog.testing.simulated_node import SimulatedNode
+    from tests.simulation.simulated_node import SimulatedNode
 
 
 CRC_FROM = 21

@@ -6,13 +6,13 @@ Knows: what each entry of the metadata made. `BrokenPromise` says which promise 
 from typing import TYPE_CHECKING
 
 import msgspec
+from tests.simulation.partition_promises import BrokenPromise, PartitionPromises
+from tests.simulation.simulated_messages import assignments
 
 from braidlog.cluster.image import Image
-from braidlog.testing.partition_promises import BrokenPromise, PartitionPromises
-from braidlog.testing.simulated_messages import assignments
 
 if TYPE_CHECKING:
-    from braidlog.testing.universe import Universe
+    from tests.simulation.universe import Universe
 
 __all__ = ["BrokenPromise", "Promises"]
 

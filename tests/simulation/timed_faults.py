@@ -6,16 +6,17 @@ Knows: what each fault does. Refuses to know: what follows from it; the mix of t
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from tests.simulation.simulated_messages import TOPIC
+from tests.simulation.virtual_time import US_PER_MS
+
 from braidlog.cluster.image import Image
 from braidlog.replication import swim
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.reassignment import cancel, reassign
-from braidlog.testing.simulated_messages import TOPIC
-from braidlog.testing.virtual_time import US_PER_MS
 
 if TYPE_CHECKING:
-    from braidlog.testing.simulated_node import SimulatedNode
-    from braidlog.testing.universe import Universe
+    from tests.simulation.simulated_node import SimulatedNode
+    from tests.simulation.universe import Universe
 
 FIRST_US = 300 * US_PER_MS
 

@@ -18,7 +18,7 @@ US_PER_SECOND = 1_000_000
 
 def stream(seed: object, name: str) -> Random:
     """Randomness by name: what one part of a run draws does not move what another part draws."""
-    return Random(f"{seed}/{name}")  # noqa: S311 - a simulation, and the same everywhere: strings are hashed by SHA-512
+    return Random(f"{seed}/{name}")
 
 
 class VirtualTime:

@@ -1,7 +1,7 @@
 """A network that delays, loses, doubles, cuts and resets."""
 
-from braidlog.testing.network import Conditions, Network
-from braidlog.testing.virtual_time import US_PER_SECOND, VirtualTime, stream
+from tests.simulation.network import Conditions, Network
+from tests.simulation.virtual_time import US_PER_SECOND, VirtualTime, stream
 
 COUNT = 400
 

@@ -6,10 +6,10 @@ Faults by time come at random moments; faults by event end a process right after
 from random import Random
 
 import msgspec
+from tests.simulation.network import Conditions
+from tests.simulation.virtual_time import US_PER_MS
 
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
-from braidlog.testing.network import Conditions
-from braidlog.testing.virtual_time import US_PER_MS
 
 TIMED = (
     "kill",

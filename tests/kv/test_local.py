@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from tests.codec.twins import load_plain, require_compiled
 from tests.kv.crashing import FOLDER, NODE, lost, new_disk, open_store, see
 
-from braidlog.kv import local
+from braidlog.kv import local, log_columns
+from braidlog.kv import log_kernel as built
 from braidlog.kv import operations as o
-from braidlog.kv import plain as built
 from braidlog.kv.local import LocalStore
 from braidlog.kv.operations import Columns, Kind
 from braidlog.kv.settings import Eviction, KeyValueSettings
 from braidlog.kv.wal import DATA_START
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 
-PLAIN = load_plain("plain", "kv")
+PLAIN = load_plain("log_kernel", "kv")
 TWINS = [pytest.param(built, id="built"), pytest.param(PLAIN, id="plain")]
 SETTINGS = [
     KeyValueSettings(),
@@ -131,8 +131,8 @@ def _both_twins():
 )
 def test_columns_are_the_same_as_one_by_one(twin, steps, settings):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "change_plain", twin.change_plain)
-        patch.setattr(local, "read_plain", twin.read_plain)
+        patch.setattr(local, "change_rows", twin.change_rows)
+        patch.setattr(log_columns, "read_rows", twin.read_rows)
         definition, follower = Follower(settings), Follower(settings, twin)
         for step in steps:
             definition.take(step)
@@ -147,15 +147,12 @@ def test_columns_are_the_same_as_one_by_one(twin, steps, settings):
 @pytest.mark.parametrize("size", [*range(40), 4_000, 65_536])
 def test_an_entrys_checksum_is_zlibs(twin, size):
     value = bytes(byte * 37 & 0xFF for byte in range(size))
-    entries, *_ = twin.change_plain({}, {}, None, b"\1", [b"key"], [value], None, 0, 1 << 40, 80, 1 << 40, [])
+    entries, most, head = bytearray(), 1 << 40, bytes(36)
+    keyspace = ({}, {}, None, None, None, None)
+    twin.change_rows(
+        keyspace, b"\1", [b"key"], [value], None, None, 0, most, 0, most, 80, entries, 0, most, head, 0, [None]
+    )
     assert int.from_bytes(entries[:4], "big") == zlib.crc32(entries[4:])
-
-
-@pytest.mark.parametrize("twin", TWINS)
-@pytest.mark.parametrize(("kinds", "values", "ttls"), [(b"", [b"v"], None), (b"\1", [], None), (b"\1", [b"v"], [])])
-def test_columns_of_different_lengths_are_refused(twin, kinds, values, ttls):
-    with pytest.raises(ValueError, match="for 1 keys"):
-        twin.change_plain({}, {}, None, kinds, [b"key"], values, ttls, 0, 1 << 40, 80, 1, [])
 
 
 def test_a_log_that_takes_nothing_changes_nothing():

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple, Protocol
 
-from braidlog.testing.virtual_time import VirtualTime
+from tests.simulation.virtual_time import VirtualTime
 
 
 class Conditions(NamedTuple):

@@ -7,6 +7,21 @@ import contextlib
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.simulation.etcd import ModelClient
+from tests.simulation.simulated_messages import (
+    TOPIC,
+    Delete,
+    ForReplica,
+    Ping,
+    Produce,
+    Produced,
+    Read,
+    assignments,
+    key_of,
+)
+from tests.simulation.simulated_replica import SimulatedReplica
+from tests.simulation.virtual_time import US_PER_MS, Job, VirtualWorld
+
 from braidlog.cluster import events as e
 from braidlog.cluster import proposals
 from braidlog.cluster.controlling import Views
@@ -27,23 +42,9 @@ from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.testing.disk import SimulatedDisk
-from braidlog.testing.etcd import ModelClient
-from braidlog.testing.simulated_messages import (
-    TOPIC,
-    Delete,
-    ForReplica,
-    Ping,
-    Produce,
-    Produced,
-    Read,
-    assignments,
-    key_of,
-)
-from braidlog.testing.simulated_replica import SimulatedReplica
-from braidlog.testing.virtual_time import US_PER_MS, Job, VirtualWorld
 
 if TYPE_CHECKING:
-    from braidlog.testing.universe import Universe
+    from tests.simulation.universe import Universe
 
 TOPIC_ID = b"simulated-topic."
 PREFIX = "sim"

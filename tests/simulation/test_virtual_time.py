@@ -1,6 +1,6 @@
 """Time that is computed: what happens when, and coroutines that wait on it."""
 
-from braidlog.testing.virtual_time import US_PER_SECOND, VirtualTime, VirtualWorld, stream
+from tests.simulation.virtual_time import US_PER_SECOND, VirtualTime, VirtualWorld, stream
 
 
 def test_what_is_due_happens_in_order() -> None:

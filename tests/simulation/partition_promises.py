@@ -5,14 +5,15 @@ Knows: acknowledged and read records by offset, what was deleted, who led which 
 
 from typing import TYPE_CHECKING, Final
 
+from tests.simulation.virtual_time import US_PER_SECOND
+
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import EpochBegun, Message
-from braidlog.testing.virtual_time import US_PER_SECOND
 
 if TYPE_CHECKING:
-    from braidlog.testing.simulated_messages import Produce
-    from braidlog.testing.simulated_replica import SimulatedReplica
-    from braidlog.testing.universe import Universe
+    from tests.simulation.simulated_messages import Produce
+    from tests.simulation.simulated_replica import SimulatedReplica
+    from tests.simulation.universe import Universe
 
 WEAK: Final = b"w"
 """Values that begin so have no number: doubled on their way, they may be there twice."""
