@@ -14,6 +14,7 @@ from braidlog.kv.checkpoints import Part, read_record
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import DRIFT_MS_MAX, HybridClock, Stamp
 from braidlog.kv.levels import Level
+from braidlog.kv.log_columns import BATCH_BYTES_MAX
 from braidlog.kv.salvage import Verdict, worth_keeping
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot import Slot
@@ -53,20 +54,30 @@ class ListLog:
             for key, value in parts:
                 self.batch(1).append(key, value)
             return len(self.rows) + self.batch(1).count
+        return self._write(parts)
+
+    def _write(self, parts: Sequence[tuple[bytes | None, bytes]]) -> int:
         self.rows += [read_record(*each) for each in parts]
         self._epochs += [self.epoch] * len(parts)
         return len(self.rows)
 
     def batch(self, wall_ms: int) -> RecordBatch:
+        """Return a batch with room in it, as the port promises."""
+        if self.gathered is not None and len(self.gathered.section) >= BATCH_BYTES_MAX:
+            self._write_batch()
         self.gathered = self.gathered or RecordBatch(wall_ms)
         return self.gathered
 
     def write_gathered(self) -> None:
-        gathered, self.gathered, self.is_gathering = self.gathered, None, False
+        self.is_gathering = False
+        self._write_batch()
+
+    def _write_batch(self) -> None:
+        gathered, self.gathered = self.gathered, None
         if gathered is not None and gathered.count:
             data = gathered.seal().data
             rows = decode_batch(data, decompressed_bytes_max=1 << 24)
-            self.append_parts([(key, value or b"") for _, _, key, value, _ in rows])
+            self._write([(key, value or b"") for _, _, key, value, _ in rows])
 
     def holds(self, origin: Origin) -> bool | None:
         if origin.offset < self.start:

@@ -95,7 +95,10 @@ def execute_rows(
             return _change_plain(slot, columns, rows, at, level, wall_ms, results)
         return look_up(slot.store, columns, rows, at, wall_ms, results, is_leader=True)
 
-    return in_order(columns, rows, results, take_plain, lambda operation: slot.execute(operation, level, now_ms))
+    def execute(operation: Operation[Any]) -> Any:  # noqa: ANN401
+        return slot.execute(operation, level, max(now_ms, slot.clock.wall_ms))
+
+    return in_order(columns, rows, results, take_plain, execute)
 
 
 def look_at_rows(slot: Slot, columns: Columns, rows: list[int], now_ms: int, results: list[Any]) -> list[int]:
