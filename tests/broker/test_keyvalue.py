@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.node import Node, batch_of, cut
+from tests.broker.node import Node, batch_of
 from tests.kv.crashing import KEYS, plain
 from tests.kv.workloads import Mixed
 from tests.sampling import FULL
@@ -305,7 +305,7 @@ def test_a_burst_of_pushes_is_told_in_parts_and_then_whole() -> None:
 
 
 def test_columns_are_told_in_as_many_batches_as_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 2)
+    monkeypatch.setattr("braidlog.kv.feed.BATCH_RECORDS_MAX", 2)
     monkeypatch.setattr("braidlog.broker.feed.PENDING_MAX", 4)
     node = Node(kv=KeyValueSettings(feed_linger_ms=0))
     kv = node.services.keyvalue
@@ -322,7 +322,7 @@ def test_columns_are_told_in_as_many_batches_as_they_need(monkeypatch: pytest.Mo
     assert kv.stats().feed_sequence == 5
     feed = kv._feed
     assert feed is not None
-    assert not feed._pending_count
+    assert not feed._queue.count
     check_feed(KvNode(node.disk.after_kill(), node.clock))
 
 
@@ -330,7 +330,7 @@ def test_what_is_written_at_once_and_what_waits_for_its_batch_come_in_their_orde
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Collections wait, and what comes behind them; batches share the syncs of their round."""
-    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 3)
+    monkeypatch.setattr("braidlog.kv.feed.BATCH_RECORDS_MAX", 3)
     node = KvNode()
     node.do(o.Set(b"first", b"1"))
     columns = o.Columns(True, bytes([o.Kind.SET] * 4), [b"a", b"b", b"c", b"d"], [b"1", b"2", b"3", b"4"])
@@ -350,7 +350,7 @@ def test_what_is_written_at_once_and_what_waits_for_its_batch_come_in_their_orde
     assert [f.sequence_in(record.headers) for record in node.feed()] == list(range(1, 16))
     assert node.world.syncs - before <= 6, "five batches, two rounds, and what the mutations themselves wait for"
     assert node.kv._feed is not None
-    assert not node.kv._feed._latest
+    assert not node.kv._feed._queue._latest
 
 
 def test_large_values_that_wait_for_the_feed_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,8 +408,8 @@ def test_a_feed_that_has_much_to_tell_does_not_linger_until_somebody_waits(monke
 
 
 def test_a_long_round_of_the_feed_gives_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 1)
-    monkeypatch.setattr("braidlog.broker.feed.BATCH_BYTES", 1)
+    monkeypatch.setattr("braidlog.kv.feed.BATCH_RECORDS_MAX", 1)
+    monkeypatch.setattr("braidlog.broker.feed.TURN_BYTES", 1)
     node = KvNode(kv=KeyValueSettings(flush=Flush.OS))
     node.do(o.Set(b"first", b"1"))
     node.world.advance(2_000)
@@ -500,18 +500,6 @@ def test_a_feed_that_was_off_tells_the_state_first() -> None:
     assert [record.key for record in records if record.value is None] == [b"a"]
 
 
-def test_a_feed_whose_records_were_taken_back_tells_the_state_again() -> None:
-    """As its partition would be after a change of leader: what a reader then finds must still make up the store."""
-    node = KvNode()
-    for number in range(6):
-        node.do(o.Set(b"k%d" % number, b"v"))
-    cut(node.services.hosting.partition(FEED_TOPIC, 0), 2)
-    node.do(o.Set(b"more", b"v"))
-    for each in (node, node.again()):
-        assert folded(each.feed()) == plain(each.kv.store)
-    assert list(told(node.feed()))[:2] == [1, 2]
-
-
 def test_a_feed_that_is_ahead_belongs_to_another_store() -> None:
     node = KvNode()
     node.do(o.Set(b"a", b"1"))
@@ -594,7 +582,7 @@ def test_a_clock_that_steps_neither_freezes_nor_shortens_a_time_to_live(days: in
 
 def test_a_part_is_told_only_when_the_whole_is_sure_to_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second push is not durable when the first one's record, which leans on it, could be written."""
-    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 1)
+    monkeypatch.setattr("braidlog.kv.feed.BATCH_RECORDS_MAX", 1)
     node = Node(kv=KeyValueSettings(feed_linger_ms=0))
     kv = node.services.keyvalue
     kv.open()
@@ -732,7 +720,7 @@ class Campaign:
 def test_feed_and_store_agree_after_every_crash(seed: int, flush: Flush, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:
         # Small batches: a part and the whole that it leans on come in different ones, and a crash comes between.
-        monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 2)
+        monkeypatch.setattr("braidlog.kv.feed.BATCH_RECORDS_MAX", 2)
     campaign = Campaign(seed, KeyValueSettings(flush=flush))
     began = time.process_time()
     try:

@@ -5,19 +5,18 @@ Invariant: a snapshot gets its name only when everything in it is durable in the
 """
 
 import contextlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from braidlog.kv import snapshot as snapshots
 from braidlog.kv.entries import Entry
-from braidlog.kv.feed import MutationColumns
+from braidlog.kv.feed import MutationColumns, Watcher
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Image, Keyspace
 from braidlog.kv.operations import Columns, Results
 from braidlog.kv.plain import change_plain, read_plain
 from braidlog.kv.recovery import Recovery
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.store import Listener, Mutation, Store
+from braidlog.kv.store import Mutation, Store
 from braidlog.kv.values import Value
 from braidlog.kv.wal import SyncAtOnce, Syncer
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -45,18 +44,18 @@ class LocalStore(Store):
         *,
         now_ms: int,
         syncer: Syncer | None = None,
-        listener: Listener | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self._disk = disk
         self.folder = folder
+        self._watcher = watcher
 
         def note(sequence: int, clock: HybridClock, entry: Entry, keyspace: Keyspace) -> None:
-            if listener is not None:
+            if watcher is not None:
                 key = entry.key
                 value, deadline_ms = keyspace.data.get(key), keyspace.deadlines.get(key, 0)
-                listener(
-                    Mutation(sequence, clock.wall_ms, clock.counter, entry.op, key, entry.value, value, deadline_ms)
-                )
+                stamp = clock.wall_ms, clock.counter
+                watcher.changed(Mutation(sequence, *stamp, entry.op, key, entry.value, value, deadline_ms), node)
 
         recovered = Recovery(
             disk, folder, node, settings, now_ms=now_ms, replayed=note, syncer=syncer or SyncAtOnce()
@@ -66,8 +65,7 @@ class LocalStore(Store):
         self.snapshot = recovered.snapshot
         self.snapshot_bytes = recovered.snapshot_bytes
         self.snapshots = 0
-        self.column_listener: Callable[[MutationColumns], None] | None = None
-        """Who is told of many mutations at once, in place of the listener."""
+        listener = None if watcher is None else lambda mutation: watcher.changed(mutation, node)
         super().__init__(
             self.wal, recovered.keyspace, recovered.clock, settings, sequence=self.wal.sequence, listener=listener
         )
@@ -131,7 +129,7 @@ class LocalStore(Store):
         self.sequence = self.wal.append_packed(entries, count, (clock.wall_ms, clock.counter))
         self.mutations += count
         self.peak_bytes = max(self.peak_bytes, peak_bytes)
-        if self._listener is not None:
+        if self._watcher is not None:
             told = MutationColumns(
                 self.sequence - count + 1,
                 clock.wall_ms,
@@ -142,11 +140,7 @@ class LocalStore(Store):
                 len(found),
                 count,
             )
-            if self.column_listener is not None:
-                self.column_listener(told)
-            else:
-                for mutation in told.mutations():
-                    self._listener(mutation)
+            self._watcher.changed_together(told, clock.node)
 
     # -- snapshots -------------------------------------------------------------------------------------------
 
