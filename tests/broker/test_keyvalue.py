@@ -245,11 +245,11 @@ def test_figures() -> None:
     check_feed(again)
 
 
-def test_a_damaged_store_is_offline_and_says_so() -> None:
+def test_a_store_whose_last_log_has_lost_its_head_is_offline_and_says_so() -> None:
     node = KvNode()
     node.do(o.Set(b"a", b"1"))
     disk = node.disk.after_kill()
-    disk.flip_bit("/data/kv/00000000000000000001.wal", 8 * 140)
+    disk.zero("/data/kv/00000000000000000001.wal", 0, 64)
     broken = Node(disk, node.clock)
     with pytest.raises(StorageFault, match="damaged"):
         broken.services.keyvalue.open()
@@ -639,6 +639,81 @@ def test_a_snapshot_under_load_is_never_ahead_of_the_log(flush: Flush) -> None:
         assert [job.result() for job in (jobs[0], *jobs[2:])] == [None] * 3
     print(f"{flush}: {states} states")
     assert states > 100
+
+
+# -- damage ------------------------------------------------------------------------------------------------------
+
+
+def damaged(node: KvNode, *keys: bytes) -> KvNode:
+    """The same node, started again after a bit flipped in the last entry of each key; of one, two flipped."""
+    disk = node.disk.after_kill()
+    path = next(path for path in disk.files() if path.endswith(".wal"))
+    for key in keys:
+        at = disk.content(path).rindex(key)
+        disk.flip_bit(path, 8 * at)
+        if key.startswith(b"two"):
+            disk.flip_bit(path, 8 * at + 9)
+    return node.again(disk)
+
+
+def refused(node: KvNode, operation: o.Operation[Any]) -> str:
+    with pytest.raises(BrokerError) as error:
+        node.do(operation)
+    assert error.value.reason is Reason.UNAVAILABLE
+    return str(error.value)
+
+
+def test_a_flipped_bit_in_the_log_costs_one_key() -> None:
+    node = KvNode()
+    for key in (b"first", b"second", b"third"):
+        node.do(o.Set(key, b"1"))
+    node = damaged(node, b"second")
+    assert [node.do(o.Get(b"first")), node.do(o.Get(b"third")), node.do(o.Exists(b"fourth"))] == [b"1", b"1", False]
+    assert "key 'second' is in doubt" in refused(node, o.Get(b"second"))
+    assert "braid kv repair" in refused(node, o.Increment(b"second"))
+    assert "1 keys are in doubt" in str(node.kv.fault)
+    assert ["mutation 2" in each for each in node.kv.damages] == [True]
+    with pytest.raises(BrokerError, match="no snapshot is taken"):
+        node.run(node.kv.snapshot())
+    assert node.run(node.kv.maybe_snapshot()) is None
+    node.do(o.Set(b"second", b"2"))
+    assert (node.do(o.Get(b"second")), node.kv.fault) == (b"2", None)
+    check_feed(node)
+    node.run(node.kv.snapshot())
+    again = node.again()
+    assert (again.do(o.Get(b"second")), again.kv.damages) == (b"2", [])
+    check_feed(again)
+
+
+def test_damage_that_names_no_key_puts_all_in_doubt_that_were_not_set_since() -> None:
+    node = KvNode()
+    for key in (b"first", b"two bits", b"third"):
+        node.do(o.Set(key, b"1"))
+    node = damaged(node, b"two bits")
+    for key in (b"first", b"two bits", b"third", b"never"):
+        assert f"key '{key.decode()}' is in doubt" in refused(node, o.Get(key))
+    node.do(o.Set(b"third", b"2"))
+    node.do(o.Delete(b"third"))
+    node.do(o.Set(b"first", b"2"))
+    again = node.again()
+    assert (again.do(o.Exists(b"third")), again.do(o.Get(b"first"))) == (False, b"2")
+    assert "key 'never' is in doubt" in refused(again, o.Get(b"never"))
+    assert list(told(again.feed())) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_feed_does_not_say_of_keys_in_doubt_that_they_are_gone() -> None:
+    """It was off for a while, so it begins with the state of all keys."""
+    node = KvNode()
+    node.do(o.Set(b"told", b"1"))
+    node = node.again(kv=KeyValueSettings(feed=False))
+    node.do(o.Set(b"meanwhile", b"1"))
+    node.run(node.kv.snapshot())
+    node.do(o.Set(b"told", b"2"))
+    node = damaged(node, b"told").again(kv=KeyValueSettings())
+    assert node.kv.damages
+    node.do(o.Set(b"other", b"1"))
+    keys = [(record.key, record.value) for record in node.feed()]
+    assert keys == [(b"told", b"1"), (b"meanwhile", b"1"), (b"other", b"1")]
 
 
 # -- the feed through every crash --------------------------------------------------------------------------------

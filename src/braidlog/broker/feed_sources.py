@@ -64,7 +64,8 @@ class StoreSource(Source):
             sequence, stamp, now_ms = store.sequence, store.clock.stamp.pack(), store.clock.wall_ms
             feed.restart(sequence, sequence=feed.sequence)
             await store.log.durable(sequence)
-            gone = _gone(feed.partition, image)
+            doubt = store.doubt
+            gone = [key for key in _gone(feed.partition, image) if doubt is None or not doubt.holds(key)]
             batches = state_batches(image, gone, sequence=sequence, stamp=stamp, now_ms=now_ms)
             await feed.publish(self, batches, sequence)
         finally:

@@ -31,6 +31,7 @@ from braidlog.kv.scanning import Scan as Scan  # noqa: PLC0414 - how this servic
 from braidlog.kv.scanning import Scanned, scan
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slots import FEED_TOPIC
+from braidlog.kv.store import REPAIR
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import Flush
@@ -136,12 +137,22 @@ class KeyValue:
 
     @property
     def fault(self) -> StorageFault | None:
-        """Why no key is served here."""
-        return None if self.slots is not None else self.store.fault
+        """Why no key, or not every key, is served here."""
+        if self.slots is not None:
+            return None
+        store = self.store
+        if store.fault is None and store.doubt is not None:
+            return StorageFault(f"{store.doubt}; {store.damages[0]}; {REPAIR}")
+        return store.fault
 
     def now_ms(self) -> int:
         """By which keys have their time."""
         return self._steady.now_ms()
+
+    @property
+    def damages(self) -> list[str]:
+        """What recovery could not read, and which keys are in doubt for it."""
+        return [] if self._store is None else self._store.damages
 
     @property
     def notes(self) -> list[str]:
@@ -284,6 +295,7 @@ class KeyValue:
             return await self.slots.snapshot()
         async with self._turns.take(_SNAPSHOT):
             store, world = self.store, self._world
+            store.check_whole()
             upto = store.wal.request_roll(world.now_ms())
             await world.blocking(lambda: store.wal.sync(upto))
             taking = store.begin_snapshot(world.now_ms())

@@ -16,7 +16,7 @@ from braidlog.kv.operations import Columns, Results
 from braidlog.kv.plain import change_plain, read_plain
 from braidlog.kv.recovery import Recovery
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.store import Mutation, Store
+from braidlog.kv.store import REPAIR, Mutation, Store
 from braidlog.kv.values import Value
 from braidlog.kv.wal import SyncAtOnce, Syncer
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -62,6 +62,7 @@ class LocalStore(Store):
         ).run()
         self.wal = recovered.wal
         self.notes = recovered.notes
+        self.damages = recovered.damages
         self.snapshot = recovered.snapshot
         self.snapshot_bytes = recovered.snapshot_bytes
         self.snapshots = 0
@@ -69,6 +70,7 @@ class LocalStore(Store):
         super().__init__(
             self.wal, recovered.keyspace, recovered.clock, settings, sequence=self.wal.sequence, listener=listener
         )
+        self.doubt = recovered.doubt or None
 
     # -- many at once ----------------------------------------------------------------------------------------
 
@@ -80,7 +82,7 @@ class LocalStore(Store):
         take_plain = self._change_plain if columns.mutates else self._read_plain
         while True:
             data = self.keyspace.data
-            if isinstance(data, dict):  # not while somebody looks at an image of it
+            if isinstance(data, dict) and self.doubt is None:  # not while somebody looks at an image of it
                 take_plain(data, columns, found, now_ms)
             row = len(found)
             if row == len(columns.keys):
@@ -148,10 +150,16 @@ class LocalStore(Store):
     def wants_snapshot(self) -> bool:
         """Whether the log has outgrown what it is worth: replaying it would take longer than loading a snapshot."""
         grown = self.wal.size_bytes
-        return grown >= self.settings.snapshot_wal_bytes and grown >= self.snapshot_bytes
+        return self.doubt is None and grown >= self.settings.snapshot_wal_bytes and grown >= self.snapshot_bytes
+
+    def check_whole(self) -> None:
+        """Raise while keys are in doubt: a snapshot would not have them, and let the log go that says so."""
+        if self.doubt is not None:
+            raise BrokerError(Reason.UNAVAILABLE, f"no snapshot is taken while {self.doubt}; {REPAIR}")
 
     def begin_snapshot(self, now_ms: int) -> Snapshotting:
         """Hold the store still, in an image. Whoever begins ends it, well or not, and settles the keyspace then."""
+        self.check_whole()
         clock = self.clock
         head = snapshots.SnapshotHead(clock.node, self.sequence, clock.wall_ms, clock.counter, now_ms)
         return Snapshotting(head, self.keyspace.take_image())
