@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.kv import workloads
 from tests.kv.crashing import SETTINGS, Shown, World, check_figures, lost, open_store, plain, see
+from tests.sampling import FULL
 
 from braidlog.kv import operations as o
 from braidlog.kv.damage import mended_entry
@@ -228,6 +229,31 @@ def test_an_opening_of_a_damaged_store_that_is_cut_off_anywhere(bits: tuple[int,
     open_store(disk)
     print(f"{states} states")
     assert states > 5
+
+
+def harmed(disk: SimulatedDisk, random: Random) -> SimulatedDisk:
+    """A copy with up to three places of any files overwritten, or a file cut."""
+    copy = disk.copy()
+    for _ in range(random.choice((1, 1, 2, 3))):
+        path = random.choice(disk.files())
+        size, length = len(copy.content(path)), random.choice((1, 2, 8, 30, 200))
+        at = random.randrange(size) if size else 0
+        if not size or random.random() < 0.2:
+            copy.cut(path, at)
+            continue
+        other = random.randrange(size)
+        kinds = (random.randbytes(length), bytes(length), copy.content(path)[other : other + length])
+        file = copy.open(path, writable=True)
+        file.write_at(random.choice(kinds)[: size - at], at)
+        file.sync()
+    return copy.after_kill()
+
+
+def test_damage_of_any_kind() -> None:
+    disk, wanted = built()
+    served = sum(outcome(harmed(disk, Random(seed)), wanted, f"seed {seed}") for seed in range(4_000 if FULL else 400))
+    print(f"{served} served")
+    assert served > 300
 
 
 @pytest.mark.parametrize("how", ["cut", "zero"])

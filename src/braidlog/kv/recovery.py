@@ -95,7 +95,8 @@ class _Reading:
 
 
 def _base_of(name: str) -> int:
-    return int(name.partition(".")[0])
+    digits = name.partition(".")[0]
+    return int(digits) if digits.isdigit() else 0
 
 
 def _is_head(magic: bytes, data: bytes) -> bool:
@@ -302,7 +303,7 @@ class Recovery:
         try:
             head = unpack_wal_head(data)
         except ProtocolError as error:
-            whole = mended(data[:HEAD_BYTES], partial(_is_head, MAGIC))
+            whole = mended(data[:HEAD_BYTES], partial(_is_head, MAGIC)) if len(data) == DATA_START else None
             if whole is None and reading.follower is None:
                 raise StorageFault(f"the log file is damaged: {error}", path) from error
             if whole is None:
