@@ -189,7 +189,7 @@ class Feed:
             while source.is_led:
                 if self.is_level:
                     await self._rest(WAIT_SECONDS, changes=1)
-                if self._linger_seconds and not self._waiting:
+                if self._linger_seconds and not self._waiting and self._queue.count <= PENDING_EARLY:
                     await self._rest(self._linger_seconds, changes=PENDING_EARLY + 1)
                 await self._try_to_catch_up(source)
         except BaseException as error:
@@ -220,7 +220,7 @@ class Feed:
             self._idle, self._wakes_at = None, _NEVER
 
     async def _catch_up(self, source: Source) -> None:
-        """Publish everything that waits now, in rounds of some batches that share their syncs."""
+        """Publish what waits now, in rounds of some batches that share their syncs."""
         if self.is_stale:
             try:
                 await source.publish_past(self)
@@ -228,14 +228,19 @@ class Feed:
                 self.is_stale = True
                 raise
             self._wake_waiting()
+        left = self._queue.count
         while not (self.is_level or self.is_stale):
             if not self._begun and self._appended is None:
+                left -= self._queue.count
                 self._begun.extend(self._queue.batches(ROUND_BYTES))
+                left += self._queue.count
             # Up to the last change, not only to the last record: a part leans on a later change of its key.
             if self._begun and not await source.commit(self):
                 return
             await self._append_begun(source)
             self._wake_waiting()
+            if left <= 0:  # what came meanwhile lingers
+                return
 
     async def _append_begun(self, source: Source) -> None:
         """Append the batches that are begun; each is taken off when it is in the log. Return when all are durable."""
