@@ -187,6 +187,19 @@ def test_a_feed_that_cannot_write_tells_it_later(fed: FedPeers) -> None:
     assert [row[1] for row in fed.told()] == [b"1"]
 
 
+def test_a_log_that_was_opened_again_is_read_again(fed: FedPeers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while there is nothing to publish: the state that hears of changes is another."""
+    monkeypatch.setattr("braidlog.broker.feed.WAIT_SECONDS", 0.1)
+    fed.lead(1)
+    fed.do(o.Increment(KEY))
+    held = fed.keys.slots[1].held(0)
+    assert held is not None
+    fed.keys.slots[1].attach(held[0])
+    fed.pass_time()
+    fed.do(o.Increment(KEY))
+    assert [row[1] for row in fed.told()] == [b"1", b"2"]
+
+
 def test_changes_that_are_too_many_to_wait_are_read_from_the_log(
     fed: FedPeers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

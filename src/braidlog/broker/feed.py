@@ -221,6 +221,8 @@ class Feed:
 
     async def _catch_up(self, source: Source) -> None:
         """Publish what waits now, in rounds of some batches that share their syncs."""
+        if self.is_level:
+            await source.commit(self)  # which finds that the source is another
         if self.is_stale:
             try:
                 await source.publish_past(self)

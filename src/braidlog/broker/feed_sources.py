@@ -119,8 +119,8 @@ class LogSource(Source):
         return self._is_current(feed)
 
     def _is_current(self, feed: Feed) -> bool:
-        if self._held is None or self._held[0].is_gone:
-            feed.began_anew()
+        if self._slots.held(self._partition.number) is not self._held:
+            feed.began_anew()  # the log is gone, or was opened again
         return self.is_led and not feed.is_stale
 
     async def publish_past(self, feed: Feed) -> None:
