@@ -368,7 +368,6 @@ ATTACHED = {
     "shadow.watcher": "a feed watches a log of keys while its node leads the feed",
     "slot.checkpoint": "what is under way, until it ends",
     "slot.watcher": "a feed watches a log of keys while its node leads the feed",
-    "store.column_listener": "the feed of a store is attached when the store is recovered and agrees with it",
     "turn.answer": "what the client gets, when it is known",
     "turn.running": "what is under way, until it ends",
     "waiting.answer": "what a node was asked, when it is answered",

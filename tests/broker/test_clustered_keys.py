@@ -40,7 +40,7 @@ from braidlog.testing.linearizability import check_calls
 
 COUNTERS = [b"counter %d" % at for at in range(12)]
 CALLS = 25
-NOTHING_DONE = {Reason.NOT_LEADER, Reason.NOT_COORDINATOR, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE}
+NOTHING_DONE = {Reason.NOT_LEADER, Reason.NOT_ENOUGH_REPLICAS, Reason.UNAVAILABLE}
 
 
 @pytest.fixture(scope="module")

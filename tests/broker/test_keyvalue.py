@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.broker.node import Node, batch_of, cut
+from tests.broker.node import Node, batch_of
 from tests.kv.crashing import KEYS, plain
 from tests.kv.workloads import Mixed
 from tests.sampling import FULL
@@ -245,11 +245,11 @@ def test_figures() -> None:
     check_feed(again)
 
 
-def test_a_damaged_store_is_offline_and_says_so() -> None:
+def test_a_store_whose_last_log_has_lost_its_head_is_offline_and_says_so() -> None:
     node = KvNode()
     node.do(o.Set(b"a", b"1"))
     disk = node.disk.after_kill()
-    disk.flip_bit("/data/kv/00000000000000000001.wal", 8 * 140)
+    disk.zero("/data/kv/00000000000000000001.wal", 0, 64)
     broken = Node(disk, node.clock)
     with pytest.raises(StorageFault, match="damaged"):
         broken.services.keyvalue.open()
@@ -305,7 +305,7 @@ def test_a_burst_of_pushes_is_told_in_parts_and_then_whole() -> None:
 
 
 def test_columns_are_told_in_as_many_batches_as_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 2)
+    monkeypatch.setattr("braidlog.kv.feed.BATCH_RECORDS_MAX", 2)
     monkeypatch.setattr("braidlog.broker.feed.PENDING_MAX", 4)
     node = Node(kv=KeyValueSettings(feed_linger_ms=0))
     kv = node.services.keyvalue
@@ -322,7 +322,7 @@ def test_columns_are_told_in_as_many_batches_as_they_need(monkeypatch: pytest.Mo
     assert kv.stats().feed_sequence == 5
     feed = kv._feed
     assert feed is not None
-    assert not feed._pending_count
+    assert not feed._queue.count
     check_feed(KvNode(node.disk.after_kill(), node.clock))
 
 
@@ -330,7 +330,7 @@ def test_what_is_written_at_once_and_what_waits_for_its_batch_come_in_their_orde
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Collections wait, and what comes behind them; batches share the syncs of their round."""
-    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 3)
+    monkeypatch.setattr("braidlog.kv.feed.BATCH_RECORDS_MAX", 3)
     node = KvNode()
     node.do(o.Set(b"first", b"1"))
     columns = o.Columns(True, bytes([o.Kind.SET] * 4), [b"a", b"b", b"c", b"d"], [b"1", b"2", b"3", b"4"])
@@ -350,7 +350,7 @@ def test_what_is_written_at_once_and_what_waits_for_its_batch_come_in_their_orde
     assert [f.sequence_in(record.headers) for record in node.feed()] == list(range(1, 16))
     assert node.world.syncs - before <= 6, "five batches, two rounds, and what the mutations themselves wait for"
     assert node.kv._feed is not None
-    assert not node.kv._feed._latest
+    assert not node.kv._feed._queue._latest
 
 
 def test_large_values_that_wait_for_the_feed_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,8 +408,8 @@ def test_a_feed_that_has_much_to_tell_does_not_linger_until_somebody_waits(monke
 
 
 def test_a_long_round_of_the_feed_gives_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 1)
-    monkeypatch.setattr("braidlog.broker.feed.BATCH_BYTES", 1)
+    monkeypatch.setattr("braidlog.kv.feed.BATCH_RECORDS_MAX", 1)
+    monkeypatch.setattr("braidlog.broker.feed.TURN_BYTES", 1)
     node = KvNode(kv=KeyValueSettings(flush=Flush.OS))
     node.do(o.Set(b"first", b"1"))
     node.world.advance(2_000)
@@ -500,18 +500,6 @@ def test_a_feed_that_was_off_tells_the_state_first() -> None:
     assert [record.key for record in records if record.value is None] == [b"a"]
 
 
-def test_a_feed_whose_records_were_taken_back_tells_the_state_again() -> None:
-    """As its partition would be after a change of leader: what a reader then finds must still make up the store."""
-    node = KvNode()
-    for number in range(6):
-        node.do(o.Set(b"k%d" % number, b"v"))
-    cut(node.services.hosting.partition(FEED_TOPIC, 0), 2)
-    node.do(o.Set(b"more", b"v"))
-    for each in (node, node.again()):
-        assert folded(each.feed()) == plain(each.kv.store)
-    assert list(told(node.feed()))[:2] == [1, 2]
-
-
 def test_a_feed_that_is_ahead_belongs_to_another_store() -> None:
     node = KvNode()
     node.do(o.Set(b"a", b"1"))
@@ -594,7 +582,7 @@ def test_a_clock_that_steps_neither_freezes_nor_shortens_a_time_to_live(days: in
 
 def test_a_part_is_told_only_when_the_whole_is_sure_to_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second push is not durable when the first one's record, which leans on it, could be written."""
-    monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 1)
+    monkeypatch.setattr("braidlog.kv.feed.BATCH_RECORDS_MAX", 1)
     node = Node(kv=KeyValueSettings(feed_linger_ms=0))
     kv = node.services.keyvalue
     kv.open()
@@ -651,6 +639,81 @@ def test_a_snapshot_under_load_is_never_ahead_of_the_log(flush: Flush) -> None:
         assert [job.result() for job in (jobs[0], *jobs[2:])] == [None] * 3
     print(f"{flush}: {states} states")
     assert states > 100
+
+
+# -- damage ------------------------------------------------------------------------------------------------------
+
+
+def damaged(node: KvNode, *keys: bytes) -> KvNode:
+    """The same node, started again after a bit flipped in the last entry of each key; of one, two flipped."""
+    disk = node.disk.after_kill()
+    path = next(path for path in disk.files() if path.endswith(".wal"))
+    for key in keys:
+        at = disk.content(path).rindex(key)
+        disk.flip_bit(path, 8 * at)
+        if key.startswith(b"two"):
+            disk.flip_bit(path, 8 * at + 9)
+    return node.again(disk)
+
+
+def refused(node: KvNode, operation: o.Operation[Any]) -> str:
+    with pytest.raises(BrokerError) as error:
+        node.do(operation)
+    assert error.value.reason is Reason.UNAVAILABLE
+    return str(error.value)
+
+
+def test_a_flipped_bit_in_the_log_costs_one_key() -> None:
+    node = KvNode()
+    for key in (b"first", b"second", b"third"):
+        node.do(o.Set(key, b"1"))
+    node = damaged(node, b"second")
+    assert [node.do(o.Get(b"first")), node.do(o.Get(b"third")), node.do(o.Exists(b"fourth"))] == [b"1", b"1", False]
+    assert "key 'second' is in doubt" in refused(node, o.Get(b"second"))
+    assert "braid kv repair" in refused(node, o.Increment(b"second"))
+    assert "1 keys are in doubt" in str(node.kv.fault)
+    assert ["mutation 2" in each for each in node.kv.damages] == [True]
+    with pytest.raises(BrokerError, match="no snapshot is taken"):
+        node.run(node.kv.snapshot())
+    assert node.run(node.kv.maybe_snapshot()) is None
+    node.do(o.Set(b"second", b"2"))
+    assert (node.do(o.Get(b"second")), node.kv.fault) == (b"2", None)
+    check_feed(node)
+    node.run(node.kv.snapshot())
+    again = node.again()
+    assert (again.do(o.Get(b"second")), again.kv.damages) == (b"2", [])
+    check_feed(again)
+
+
+def test_damage_that_names_no_key_puts_all_in_doubt_that_were_not_set_since() -> None:
+    node = KvNode()
+    for key in (b"first", b"two bits", b"third"):
+        node.do(o.Set(key, b"1"))
+    node = damaged(node, b"two bits")
+    for key in (b"first", b"two bits", b"third", b"never"):
+        assert f"key '{key.decode()}' is in doubt" in refused(node, o.Get(key))
+    node.do(o.Set(b"third", b"2"))
+    node.do(o.Delete(b"third"))
+    node.do(o.Set(b"first", b"2"))
+    again = node.again()
+    assert (again.do(o.Exists(b"third")), again.do(o.Get(b"first"))) == (False, b"2")
+    assert "key 'never' is in doubt" in refused(again, o.Get(b"never"))
+    assert list(told(again.feed())) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_feed_does_not_say_of_keys_in_doubt_that_they_are_gone() -> None:
+    """It was off for a while, so it begins with the state of all keys."""
+    node = KvNode()
+    node.do(o.Set(b"told", b"1"))
+    node = node.again(kv=KeyValueSettings(feed=False))
+    node.do(o.Set(b"meanwhile", b"1"))
+    node.run(node.kv.snapshot())
+    node.do(o.Set(b"told", b"2"))
+    node = damaged(node, b"told").again(kv=KeyValueSettings())
+    assert node.kv.damages
+    node.do(o.Set(b"other", b"1"))
+    keys = [(record.key, record.value) for record in node.feed()]
+    assert keys == [(b"told", b"1"), (b"meanwhile", b"1"), (b"other", b"1")]
 
 
 # -- the feed through every crash --------------------------------------------------------------------------------
@@ -732,7 +795,7 @@ class Campaign:
 def test_feed_and_store_agree_after_every_crash(seed: int, flush: Flush, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:
         # Small batches: a part and the whole that it leans on come in different ones, and a crash comes between.
-        monkeypatch.setattr("braidlog.broker.feed.BATCH_RECORDS_MAX", 2)
+        monkeypatch.setattr("braidlog.kv.feed.BATCH_RECORDS_MAX", 2)
     campaign = Campaign(seed, KeyValueSettings(flush=flush))
     began = time.process_time()
     try:

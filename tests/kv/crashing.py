@@ -15,6 +15,7 @@ from typing import Any
 from tests.kv.model import Model
 
 from braidlog.kv import operations as o
+from braidlog.kv.feed import MutationColumns
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.local import LocalStore, write_snapshot
 from braidlog.kv.settings import KeyValueSettings
@@ -63,6 +64,23 @@ def open_store(disk: SimulatedDisk, settings: KeyValueSettings = SETTINGS, now_m
     return LocalStore(disk, FOLDER, NODE, settings, now_ms=now_ms)
 
 
+class EachChange:
+    """A `Watcher` that calls a function with one change after another."""
+
+    def __init__(self, call: Callable[[Mutation], object]) -> None:
+        self._call = call
+
+    def changed(self, mutation: Mutation, node: bytes) -> None:
+        self._call(mutation)
+
+    def changed_together(self, told: MutationColumns, node: bytes) -> None:
+        for each in told.mutations():
+            self._call(each)
+
+    def began_anew(self) -> None:
+        raise AssertionError
+
+
 @dataclass
 class World:
     """A store and what is known of it. `shown[n]` is what it showed after mutation n."""
@@ -85,7 +103,7 @@ class World:
     def open(self) -> None:
         self._store = None
         self._store = LocalStore(
-            self.disk, FOLDER, NODE, self.settings, now_ms=self.clock.now_ms(), listener=self._changed
+            self.disk, FOLDER, NODE, self.settings, now_ms=self.clock.now_ms(), watcher=EachChange(self._changed)
         )
         assert see(self.store) == self.shown[self.store.sequence]
 

@@ -18,7 +18,8 @@ from braidlog.kv.values import HashValue, ListValue, kind_of, write_value
 
 PLAIN = load_plain("feed_rows", "kv")
 TWINS = [pytest.param(feed_rows, id="built"), pytest.param(PLAIN, id="plain")]
-NODE = bytes(range(16)).hex().encode()
+NODE_ID = bytes(range(16))
+NODE = NODE_ID.hex().encode()
 NO_LIMIT = 1 << 40
 keys = st.binary(min_size=1, max_size=70)
 numbers = st.integers(-(2**63), 2**63 - 1)
@@ -94,12 +95,14 @@ def test_batches_are_those_of_the_record_kernel(twin, told, count_max, bytes_max
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed, "append_columns", twin.append_columns)
         patch.setattr(feed, "append_mutation", twin.append_mutation)
+        patch.setattr(feed, "BATCH_RECORDS_MAX", count_max)
+        patch.setattr(feed, "BATCH_BYTES", bytes_max)
         while pending:
-            section = FeedSection(NODE)
+            section = FeedSection(NODE_ID)
             while pending and section.count < count_max and len(section.data) < bytes_max:
                 each = pending.pop(0)
                 if isinstance(each, MutationColumns):
-                    rest = section.append_columns(each, count_max=count_max, bytes_max=bytes_max)
+                    rest = section.append_columns(each)
                     pending[:0] = [] if rest is None else [rest]
                 else:
                     section.append(each, is_latest=each.sequence % 2 == 0)

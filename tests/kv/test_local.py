@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.codec.twins import load_plain, require_compiled
-from tests.kv.crashing import FOLDER, NODE, lost, new_disk, open_store, see
+from tests.kv.crashing import FOLDER, NODE, EachChange, lost, new_disk, open_store, see
 
 from braidlog.kv import local, log_columns
 from braidlog.kv import log_kernel as built
@@ -69,7 +69,7 @@ class Follower:
         self.told = []
         self.twin = twin
         self.disk = new_disk()
-        self.store = LocalStore(self.disk, FOLDER, NODE, settings, now_ms=0, listener=self.told.append)
+        self.store = LocalStore(self.disk, FOLDER, NODE, settings, now_ms=0, watcher=EachChange(self.told.append))
         self.answers = []
         self.image = None
         self.now_ms = 1

@@ -256,7 +256,9 @@ def applied_one_by_one(log, start, settings=SETTINGS[0]):
 
 def test_a_full_batch_before_a_row_that_is_not_plain():
     """The log returns a batch with room; a full one would be asked for in an endless loop."""
-    asked = Columns(True, bytes([Kind.SET] * 5), [b"k%d" % each for each in range(5)], [b"x" * 65_536] * 5, [0, 0, 0, 0, 9])
+    asked = Columns(
+        True, bytes([Kind.SET] * 5), [b"k%d" % each for each in range(5)], [b"x" * 65_536] * 5, [0, 0, 0, 0, 9]
+    )
     leader = Leader(SETTINGS[0], 1_000, in_columns=True)
     leader.take(asked)
     assert leader.answers == [True] * 5

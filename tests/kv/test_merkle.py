@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kv.crashing import new_disk, open_store, plain
+from tests.kv.crashing import EachChange, new_disk, open_store, plain
 
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import Stamp
@@ -71,7 +71,7 @@ def test_a_tree_that_is_kept_up_is_that_of_its_keys(seed: int) -> None:
             tree.note((mutation.key,))
 
     store = LocalStore(
-        new_disk(), "/data/kv", bytes(range(16)), open_store(new_disk()).settings, now_ms=0, listener=note
+        new_disk(), "/data/kv", bytes(range(16)), open_store(new_disk()).settings, now_ms=0, watcher=EachChange(note)
     )
     tree = MerkleTree(store.keyspace)
     for now_ms in range(400):

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from braidlog.broker.feed import SETTINGS as FEED_SETTINGS
+from braidlog.broker.feed_sources import LogFeeds
 from braidlog.broker.routing import Routing
-from braidlog.broker.slot_feeds import SlotFeeds
 from braidlog.broker.slots import Send, Slots
 from braidlog.broker.topics import Topics
 from braidlog.kv.settings import KeyValueSettings
@@ -80,7 +80,7 @@ class ClusteredKeys:
         self.slots = Slots(
             around.world, around.node, settings, around.tails, around.spawn, logs=lambda: self._routing.key_logs
         )
-        self.feeds = SlotFeeds(self.slots, settings, around.world, around.spawn)
+        self.feeds = LogFeeds(self.slots, settings, around.world, around.spawn)
         self._send = around.send
         self.listeners = {LOG_TOPIC: self.slots.led_anew, FEED_TOPIC: self.feeds.led_anew}
 

@@ -1,29 +1,22 @@
-"""The change feed: every mutation of the key-value store as a record of the topic `__kv`, once.
+"""The change feed: a partition of the topic `__kv` gets every change of one source of keys as a record, once.
 
-Knows: what the topic has and what it lacks. Refuses to know: what mutations mean.
-Invariants: the store's log comes first. A record is appended only when its mutation, and everything it leans on, is durable
-there; and the store keeps what the feed lacks. So after any crash the feed is behind the store or level with it, never ahead, and
-goes on after the number in its last record: no mutation is missing, none is told twice. While the disk is full the store takes no
-mutation; the feed tries again every `RETRY_SECONDS`, with the very batch that did not fit, and lets the store go on.
-
-Records are written to sections as their mutations are made, while keys and values are at hand; but collections, which are told
-whole or in part by what is known when a batch is made, wait as they are, and so does whatever comes behind them.
+Knows: what the partition has and what it lacks. Does not know: what changes mean, where the source keeps them
+(`feed_sources.py`: the store of a lone node, or a log of slots).
+Invariants: a record is appended only when its change, and everything it leans on, is durable or committed in the source. Each
+record has the number of its change, so the feed continues after the last record of its log: no change is missing, none is there
+twice. A batch that the partition refuses is tried again as it is, every `RETRY_SECONDS`.
 """
 
-import logging
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Iterable
+from typing import Final
 
-from braidlog.broker.topics import Topics
-from braidlog.codec.records import decode_batch, encode_batch
+from braidlog.codec.records import decode_batch
 from braidlog.codec.visible import visible
-from braidlog.kv.feed import FeedRecord, FeedSection, MutationColumns, sequence_in, state_record
-from braidlog.kv.keyspace import Image
-from braidlog.kv.slots import FEED_TOPIC
-from braidlog.kv.store import Mutation, Store
-from braidlog.kv.values import HashValue, ListValue
-from braidlog.model.errors import StorageFault
+from braidlog.kv.feed import Batch, FeedQueue, MutationColumns, sequence_in
+from braidlog.kv.store import Mutation
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import Flush, TopicSettings
 from braidlog.model.world import Wakeup, World
@@ -31,165 +24,148 @@ from braidlog.partition.partition import Partition
 from braidlog.partition.published import append_published, read_published
 
 SETTINGS = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=64 * 1024 * 1024)
-BATCH_RECORDS_MAX = 1_000
-BATCH_BYTES = 1024 * 1024
-RECORD_BYTES = 200
-"""What a record of a state takes beside its value, about."""
-ROUND_BATCHES_MAX = 32
-"""Batches that share two syncs, the store's and the feed's; until they have `ROUND_BYTES`. Others have their turn between them
-after each `BATCH_BYTES`, so that nobody waits for long."""
 ROUND_BYTES = 4 * 1024 * 1024
+"""Of batches that share two syncs, the source's and the feed's."""
+TURN_BYTES = 1024 * 1024
+"""Appended in one turn of the loop."""
 PENDING_MAX = 50_000
-"""Mutations that wait for the feed. Beyond it, acknowledgements wait with them."""
+"""Changes that wait for the feed. Beyond it, acknowledgements of a lone node wait; a log of slots is read again."""
 PENDING_EARLY = PENDING_MAX // 2
-"""From here on the feed lingers no longer, so that nobody comes to wait."""
+"""From here on the feed does not linger."""
 PENDING_BYTES_MAX = 64 * 1024 * 1024
 """The same for the sections in which they wait."""
 WAIT_SECONDS = 60.0
-RETRY_SECONDS = 1.0
-log = logging.getLogger("braidlog.kv")
+RETRY_SECONDS = 0.3
+_NEVER: Final = 2**62
+
+
+class Source(ABC):
+    """Where the changes come from. It calls `changed` and `changed_together` of its feed."""
+
+    @property
+    @abstractmethod
+    def is_led(self) -> bool:
+        """Return whether this node publishes the changes."""
+
+    @abstractmethod
+    async def partition(self) -> Partition:
+        """Return the partition to append to; raise if another node leads it."""
+
+    @abstractmethod
+    async def commit(self, feed: "Feed") -> bool:
+        """Wait until no change made before the call can be lost; False: the feed is stale, or led by another node."""
+
+    @abstractmethod
+    async def publish_past(self, feed: "Feed") -> None:
+        """`restart` a stale feed, and `publish` what it lacks until then."""
+
+    @abstractmethod
+    def refuse(self, error: BrokerError | StorageFault) -> StorageFault | None:
+        """The feed tries again later. Raise the error if it never will; return what callers that wait are told."""
+
+    def resume(self) -> None:  # noqa: B027 - not every source has something to do
+        """The feed has caught up after a refusal."""
+
+    def stop(self, fault: StorageFault) -> None:  # noqa: B027 - not every source has something to do
+        """The feed has ended."""
 
 
 class Feed:
-    """The feed of one store. `run` is its task; everything else may be called beside it."""
+    """A `Watcher` of its source. `run` is its task; everything else may be called beside it."""
 
-    def __init__(self, topics: Topics, world: World) -> None:
-        self._topics = topics
+    def __init__(
+        self,
+        world: World,
+        partition: Partition | None,
+        *,
+        linger_seconds: float,
+        is_stale: bool = False,
+        pending_bytes_max: int | None = None,
+    ) -> None:
+        """`pending_bytes_max`: the feed becomes stale rather than keep more; None: callers wait for space."""
         self._world = world
-        self._hosted: Partition | None = None
-        self._store: Store | None = None
-        self._sections: deque[FeedSection] = deque()
-        """What comes before anything in `_pending`; all are full but the last."""
-        self._section_bytes = 0
-        self._pending: deque[Mutation | MutationColumns] = deque()
-        self._pending_count = 0
-        """Of both."""
-        self._latest: dict[bytes, int] = {}
-        self._begun: deque[tuple[bytes, int]] = deque()
-        """The batches of the round under way that are not appended yet, each with its last mutation."""
-        self._unsettled: int | None = None
-        """The last mutation that is appended, until it is durable."""
+        self.partition = partition
+        """None: the topic is made with the first change."""
+        self._linger_seconds = linger_seconds
+        self._is_bounded = pending_bytes_max is not None
+        self._bytes_max = pending_bytes_max or PENDING_BYTES_MAX
+        self.is_stale = is_stale
+        """It lacks changes that are not in the queue."""
+        self.sequence = 0 if is_stale or partition is None else last_sequence(partition)
+        """The number of the last change whose record is durable in the feed."""
+        self._queue = FeedQueue(self.sequence)
+        self._begun: deque[Batch] = deque()
+        """The batches of the round under way that are not appended yet."""
+        self._appended: int | None = None
+        """The last change that is appended, until it is durable."""
         self._end = 0
-        self._full: StorageFault | None = None
+        self._refused: StorageFault | None = None
         self._idle: Wakeup | None = None
-        self._wakes_for_mutations = False
+        self._wakes_at = _NEVER
+        """So many changes wake the task."""
         self._waiting: dict[Wakeup, None] = {}  # in the order they came: so they are answered
-        self._is_urgent = False
-        self._lacks_state = False
-        self.sequence = 0
-        """The last mutation whose record is durable in the feed."""
         self.fault: StorageFault | None = None
 
-    # -- opening ---------------------------------------------------------------------------------------------
+    # -- the source's changes --------------------------------------------------------------------------------
 
-    def open(self) -> None:
-        """Find out how far the feed has got; before the store is opened, so that it can be told what is new."""
-        found = self._topics.hosting.find(FEED_TOPIC)
-        if found is not None:
-            hosted = self._topics.hosting.partition(FEED_TOPIC, 0)
-            self._use(hosted)
-            self.sequence = last_sequence(hosted)
+    def changed(self, mutation: Mutation, node: bytes) -> None:
+        if not self.is_stale:
+            self._queue.changed(mutation, node)
+            if self._queue.count >= self._wakes_at or self._is_bounded:
+                self._has_grown()
 
-    def _use(self, hosted: Partition) -> None:
-        self._hosted = hosted
-        hosted.when_cut(self._drop_above)
+    def changed_together(self, told: MutationColumns, node: bytes) -> None:
+        if not self.is_stale:
+            self._queue.changed_together(told, node)
+            if self._queue.count >= self._wakes_at or self._is_bounded:
+                self._has_grown()
 
-    def _drop_above(self, _offset: int) -> None:
-        """Records were taken back: what they told is told again."""
-        assert self._hosted is not None
-        sequence = last_sequence(self._hosted)
-        if sequence < self.sequence:
-            self.sequence, self._lacks_state = sequence, True
+    def _has_grown(self) -> None:
+        if self._queue.count >= self._wakes_at:
+            self.wake()
+        if self._is_bounded and self.is_behind:
+            self.began_anew()
 
-    def attach(self, store: Store, *, snapshot_upto: int) -> None:
-        """The store is open, and has told of everything beyond the feed that its log holds: what is after its snapshot."""
-        self._store = store
-        if self.sequence > store.sequence:
-            raise StorageFault(
-                f"the topic {FEED_TOPIC} tells of mutation {self.sequence}, the store ends with {store.sequence}: "
-                "they do not belong together"
-            )
-        if self.sequence < snapshot_upto:
-            # It was off for a while, or is new: what was changed meanwhile is not in the log any more.
-            self._lacks_state = True
-            self._forget_pending()
+    def began_anew(self) -> None:
+        """What waits is void, or too much: the source is read again."""
+        self._queue = FeedQueue()
+        self.is_stale = True
+        self.wake()
 
-    def note(self, mutation: Mutation) -> None:
-        """A mutation was made (or, at the start, found in the log)."""
-        if mutation.sequence <= self.sequence:
-            return
-        if self._writes_at_once and not isinstance(mutation.value, ListValue | HashValue):
-            section = self._section()
-            size = len(section.data)
-            section.append(mutation, is_latest=True)
-            self._section_bytes += len(section.data) - size
-        else:
-            self._latest[mutation.key] = mutation.sequence
-            self._pending.append(mutation)
-        self._noted(1)
-
-    def note_columns(self, told: MutationColumns) -> None:
-        """Many were made, of keys that hold no collection: which of them is the latest of its key makes no difference."""
-        count, rest = told.count, told if self._writes_at_once else None
-        if rest is None:
-            self._pending.append(told)
-        while rest is not None:
-            section = self._section()
-            size = len(section.data)
-            rest = section.append_columns(rest, count_max=BATCH_RECORDS_MAX, bytes_max=BATCH_BYTES)
-            self._section_bytes += len(section.data) - size
-        self._noted(count)
-
-    @property
-    def _writes_at_once(self) -> bool:
-        return not self._pending and self._store is not None
-
-    def _section(self) -> FeedSection:
-        """The one that has room."""
-        if not self._sections or _is_full(self._sections[-1]):
-            assert self._store is not None
-            self._sections.append(FeedSection(self._store.clock.node.hex().encode()))
-        return self._sections[-1]
-
-    def _noted(self, count: int) -> None:
-        self._pending_count += count
-        if self._idle is not None and (self._wakes_for_mutations or self._pending_count > PENDING_EARLY):
-            self._idle.wake()
-
-    def _forget_pending(self) -> None:
-        self._sections.clear()
-        self._pending.clear()
-        self._section_bytes = self._pending_count = 0
-        self._latest.clear()
+    def restart(self, after: int, *, sequence: int) -> None:
+        """Queue the changes after that number from now on; the feed ends with `sequence`."""
+        self._queue, self.sequence = FeedQueue(after), sequence
+        self._begun.clear()
+        self._appended = None
+        self.is_stale = False
 
     # -- waiting ---------------------------------------------------------------------------------------------
 
     @property
     def is_behind(self) -> bool:
-        return self._pending_count > PENDING_MAX or self._section_bytes > PENDING_BYTES_MAX
+        queue = self._queue
+        return queue.count > PENDING_MAX or queue.section_bytes > self._bytes_max
 
     @property
-    def has_begun(self) -> bool:
-        """Whether there is a topic: who has heard of a mutation finds one."""
-        return self._hosted is not None
+    def is_level(self) -> bool:
+        """Return whether all changes that were made are durable in the feed."""
+        return not (self.is_stale or self._queue.count or self._begun or self._appended is not None)
 
     async def wait_for_space(self) -> None:
-        """Return when the feed has begun, and caught up enough to take more; or will take nothing any more."""
-        await self._wait_until(lambda: (self.has_begun and not self.is_behind) or self.fault is not None)
+        """Return when there is a topic, and the feed has caught up enough to take more; or will take nothing any more."""
+        await self._wait_until(lambda: (self.partition is not None and not self.is_behind) or self.fault is not None)
 
     async def reach(self, sequence: int) -> None:
-        """Return when every mutation up to this one is durable in the feed; raise its fault if it never will be."""
+        """Return when every change up to this one is durable in the feed; raise its fault if it never will be."""
         await self._wait_until(lambda: self.sequence >= sequence)
 
     async def _wait_until(self, reached: Callable[[], bool]) -> None:
         while not reached():
-            if (fault := self.fault or self._full) is not None:
+            if (fault := self.fault or self._refused) is not None:
                 raise fault.again()
-            self._is_urgent = True
-            if self._idle is not None:
-                self._idle.wake()
             wakeup = self._world.wakeup()
             self._waiting[wakeup] = None
+            self.wake()
             try:
                 await wakeup.wait(WAIT_SECONDS)
             finally:
@@ -200,196 +176,118 @@ class Feed:
         for wakeup in waiting:
             wakeup.wake()
 
+    def wake(self) -> None:
+        """Let the task look for something to do."""
+        if self._idle is not None:
+            self._idle.wake()
+
     # -- the task --------------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Write what is pending, for ever. A fault of the disk ends it: then the store takes no more mutations."""
-        assert self._store is not None
-        settings = self._store.settings
-        # Each turn also syncs the store's log; who set `flush` to something else does not want that all the time.
-        linger_ms = settings.feed_linger_ms
-        if settings.flush is not Flush.ACK:
-            linger_ms = max(linger_ms, settings.flush_interval_ms)
+    async def run(self, source: Source) -> None:
+        """Publish changes while the feed is led. What the source does not let it try again ends it."""
         try:
-            while True:
-                if not self._is_under_way and not self._lacks_state:
-                    await self._rest(WAIT_SECONDS, until_mutation=True)
-                if linger_ms and not self._is_urgent:
-                    await self._rest(linger_ms / 1000, until_mutation=False)
-                await self._catch_up_or_wait()
+            while source.is_led:
+                if self.is_level:
+                    await self._rest(WAIT_SECONDS, changes=1)
+                if self._linger_seconds and not self._waiting and self._queue.count <= PENDING_EARLY:
+                    await self._rest(self._linger_seconds, changes=PENDING_EARLY + 1)
+                await self._try_to_catch_up(source)
         except BaseException as error:
-            # Whatever ended it, nobody may wait for it any more.
+            # Whatever ended it, no caller may wait for it any more.
             self.fault = StorageFault(f"the change feed has stopped: {error}")
-            self._store.stop(self.fault)
+            source.stop(self.fault)
             self._wake_waiting()
             raise
 
-    async def _catch_up_or_wait(self) -> None:
-        """As `catch_up`. Where there is no room on the disk, say so to everyone, and rest before the next attempt."""
-        assert self._store is not None
+    async def _try_to_catch_up(self, source: Source) -> None:
         try:
-            await self.catch_up()
-        except StorageFault as fault:
-            if not fault.is_full:
-                raise
-            if self._full is None:
-                log.warning("the disk is full: the key-value store takes no mutation until there is room: %s", fault)
-            self._full = fault
-            self._store.stop(fault)
+            await self._catch_up(source)
+        except (BrokerError, StorageFault) as error:
+            self._refused = source.refuse(error)
             self._wake_waiting()
-            await self._rest(RETRY_SECONDS, until_mutation=False)
+            await self._world.wakeup().wait(RETRY_SECONDS)
             return
-        if self._full is not None:
-            log.warning("there is room on the disk again: the key-value store goes on")
-            self._full = None
-            self._store.go_on()
+        if self._refused is not None:
+            self._refused = None
+            source.resume()
 
-    async def _rest(self, seconds: float, *, until_mutation: bool) -> None:
-        """Wait until somebody waits for the feed, or (if so asked) there is a mutation, but not for ever."""
-        self._idle = self._world.wakeup()
-        self._wakes_for_mutations = until_mutation
+    async def _rest(self, seconds: float, *, changes: int) -> None:
+        """Wait until a caller waits for the feed, or so many changes do, but not for longer."""
+        self._idle, self._wakes_at = self._world.wakeup(), changes
         try:
             await self._idle.wait(seconds)
         finally:
-            self._idle = None
+            self._idle, self._wakes_at = None, _NEVER
 
-    @property
-    def _is_under_way(self) -> bool:
-        return self._pending_count > 0 or bool(self._begun) or self._unsettled is not None
-
-    async def catch_up(self) -> None:
-        """Write everything that is pending now, in rounds of some batches that share their syncs."""
-        assert self._store is not None
-        self._is_urgent = False
-        if self._lacks_state:
-            await self._tell_state(self._store)
-        while self._is_under_way:
-            if not self._begun and self._unsettled is None:
-                self._begin(self._store.clock.node.hex().encode())
-            if self._begun:
-                # Up to what the log has now, not only to the last record: a part leans on a later mutation of its key.
-                await self._store.log.durable(self._store.sequence)
-            appended_bytes = 0
-            while self._begun:
-                if appended_bytes >= BATCH_BYTES:
-                    await self._world.wakeup().wait(0)
-                    appended_bytes = 0
-                batch, last = self._begun[0]
-                await self._append(batch)
-                self._begun.popleft()
-                self._unsettled = last
-                appended_bytes += len(batch)
-            await self._settle()
-            assert self._unsettled is not None
-            self.sequence, self._unsettled = self._unsettled, None
+    async def _catch_up(self, source: Source) -> None:
+        """Publish what waits now, in rounds of some batches that share their syncs."""
+        if self.is_level:
+            await source.commit(self)  # which finds that the source is another
+        if self.is_stale:
+            try:
+                await source.publish_past(self)
+            except BaseException:
+                self.is_stale = True
+                raise
             self._wake_waiting()
+        left = self._queue.count
+        while not (self.is_level or self.is_stale):
+            if not self._begun and self._appended is None:
+                left -= self._queue.count
+                self._begun.extend(self._queue.batches(ROUND_BYTES))
+                left += self._queue.count
+            # Up to the last change, not only to the last record: a part leans on a later change of its key.
+            if self._begun and not await source.commit(self):
+                return
+            await self._append_begun(source)
+            self._wake_waiting()
+            if left <= 0:  # what came meanwhile lingers
+                return
 
-    def _begin(self, node_hex: bytes) -> None:
-        """Make the batches of a round."""
+    async def _append_begun(self, source: Source) -> None:
+        """Append the batches that are begun; each is taken off when it is in the log. Return when all are durable."""
         size = 0
-        while self._pending_count and size < ROUND_BYTES and len(self._begun) < ROUND_BATCHES_MAX:
-            self._begun.append(self._next_batch(node_hex))
-            size += len(self._begun[-1][0])
+        while self._begun:
+            if size >= TURN_BYTES:
+                await self._world.wakeup().wait(0)
+                size = 0
+            partition = await source.partition()
+            if self.partition is None:
+                self.partition = partition
+                self._wake_waiting()
+            batch, last = self._begun[0]
+            self._end = append_published(partition, batch, self._world)
+            self._begun.popleft()
+            self._appended = last
+            size += len(batch)
+        if self._appended is not None:
+            await (await source.partition()).made_durable(self._end, self._world)
+            self.sequence, self._appended = self._appended, None
 
-    def _next_batch(self, node_hex: bytes) -> tuple[bytes, int]:
-        if self._sections:
-            section = self._sections.popleft()
-            self._section_bytes -= len(section.data)
-        else:
-            section = FeedSection(node_hex)
-        while self._pending and not self._sections and not _is_full(section):
-            told = self._pending.popleft()
-            if isinstance(told, MutationColumns):
-                rest = section.append_columns(told, count_max=BATCH_RECORDS_MAX, bytes_max=BATCH_BYTES)
-                if rest is not None:
-                    self._pending.appendleft(rest)
-                continue
-            is_latest = self._latest[told.key] == told.sequence
-            if is_latest:
-                del self._latest[told.key]
-            section.append(told, is_latest=is_latest)
-        self._pending_count -= section.count
-        return section.seal(), section.last
-
-    async def _append(self, batch: bytes) -> None:
-        hosted = self._hosted
-        if hosted is None:
-            hosted = await self._topics.publish(FEED_TOPIC, SETTINGS)
-            self._use(hosted)
-            self._wake_waiting()  # who waits for a topic has one
-        self._end = append_published(hosted, batch, self._world)
-
-    async def _settle(self) -> None:
-        assert self._hosted is not None
-        await self._hosted.made_durable(self._end, self._world)
-
-    # -- a feed that lacks a part of the past ----------------------------------------------------------------
-
-    async def _tell_state(self, store: Store) -> None:
-        """Tell what every key holds, and which of those that the feed knows are gone."""
-        image = store.keyspace.take_image()
-        try:
-            sequence, stamp, now_ms = store.sequence, store.clock.stamp.pack(), store.clock.wall_ms
-            self._forget_pending()
-            await store.log.durable(sequence)
-            for batch, _ in state_batches(image, self._hosted, sequence=sequence, stamp=stamp, now_ms=now_ms):
-                await self._append(batch)
-                await self._settle()
-            self.sequence = sequence
-            self._lacks_state = False
-        finally:
-            store.keyspace.give_back(image)
-        self._wake_waiting()
+    async def publish(self, source: Source, batches: Iterable[Batch], upto: int) -> None:
+        """Append batches that were read from the source, each when the one before it is durable."""
+        for batch in batches:
+            self._begun.append(batch)
+            await self._append_begun(source)
+        self.sequence = upto
 
 
-def _is_full(section: FeedSection) -> bool:
-    return section.count >= BATCH_RECORDS_MAX or len(section.data) >= BATCH_BYTES
-
-
-def state_batches(
-    image: Image, hosted: Partition | None, *, sequence: int, stamp: bytes, now_ms: int
-) -> Iterator[tuple[bytes, int]]:
-    """Return batches that tell what every key holds, and which keys of the feed are gone; with each the number in its last
-    record. Only the last record of all has a number, others have 0: a feed that ends with 0 is told its state again."""
-    gone = [] if hosted is None else [key for key in keys_told(hosted) if key not in image.data]
-    last = len(gone) + len(image.data) - 1
-    numbered = ((sequence if at == last else 0, key) for at, key in enumerate(chain(gone, image.data)))
-    records = (
-        state_record(image, key, image.data.get(key), sequence=number, stamp=stamp, now_ms=now_ms)
-        for number, key in numbered
-    )
-    while some := list(_some(records)):
-        keys, values, timestamps, headers = zip(*some, strict=True)
-        data = encode_batch(values, keys=keys, timestamps=timestamps, headers=headers, base_timestamp=now_ms)
-        yield data, sequence_in(headers[-1]) or 0
-
-
-def _some(records: Iterator[FeedRecord]) -> Iterator[FeedRecord]:
-    """Return records for one batch."""
-    size = 0
-    for record in islice(records, BATCH_RECORDS_MAX):
-        yield record
-        size += len(record.value or b"") + RECORD_BYTES
-        if size >= BATCH_BYTES:
-            return
-
-
-def keys_told(hosted: Partition) -> Iterable[bytes]:
-    """The keys that a reader of a feed takes to be there."""
-    there = dict[bytes, None]()
-    for data, position, _ in visible(read_published(hosted, hosted.start_offset)):
+def keys_published(partition: Partition) -> list[bytes]:
+    """Return the keys that exist for a reader of a feed."""
+    found = dict[bytes, None]()
+    for data, position, _ in visible(read_published(partition, partition.start_offset)):
         for _, _, key, value, _ in decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
             if key is not None and value is not None:
-                there[key] = None
+                found[key] = None
             elif key is not None:
-                there.pop(key, None)
-    return there
+                found.pop(key, None)
+    return list(found)
 
 
-def last_sequence(hosted: Partition) -> int:
-    """The mutation that the last record of a feed tells of; 0 if there is none."""
-    offset = hosted.end_offset - 1
-    while offset >= hosted.start_offset and (found := next(read_published(hosted, offset), None)) is not None:
+def last_sequence(partition: Partition) -> int:
+    """Return the number of the last change that a feed has a record of; 0 if there is none."""
+    offset = partition.end_offset - 1
+    while offset >= partition.start_offset and (found := next(read_published(partition, offset), None)) is not None:
         data, position, header = found
         if not header.is_control:
             rows = decode_batch(data, position, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)

@@ -16,11 +16,13 @@ from typing import Any, TypeVar
 
 from braidlog.broker.clustered_keys import Around, ClusteredKeys
 from braidlog.broker.feed import Feed
+from braidlog.broker.feed_sources import StoreSource
 from braidlog.broker.slot_figures import memory_of, stats_of
 from braidlog.broker.slots import Slots
 from braidlog.broker.topics import Topics
 from braidlog.kv import operations as operations  # noqa: PLC0414 - the words in which this service is asked
 from braidlog.kv import snapshot as snapshots
+from braidlog.kv.feed import Watcher
 from braidlog.kv.keyspace import Keyspace
 from braidlog.kv.levels import Level
 from braidlog.kv.local import LocalStore, Snapshotting
@@ -28,7 +30,8 @@ from braidlog.kv.operations import Columns, MemoryUsage, Operation, Results, Sna
 from braidlog.kv.scanning import Scan as Scan  # noqa: PLC0414 - how this service is asked for names
 from braidlog.kv.scanning import Scanned, scan
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.store import Listener
+from braidlog.kv.slots import FEED_TOPIC
+from braidlog.kv.store import REPAIR
 from braidlog.model.clock import SteadyClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import Flush
@@ -53,7 +56,7 @@ class KeyValue:
 
     def __init__(
         self,
-        open_store: Callable[[Listener | None], LocalStore],
+        open_store: Callable[[Watcher | None], LocalStore],
         settings: KeyValueSettings,
         topics: Topics,
         world: World,
@@ -67,7 +70,8 @@ class KeyValue:
         self._turns = Turns(world)
         self._store: LocalStore | None = None
         self._fault: StorageFault | None = None
-        self._feed = Feed(topics, world) if settings.feed else None
+        self._feed: Feed | None = None
+        self._source: StoreSource | None = None
         self._opened_at = world.monotonic()
         self._steady = SteadyClock(world)
         self.settings = settings
@@ -84,21 +88,28 @@ class KeyValue:
         if self.clustered is not None:
             return
         try:
-            if self._feed is not None:
-                self._feed.open()
-            store = self._open_store(None if self._feed is None else self._feed.note)
-            if self._feed is not None:
-                self._feed.attach(store, snapshot_upto=0 if store.snapshot is None else store.snapshot.sequence)
-                store.column_listener = self._feed.note_columns
+            self._feed = feed = self._open_feed() if self.settings.feed else None
+            store = self._open_store(feed)
+            if feed is not None:
+                self._source = StoreSource(store, self._topics, feed)
         except StorageFault as fault:
             self._fault = StorageFault(f"the key-value store is offline: {fault}")
             raise
         self._store = store
         self._steady = SteadyClock(self._world, not_before_ms=store.clock.wall_ms)
 
+    def _open_feed(self) -> Feed:
+        """Before the store: the feed is told what is new, while the store is recovered."""
+        hosting, linger_ms = self._topics.hosting, self.settings.feed_linger_ms
+        if self.settings.flush is not Flush.ACK:  # each round also syncs the store's log
+            linger_ms = max(linger_ms, self.settings.flush_interval_ms)
+        partition = None if hosting.find(FEED_TOPIC) is None else hosting.partition(FEED_TOPIC, 0)
+        return Feed(self._world, partition, linger_seconds=linger_ms / 1000)
+
     def background(self) -> list[tuple[str, Callable[[], Awaitable[None]]]]:
         """The tasks that the store needs as long as it is open, by name."""
-        return [] if self._feed is None or self._store is None else [("kv-feed", self._feed.run)]
+        feed, source = self._feed, self._source
+        return [] if feed is None or source is None else [("kv-feed", lambda: feed.run(source))]
 
     @property
     def store(self) -> LocalStore:
@@ -126,12 +137,22 @@ class KeyValue:
 
     @property
     def fault(self) -> StorageFault | None:
-        """Why no key is served here."""
-        return None if self.slots is not None else self.store.fault
+        """Why no key, or not every key, is served here."""
+        if self.slots is not None:
+            return None
+        store = self.store
+        if store.fault is None and store.doubt is not None:
+            return StorageFault(f"{store.doubt}; {store.damages[0]}; {REPAIR}")
+        return store.fault
 
     def now_ms(self) -> int:
         """By which keys have their time."""
         return self._steady.now_ms()
+
+    @property
+    def damages(self) -> list[str]:
+        """What recovery could not read, and which keys are in doubt for it."""
+        return [] if self._store is None else self._store.damages
 
     @property
     def notes(self) -> list[str]:
@@ -207,7 +228,7 @@ class KeyValue:
         feed = self._feed
         if self.clustered is not None or self.settings.flush is Flush.ACK:
             return False
-        return feed is None or (feed.has_begun and not feed.is_behind)
+        return feed is None or (feed.partition is not None and not feed.is_behind)
 
     def change(self, operation: Operation[R]) -> R:
         """As `execute`, while `changes_at_once`."""
@@ -236,7 +257,7 @@ class KeyValue:
     async def _wait_durable(self, store: LocalStore, sequence: int) -> None:
         feed = self._feed
         await store.log.durable(sequence, self.settings.flush)
-        if feed is not None and (feed.is_behind or not feed.has_begun):
+        if feed is not None and (feed.is_behind or feed.partition is None):
             await feed.wait_for_space()
 
     # -- in the background -----------------------------------------------------------------------------------
@@ -274,6 +295,7 @@ class KeyValue:
             return await self.slots.snapshot()
         async with self._turns.take(_SNAPSHOT):
             store, world = self.store, self._world
+            store.check_whole()
             upto = store.wal.request_roll(world.now_ms())
             await world.blocking(lambda: store.wal.sync(upto))
             taking = store.begin_snapshot(world.now_ms())

@@ -55,10 +55,10 @@ from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.coordinator.staging import Staging
 from braidlog.coordinator.streams import EventStreams
 from braidlog.coordinator.transactions import Transactions
+from braidlog.kv.feed import Watcher
 from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slots import LOG_TOPIC
-from braidlog.kv.store import Listener
 from braidlog.model.settings import TopicSettings
 from braidlog.model.world import World
 from braidlog.partition.append import Append
@@ -271,10 +271,10 @@ def _may_see(authorize: Authorize, principal: str, topic: str) -> bool:
     return authorize.is_allowed(principal, Operation.DESCRIBE, topic)
 
 
-def _store_in(folder: DataFolder, settings: KeyValueSettings, world: World) -> Callable[[Listener | None], LocalStore]:
+def _store_in(folder: DataFolder, settings: KeyValueSettings, world: World) -> Callable[[Watcher | None], LocalStore]:
     path, node = join(folder.path, KEY_VALUE_FOLDER), bytes.fromhex(folder.identity.folder_id)
 
-    def open_store(listener: Listener | None) -> LocalStore:
-        return LocalStore(folder.disk, path, node, settings, now_ms=world.now_ms(), syncer=world, listener=listener)
+    def open_store(watcher: Watcher | None) -> LocalStore:
+        return LocalStore(folder.disk, path, node, settings, now_ms=world.now_ms(), syncer=world, watcher=watcher)
 
     return open_store

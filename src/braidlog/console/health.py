@@ -10,7 +10,7 @@ be wrong; who did not answer in the time there was is "slow".
 | `listeners` | every one that is enabled is bound and accepts |
 | `disk` | a file can be written and synced beside the data, and there is more room than `admin.disk_free_bytes_min` |
 | `partitions` | each can be opened, is whole and takes writes |
-| `keyvalue` | the store serves |
+| `keyvalue` | the store serves, and no key of it is in doubt |
 | `metadata` | there only while etcd does not answer, with the reason; it holds, for clients are served |
 | `nodes` | there only while a node of the cluster is fenced, with its number; it holds, for this node serves |
 | `replicas` | there only while partitions of the cluster are under-replicated or leaderless, with their names; it holds too |

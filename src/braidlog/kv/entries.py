@@ -103,17 +103,17 @@ def walk_entries(file: File, start: int, end: int, wall_ms: int) -> Iterator[Ent
     window, window_at, position = b"", start, start
     while position < end:
         at = position - window_at
-        need = _size_at(window, at)
+        need = size_at(window, at)
         if need is None or at + need > len(window):
             window, window_at, at = file.read_at(min(WINDOW_BYTES, end - position), position), position, 0
-            need = _size_at(window, 0)
+            need = size_at(window, 0)
             if need is None:
                 raise BadEntry(position, f"the {end - position} bytes that are left do not hold its lengths")
             if need > min(ENTRY_BYTES_MAX, end - position):
                 raise BadEntry(position, f"an entry of {need} bytes does not fit in the {end - position} that are left")
             if need > len(window):
                 window = file.read_at(need, position)
-        entry = _entry_at(window, at, need, position)
+        entry = entry_at(window, at, need, position)
         if entry.wall_ms < wall_ms:
             raise BadEntry(position, f"its time, {entry.wall_ms}, is before {wall_ms}, the last one's")
         wall_ms = entry.wall_ms
@@ -123,11 +123,11 @@ def walk_entries(file: File, start: int, end: int, wall_ms: int) -> Iterator[Ent
 
 def is_entry(data: bytes, at: int) -> bool:
     """Whether a whole entry begins at `at`."""
-    size = _size_at(data, at)
+    size = size_at(data, at)
     if size is None or at + size > len(data):
         return False
     try:
-        _entry_at(data, at, size, at)
+        entry_at(data, at, size, at)
     except BadEntry:
         return False
     return True
@@ -138,7 +138,7 @@ def following_entry(data: bytes, at: int) -> int:
 
     By the damaged one's own lengths if they lead to one. Else it is searched for; values are bytes, too, and may look like one.
     """
-    size = _size_at(data, at)
+    size = size_at(data, at)
     if size is not None and (at + size == len(data) or is_entry(data, at + size)):
         return at + size
     tries = range(at + 1, len(data) - ENTRY_BYTES_MIN + 1)
@@ -150,7 +150,7 @@ def key_of_entry(data: bytes, at: int) -> bytes:
     return data[at + _ENTRY_HEAD.size : at + _ENTRY_HEAD.size + int.from_bytes(data[at + 13 : at + 15], "big")]
 
 
-def _size_at(window: bytes, at: int) -> int | None:
+def size_at(window: bytes, at: int) -> int | None:
     """The size that the entry at `at` says it has; None if the window ends before it says so."""
     if at + ENTRY_BYTES_MIN > len(window):
         return None
@@ -161,7 +161,7 @@ def _size_at(window: bytes, at: int) -> int | None:
     return ENTRY_BYTES_MIN + key_length + int.from_bytes(window[value_at : value_at + 4], "big")
 
 
-def _entry_at(window: bytes, at: int, size: int, position: int) -> Entry:
+def entry_at(window: bytes, at: int, size: int, position: int) -> Entry:
     crc, wall_ms, op, key_length = _ENTRY_HEAD.unpack_from(window, at)
     if at + size > len(window):
         raise BadEntry(position, f"{len(window) - at} bytes are left of its {size}")

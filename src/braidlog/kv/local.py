@@ -5,12 +5,11 @@ Invariant: a snapshot gets its name only when everything in it is durable in the
 """
 
 import contextlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from braidlog.kv import snapshot as snapshots
 from braidlog.kv.entries import Entry
-from braidlog.kv.feed import MutationColumns
+from braidlog.kv.feed import MutationColumns, Watcher
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Image, Keyspace
 from braidlog.kv.log_columns import UNLIMITED, head_of, in_order, look_up
@@ -18,9 +17,9 @@ from braidlog.kv.log_kernel import change_rows
 from braidlog.kv.operations import Columns, Results
 from braidlog.kv.recovery import Recovery
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.store import Listener, Mutation, Store
+from braidlog.kv.store import REPAIR, Mutation, Store
 from braidlog.kv.wal import SyncAtOnce, Syncer
-from braidlog.model.errors import StorageFault
+from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import Disk, join
 
 
@@ -43,32 +42,33 @@ class LocalStore(Store):
         *,
         now_ms: int,
         syncer: Syncer | None = None,
-        listener: Listener | None = None,
+        watcher: Watcher | None = None,
     ) -> None:
         self._disk = disk
         self.folder = folder
+        self._watcher = watcher
 
         def note(sequence: int, clock: HybridClock, entry: Entry, keyspace: Keyspace) -> None:
-            if listener is not None:
+            if watcher is not None:
                 key = entry.key
                 value, deadline_ms = keyspace.data.get(key), keyspace.deadlines.get(key, 0)
-                listener(
-                    Mutation(sequence, clock.wall_ms, clock.counter, entry.op, key, entry.value, value, deadline_ms)
-                )
+                stamp = clock.wall_ms, clock.counter
+                watcher.changed(Mutation(sequence, *stamp, entry.op, key, entry.value, value, deadline_ms), node)
 
         recovered = Recovery(
             disk, folder, node, settings, now_ms=now_ms, replayed=note, syncer=syncer or SyncAtOnce()
         ).run()
         self.wal = recovered.wal
         self.notes = recovered.notes
+        self.damages = recovered.damages
         self.snapshot = recovered.snapshot
         self.snapshot_bytes = recovered.snapshot_bytes
         self.snapshots = 0
-        self.column_listener: Callable[[MutationColumns], None] | None = None
-        """Who is told of many mutations at once, in place of the listener."""
+        listener = None if watcher is None else lambda mutation: watcher.changed(mutation, node)
         super().__init__(
             self.wal, recovered.keyspace, recovered.clock, settings, sequence=self.wal.sequence, listener=listener
         )
+        self.doubt = recovered.doubt or None
 
     # -- many at once ----------------------------------------------------------------------------------------
 
@@ -83,8 +83,13 @@ class LocalStore(Store):
         rows = range(len(found))
         return Results(found, in_order(columns, rows, found, take, lambda operation: self.execute(operation, now_ms)))
 
+    @property
+    def _may_take_plain(self) -> bool:
+        """Return whether no image looks at the keys, and no key is in doubt."""
+        return isinstance(self.keyspace.data, dict) and self.doubt is None
+
     def _read_plain(self, columns: Columns, at: int, now_ms: int, found: list[Any]) -> int:
-        if self.log.fault is not None or not isinstance(self.keyspace.data, dict):  # an image looks at the keys
+        if self.log.fault is not None or not self._may_take_plain:
             return at
         return look_up(self, columns, None, at, max(now_ms, self.clock.wall_ms), found, is_leader=True)
 
@@ -92,7 +97,7 @@ class LocalStore(Store):
         keyspace, clock, before = self.keyspace, self.clock, at
         now_ms = max(now_ms, clock.wall_ms)
         is_ready = self._stopped is None and self.wal.takes_entries and clock.can_tick(now_ms, len(found))
-        if not is_ready or not isinstance(keyspace.data, dict):  # an image looks at the keys
+        if not is_ready or not self._may_take_plain:
             return at
         entries = bytearray()
         at, count, keyspace.used_bytes, peak_bytes = change_rows(
@@ -121,14 +126,10 @@ class LocalStore(Store):
         self.sequence = self.wal.append_packed(entries, count, (clock.wall_ms, clock.counter))
         self.mutations += count
         self.peak_bytes = max(self.peak_bytes, peak_bytes)
-        if self._listener is not None:
+        if self._watcher is not None:
             first = self.sequence - count + 1
             told = MutationColumns(first, clock.wall_ms, clock.counter - count + 1, columns, found, before, at, count)
-            if self.column_listener is not None:
-                self.column_listener(told)
-            else:
-                for mutation in told.mutations():
-                    self._listener(mutation)
+            self._watcher.changed_together(told, clock.node)
         return at
 
     # -- snapshots -------------------------------------------------------------------------------------------
@@ -137,10 +138,16 @@ class LocalStore(Store):
     def wants_snapshot(self) -> bool:
         """Whether the log has outgrown what it is worth: replaying it would take longer than loading a snapshot."""
         grown = self.wal.size_bytes
-        return grown >= self.settings.snapshot_wal_bytes and grown >= self.snapshot_bytes
+        return self.doubt is None and grown >= self.settings.snapshot_wal_bytes and grown >= self.snapshot_bytes
+
+    def check_whole(self) -> None:
+        """Raise while keys are in doubt: a snapshot would not have them, and let the log go that says so."""
+        if self.doubt is not None:
+            raise BrokerError(Reason.UNAVAILABLE, f"no snapshot is taken while {self.doubt}; {REPAIR}")
 
     def begin_snapshot(self, now_ms: int) -> Snapshotting:
         """Hold the store still, in an image. Whoever begins ends it, well or not, and settles the keyspace then."""
+        self.check_whole()
         clock = self.clock
         head = snapshots.SnapshotHead(clock.node, self.sequence, clock.wall_ms, clock.counter, now_ms)
         return Snapshotting(head, self.keyspace.take_image())

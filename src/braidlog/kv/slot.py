@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from braidlog.kv.entries import Op
-from braidlog.kv.feed import MutationColumns
+from braidlog.kv.feed import Watcher
 from braidlog.kv.hlc import HybridClock, Stamp
 from braidlog.kv.key_stamps import last_change, with_change
 from braidlog.kv.keyspace import Keyspace
@@ -82,22 +82,6 @@ class KeyListener(Protocol):
 
     def changed(self, keys: Iterable[bytes]) -> None:
         """These keys were changed by the records below `applied`."""
-        ...
-
-
-class Watcher(Protocol):
-    """Who is told of each change, as it is applied: on a leader before it is committed."""
-
-    def changed(self, mutation: Mutation, node: bytes) -> None:
-        """`node`: which gave the stamp. The sequence is the offset after the change's record."""
-        ...
-
-    def changed_together(self, told: MutationColumns, node: bytes) -> None:
-        """The same of plain changes in columns."""
-        ...
-
-    def began_anew(self) -> None:
-        """The state was thrown away, with changes that it told of: those after the watermark may never have been."""
         ...
 
 

@@ -169,6 +169,26 @@ def _read_keys(file: File, put: Callable[[bytes, Value, int], None]) -> None:
         raise ProtocolError(f"{count} keys in {position} of {size} bytes are not what its end says")
 
 
+def load_whole_blocks(file: File, put: Callable[[bytes, Value, int], None]) -> None:
+    """Give the keys of whole blocks to `put`: of those behind a damaged one only if they lead to the end of the file."""
+    size, starts = file.size(), list[int]()
+    position, damaged_at, is_last = DATA_START, size, False
+    while not is_last and position < size:
+        try:
+            _, end, is_last = read_block(file, position, size)
+            starts.append(position)
+        except ProtocolError:
+            damaged_at = min(damaged_at, position)
+            end = position + _BLOCK.size + int.from_bytes(file.read_at(_CRC.size, position), "big")
+        position = end
+    is_led_to = is_last and position == size
+    for start in starts:
+        payload, _, is_end = read_block(file, start, size)
+        if not is_end and (is_led_to or start < damaged_at):
+            for key, value, deadline in keys_in(payload):
+                put(key, value, deadline)
+
+
 def read_block(file: File, position: int, size: int) -> tuple[bytes, int, bool]:
     """The payload of the block at `position`, where it ends, and whether it is the last."""
     head = file.read_at(_BLOCK.size, position)

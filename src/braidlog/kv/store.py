@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar, cast
 import msgspec
 
 from braidlog.kv import operations as o
+from braidlog.kv.damage import Doubt
 from braidlog.kv.entries import Op
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Keyspace
@@ -50,6 +51,7 @@ R = TypeVar("R")
 TTL_SECONDS_MAX = 2**32 - 1
 _C = TypeVar("_C", ListValue, HashValue)
 _COMMANDS_MAX = 0x6F
+REPAIR = "stop the node and see `braid kv repair --dry-run`"
 _PUSHES = {o.End.LEFT: Op.LPUSH, o.End.RIGHT: Op.RPUSH}
 _POPS = {o.End.LEFT: Op.LPOP, o.End.RIGHT: Op.RPOP}
 
@@ -95,6 +97,8 @@ class Store:
         self._listener = listener
         self._limit = settings.memory_bytes_max
         self._stopped: StorageFault | None = None
+        self.doubt: Doubt | None = None
+        """Keys whose last change the damaged log may hide."""
         self.peak_bytes = self.keyspace.used_bytes
         self.hits = self.misses = self.operations = self.mutations = 0
         self.expired = self.evicted = self.refused_for_memory = 0
@@ -145,11 +149,20 @@ class Store:
             raise _bad_key(key)
         if self.log.fault is not None:
             raise self.log.fault.again()
+        if self.doubt is not None:
+            self._check_doubt(operation, self.doubt)
         self.operations += 1
         # Never before the last stamp: a clock that was set back does not bring back a key that was seen to have gone.
         if now_ms < self.clock.wall_ms:  # noqa: PLR1730 - on every operation's way, and `max` is three times as slow
             now_ms = self.clock.wall_ms
         return cast("R", self._handlers[type(operation)](operation, now_ms))
+
+    def _check_doubt(self, operation: o.Operation[Any], doubt: Doubt) -> None:
+        """Refuse what depends on a value that nobody knows: anything but to set it."""
+        is_set = isinstance(operation, o.Set) and operation.only is o.Only.ALWAYS
+        if not is_set and doubt.holds(operation.key):
+            what = f"key {quoted(operation.key)} is in doubt: the log that may have changed it is damaged"
+            raise BrokerError(Reason.UNAVAILABLE, f"{what}; set it, or {REPAIR}")
 
     def look(self, operation: o.Operation[R], now_ms: int) -> R:
         """What a read gives at `now_ms`, also if that is before the last stamp. It changes nothing."""
@@ -354,6 +367,9 @@ class Store:
         self.sequence = sequence
         keyspace.apply(op, key, argument, ttl_seconds, wall_ms)
         self.mutations += 1
+        if self.doubt is not None:
+            self.doubt.settled(key)
+            self.doubt = self.doubt or None
         if op > _COMMANDS_MAX:
             self.expired += op == Op.EXPIRED
             self.evicted += op == Op.EVICTED

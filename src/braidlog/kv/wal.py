@@ -41,6 +41,7 @@ from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFau
 from braidlog.model.settings import Flush
 from braidlog.model.world import Syncable
 from braidlog.storage.files import Disk, File, is_full, join
+from braidlog.storage.head import DAMAGED
 from braidlog.storage.reserve import SmallSyncs, write_reserve
 from braidlog.storage.slots import SlotPair
 
@@ -50,6 +51,7 @@ DATA_START = 128
 MARK_AT = 64
 _CRC = struct.Struct(">I")
 _MARK = struct.Struct(">QQ")
+MARK_END = MARK_AT + _MARK.size + _CRC.size
 _MARK_SEED_BYTES = 60
 MANIFEST_MAGIC = b"BRAIDKVM"
 MANIFEST_STEM = "store"
@@ -101,7 +103,7 @@ def pack_mark(head: bytes, mark: Mark) -> bytes:
 def unpack_mark(data: bytes) -> Mark | None:
     """The mark of a file that begins with `data`; None if it does not hold."""
     mark = Mark(*_MARK.unpack_from(data, MARK_AT))
-    return mark if data[MARK_AT : MARK_AT + _MARK.size + 4] == pack_mark(data, mark) else None
+    return mark if data[MARK_AT:MARK_END] == pack_mark(data, mark) else None
 
 
 def create_wal(disk: Disk, folder: str, head: WalHead) -> File:
@@ -121,6 +123,7 @@ class Piece(NamedTuple):
     base: int
     last: int
     size: int
+    is_damaged: bool = False
 
 
 class Opened(NamedTuple):
@@ -458,10 +461,14 @@ class Wal:
             raise
 
     def remove_upto(self, sequence: int) -> int:
-        """Remove the files whose entries are all at or below `sequence`; return the bytes freed."""
+        """Remove the files whose entries are all at or below `sequence`; return the bytes freed. A damaged one is set aside."""
         freed = 0
         while self._sealed and self._sealed[0].last <= sequence:
-            self._disk.remove(join(self.folder, wal_name(self._sealed[0].base)))
+            path = join(self.folder, wal_name(self._sealed[0].base))
+            if self._sealed[0].is_damaged:
+                self._disk.rename(path, path + DAMAGED)
+            else:
+                self._disk.remove(path)
             with self._lock:
                 freed += self._sealed.pop(0).size
         if freed:

@@ -215,7 +215,7 @@ class KeyValueReport(msgspec.Struct, frozen=True):
     used_bytes: int = 0
     limit_bytes: int = 0
     slots_led: int = 0
-    """Of a cluster whose keys are in slots."""
+    """By a node of a cluster."""
     differences: int = 0
     """Comparisons in which a replica here was not what its leader has."""
 

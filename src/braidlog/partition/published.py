@@ -12,10 +12,12 @@ READ_BYTES = 1024 * 1024
 
 
 def append_published(hosted: Partition, batch: bytes, world: World) -> int:
-    """Append a batch that was sealed here; return the offset after it. A full disk takes nothing of it: the same batch may be
-    tried again."""
-    appended = hosted.append_alone(Produced(batch, read_headers(batch), world.now_ms(), own=True))
-    return appended.next_offset
+    """Append a batch that was sealed here; return the offset after it. Refused, or on a full disk, nothing of it is written: the
+    same batch may be tried again."""
+    produced = Produced(batch, list(read_headers(batch)), world.now_ms(), own=True)
+    if hosted.is_sole:
+        return hosted.append_alone(produced).next_offset
+    return hosted.produce(produced, needs_all=True, is_awaited=False)[0].next_offset
 
 
 def read_published(hosted: Partition, offset: int) -> Iterator[tuple[bytes, int, BatchHeader]]:

@@ -282,6 +282,8 @@ class Server:
             return
         for note in keyvalue.notes:
             log.warning("key-value store: %s", note)
+        for damage in keyvalue.damages:
+            log.error("key-value store is damaged: %s", damage)
         for name, work in keyvalue.background():
             self._tasks.spawn(offline_by_fault(work, name), name)
         self._tasks.every(EXPIRE_SECONDS, lambda: offline_by_fault(keyvalue.expire, "kv-expire"), "kv-expire")

@@ -12,16 +12,19 @@ from braidlog.storage.files import Disk, join
 from braidlog.storage.folder import STRAY
 from braidlog.storage.head import DAMAGED
 
+KEYS = "kv"
+"""The folder of a lone node's store of keys."""
+
 
 class SetAside(NamedTuple):
-    """Paths in the folder: of partitions that have a damaged copy in or beside them, and of topics."""
+    """Paths in the folder: of partitions that have a damaged copy in or beside them (and of the store of keys), and of topics."""
 
     damaged: list[str]
     strays: list[str]
 
 
 def find_set_aside(disk: Disk, path: str) -> SetAside:
-    found = SetAside([], [])
+    found = SetAside([KEYS] if any(name.endswith(DAMAGED) for name in _names(disk, join(path, KEYS))) else [], [])
     for topic in _names(disk, join(path, "topics")):
         place = f"topics/{topic}"
         if topic.endswith(STRAY):

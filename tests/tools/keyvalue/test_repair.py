@@ -29,11 +29,12 @@ Keys = dict[bytes, tuple[Any, int]]
 
 
 def opened(disk: SimulatedDisk) -> LocalStore | None:
-    """The store as its node opens it; None if it is refused."""
+    """The store as its node opens it; None if it is refused, or not all of it is served."""
     try:
-        return open_store(disk, SETTINGS)
+        store = open_store(disk, SETTINGS)
     except StorageFault:
         return None
+    return None if store.damages else store
 
 
 def repaired(disk: SimulatedDisk) -> StoreRepairReport:

@@ -20,7 +20,7 @@ _COLOURS = {"note": "cyan", "fault": "yellow", "damage": "red"}
 def verify(data: str, output: str) -> None:
     """Read every byte of the key-value store in the folder DATA, and say whether it is what was written.
 
-    Opens it as its node would, but keeps nothing of what that changes. Of a store that would be refused it tells what is lost, by
+    Opens it as its node would, but keeps nothing of what that changes. Of a damaged store it tells what is lost, by
     file and bytes, with the keys that can be named. Changes nothing. Exits with 1 if the store is damaged.
 
     \b

@@ -43,9 +43,9 @@ class StoreReport(msgspec.Struct, kw_only=True):
 
     folder: str
     sound: bool
-    """Whether an opening takes it."""
+    """Whether an opening takes all of it."""
     refused: str | None
-    """Why it does not."""
+    """Why it refuses it, or which keys."""
     keys: int
     """Those that can be read."""
     sequence: int

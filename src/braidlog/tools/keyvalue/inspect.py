@@ -1,8 +1,8 @@
 """Is a key-value store what was written? Recovery says so, on a disk that keeps nothing; remains.py tells what is lost.
 
 Knows: where the store of a data folder is, whose it is. Refuses to know: how findings are shown, how a store is made whole.
-Invariant: sound is what an opening takes, by the very code of an opening. Changes nothing and takes no lock: of a store in use
-the end may be seen half-written.
+Invariant: sound is what an opening takes whole, by the very code of an opening. Changes nothing and takes no lock: of a store in
+use the end may be seen half-written.
 """
 
 import shlex
@@ -31,9 +31,12 @@ def node_of(disk: Disk, path: str) -> bytes:
 
 
 def open_dry(disk: Disk, path: str, node: bytes) -> LocalStore:
-    """The store as an opening would show it, or its `StorageFault`."""
+    """The store as an opening would show it; a `StorageFault` if it would refuse it, or serve only a part."""
     settings = KeyValueSettings(memory_bytes_max=0)
-    return LocalStore(DryDisk(disk), join(path, STORE_FOLDER), node, settings, now_ms=0)
+    store = LocalStore(DryDisk(disk), join(path, STORE_FOLDER), node, settings, now_ms=0)
+    if store.damages:
+        raise StorageFault("; ".join(store.damages), store.folder)
+    return store
 
 
 def verify_store(disk: Disk, path: str, node: bytes) -> StoreReport:

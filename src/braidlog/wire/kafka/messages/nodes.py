@@ -52,7 +52,7 @@ class ClusterEventsResponse(Outcome, frozen=True):
     """The nodes that are to lead nothing, now."""
     events: list[ClusterEvent] = []
     slots: Annotated[I32, "0+ tag 0"] = 0
-    """How many slots of keys there are; 0: one node has all keys."""
+    """How many slots of keys there are; 0: of a lone node, or not made yet."""
     weak_slots: Annotated[list[WeakSlot], "0+ tag 1"] = []
     """Those that lack a leader or an in-sync replica, now."""
     lacking: Annotated[list[LackingTopic], "0+ tag 2"] = []

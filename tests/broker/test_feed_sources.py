@@ -7,7 +7,7 @@ import pytest
 from tests.broker.test_slots import KEY, SETTINGS, KeyPeers, burst, checkpoint
 from tests.partition.peers import Peers
 
-from braidlog.broker.slot_feeds import SlotFeeds
+from braidlog.broker.feed_sources import LogFeeds
 from braidlog.codec.records import decode_batch
 from braidlog.kv import operations as o
 from braidlog.kv.feed import OPERATION, SEQUENCE
@@ -27,7 +27,7 @@ class FedPeers:
         self.keys = KeyPeers()
         self.feed = Peers(beside=self.keys)
         self.feeds = {
-            number: SlotFeeds(self.keys.slots[number], SETTINGS, self.keys.world, self.feed[number].spawn)
+            number: LogFeeds(self.keys.slots[number], SETTINGS, self.keys.world, self.feed[number].spawn)
             for number in (1, 2, 3)
         }
         self.lead(1)
@@ -185,3 +185,31 @@ def test_a_feed_that_cannot_write_tells_it_later(fed: FedPeers) -> None:
     fed.feed.assign(fed.feed.assignment.changed(in_sync=(1, 2, 3), eligible=()))
     fed.pass_time()
     assert [row[1] for row in fed.told()] == [b"1"]
+
+
+def test_a_log_that_was_opened_again_is_read_again(fed: FedPeers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while there is nothing to publish: the state that hears of changes is another."""
+    monkeypatch.setattr("braidlog.broker.feed.WAIT_SECONDS", 0.1)
+    fed.lead(1)
+    fed.do(o.Increment(KEY))
+    held = fed.keys.slots[1].held(0)
+    assert held is not None
+    fed.keys.slots[1].attach(held[0])
+    fed.pass_time()
+    fed.do(o.Increment(KEY))
+    assert [row[1] for row in fed.told()] == [b"1", b"2"]
+
+
+def test_changes_that_are_too_many_to_wait_are_read_from_the_log(
+    fed: FedPeers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("braidlog.broker.feed.PENDING_MAX", 3)
+    fed.feed.away = {1, 2, 3}
+    fed.do(o.Increment(KEY))  # its record is appended, and not committed
+    fed.do(*[o.Increment(KEY)] * 9)
+    feed, _ = fed.feeds[1]._feeds[0]
+    assert feed._queue.count <= 3
+    fed.feed.away = set()
+    fed.pass_time()
+    fed.do(o.Increment(KEY))
+    assert [row[1] for row in fed.told()] == [b"%d" % each for each in range(1, 12)]
