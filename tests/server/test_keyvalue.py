@@ -11,7 +11,7 @@ from tests.server.toy import until
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.kv import operations as o
 from braidlog.kv.slots import FEED_TOPIC
-from braidlog.model.errors import StorageFault
+from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import Flush
 from braidlog.server.compose import Server
 from braidlog.wire.contract import NEED_DATA
@@ -82,6 +82,27 @@ def test_the_feed_is_read_through_another_door(tmp_path: Path) -> None:
 
     async def scene() -> None:
         await serving(tmp_path, scene_of, listeners__mlog__enabled=True, listeners__mlog__port=0)
+
+    play(scene)
+
+
+def test_a_key_in_doubt_is_refused_and_the_others_are_served(tmp_path: Path) -> None:
+    async def write(_: Server, kv: KeyValue) -> None:
+        await kv.execute(o.Set(b"a", b"one"))
+        await kv.execute(o.Set(b"b", b"two"))
+
+    async def broken(_: Server, kv: KeyValue) -> None:
+        with pytest.raises(BrokerError, match="key 'a' is in doubt"):
+            await kv.execute(o.Get(b"a"))
+        assert await kv.execute(o.Get(b"b")) == b"two"
+
+    async def scene() -> None:
+        await serving(tmp_path, write)
+        (wal,) = (tmp_path / "data" / "kv").glob("*.wal")
+        data = bytearray(wal.read_bytes())
+        data[150] ^= 1
+        wal.write_bytes(data)
+        await serving(tmp_path, broken)
 
     play(scene)
 

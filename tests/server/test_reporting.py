@@ -6,6 +6,7 @@ from typing import Any
 from tests.broker.node import Node
 
 from braidlog.coordinator.offsets import Commit
+from braidlog.kv import operations as o
 from braidlog.model import report as r
 from braidlog.model.slices import SLICE
 from braidlog.server.reporting import Reporter
@@ -80,3 +81,15 @@ def test_a_group_that_ends_meanwhile_is_left_out() -> None:
     snapshot, _ = setting.take(end_one)
     assert len(snapshot.groups) == len(snapshot.lags) == GROUPS - 1
     assert last not in {group.group for group in snapshot.groups}
+
+
+def test_keys_in_doubt_are_a_warning() -> None:
+    setting = Setting()
+    keyvalue = setting.node.services.keyvalue
+    keyvalue.open()
+    setting.node.run(keyvalue.store.log.durable(keyvalue.store.execute(o.Increment(b"count"), 0)))
+    assert setting.take()[0].warnings == {}
+    setting.node.disk.flip_bit("/data/kv/00000000000000000001.wal", 8 * 140)
+    keyvalue.open()
+    setting.node.clock.advance(10_000)
+    assert "key 'count' is in doubt" in setting.take()[0].warnings["keys in doubt"]

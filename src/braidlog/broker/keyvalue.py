@@ -137,13 +137,14 @@ class KeyValue:
 
     @property
     def fault(self) -> StorageFault | None:
-        """Why no key, or not every key, is served here."""
-        if self.slots is not None:
-            return None
-        store = self.store
-        if store.fault is None and store.doubt is not None:
-            return StorageFault(f"{store.doubt}; {store.damages[0]}; {REPAIR}")
-        return store.fault
+        """Why no key is served here."""
+        return None if self.slots is not None else self.store.fault
+
+    @property
+    def doubt(self) -> str:
+        """Which keys are refused for damage of the store; "" if none is."""
+        store = self._store
+        return "" if store is None or store.doubt is None else f"{store.doubt}: {store.damages[0]}; {REPAIR}"
 
     def now_ms(self) -> int:
         """By which keys have their time."""

@@ -10,10 +10,11 @@ be wrong; who did not answer in the time there was is "slow".
 | `listeners` | every one that is enabled is bound and accepts |
 | `disk` | a file can be written and synced beside the data, and there is more room than `admin.disk_free_bytes_min` |
 | `partitions` | each can be opened, is whole and takes writes |
-| `keyvalue` | the store serves, and no key of it is in doubt |
+| `keyvalue` | the store serves |
 | `metadata` | there only while etcd does not answer, with the reason; it holds, for clients are served |
 | `nodes` | there only while a node of the cluster is fenced, with its number; it holds, for this node serves |
 | `replicas` | there only while partitions of the cluster are under-replicated or leaderless, with their names; it holds too |
+| `keys in doubt` | there only while keys are refused for damage of the store, with the reason; it holds too |
 | `clock` | there only while the node's clock is off from that of the other nodes, with the reason; it holds too |
 """
 

@@ -152,7 +152,7 @@ class Reporter:
             cluster=await cluster_report(
                 services.metadata, services.routing, services.hosting, services.forwarding, self._etcd()
             ),
-            warnings=self._warnings() | _warn_of(set_aside),
+            warnings=self._warnings() | _warn_of(set_aside) | _warn_of_keys(self._services.keyvalue.doubt),
             set_aside=set_aside,
             state_bytes_max=services.holdings.bytes_max,
         )
@@ -353,6 +353,10 @@ def _warn_of(set_aside: dict[str, int]) -> dict[str, str]:
         return {}
     counts = f"{set_aside['damaged']} damaged copies and {set_aside['stray']} topics that the metadata does not know"
     return {"set aside": f"{counts} are kept in the data folder; `braid doctor` names them: look, and delete them"}
+
+
+def _warn_of_keys(doubt: str) -> dict[str, str]:
+    return {"keys in doubt": doubt} if doubt else {}
 
 
 def _connection(session: Session, now: float, *, is_watched: bool) -> r.ConnectionReport:
