@@ -217,7 +217,7 @@ interop: setup ## foreign Kafka clients judge the Kafka port: five clients' chec
 interop-peer: setup ## the same checks against Apache Kafka itself: what fails there is a fault of the check
 	INTEROP_BROKER=apache $(BIN)/pytest tests/interop/kafka -n 2 --dist worksteal --deselect tests/interop/kafka/test_cross_door.py
 
-interop-cluster: setup ## Kafka's command-line tools, and franz-go, librdkafka and the Java client across a kill -9 of a leader, and franz-go's suite, against three nodes
+interop-cluster: setup ## Kafka's command-line tools, and franz-go, librdkafka and the Java client across a kill -9 of a leader, and the suites of franz-go and cursus-client, against three nodes
 	INTEROP=full $(BIN)/pytest tests/interop/cluster -n 0
 
 .PHONY: help setup check test quick lines dev demo wheels image pythons docs crash model sim sim-planted kill attack nemesis nemesis-jobs spark-kill spark fuzz bench bench-kernel bench-log bench-replication bench-cluster bench-doors bench-kv bench-kv-cluster bench-kafka bench-spark bench-console bench-hostile bench-compaction bench-tables bench-flood bench-loop sizing etcd etcd-clock iceberg-spark object-stores pictures interop interop-peer interop-cluster

@@ -46,6 +46,7 @@ from tests.nemesis.load import (
 )
 from tests.nemesis.nodes import NUMBERS, SETTINGS, NemesisCluster
 from tests.nemesis.replicas import (
+    AFTER_FAULT,
     FULL_SECONDS_MAX,
     create_replicated_topic,
     create_topics,
@@ -296,7 +297,7 @@ class Campaign:
     def _create_replicated_topic(self) -> list[str]:
         """Right after a fault, when a node may still be away or fenced: a topic with a replica on every node."""
         self.totals["topics with three replicas"] += 1
-        name = f"after-fault-{self.totals['topics with three replicas']}"
+        name = f"{AFTER_FAULT}{self.totals['topics with three replicas']}"
         return create_replicated_topic(self.cluster, name, len(NUMBERS))
 
     def _wait_for_all(self, current: Round, after: str) -> None:

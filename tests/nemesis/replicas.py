@@ -22,6 +22,8 @@ LOOK_SECONDS = 0.1
 NO_ERROR, TOPIC_EXISTS = 0, 36
 RETRIED = {5, 7, 41}
 """LEADER_NOT_AVAILABLE, REQUEST_TIMED_OUT, NOT_CONTROLLER: a client asks again."""
+AFTER_FAULT = "after-fault-"
+"""What the names of topics begin with that are created after a fault, with a replica on every node."""
 MISSING_MAX = 5
 """How many partitions are named in a message."""
 
@@ -61,7 +63,8 @@ def missing_replicas(cluster: NemesisCluster) -> list[str]:
                 name = f"{topic.name}/{partition.partition_index}"
                 leaders.setdefault(name, set()).add(partition.leader_id)
                 in_sync = sorted(partition.isr_nodes)
-                if partition.leader_id not in NUMBERS or len(in_sync) < len(partition.replica_nodes):
+                wanted = NUMBERS if topic.name.startswith(AFTER_FAULT) else partition.replica_nodes
+                if partition.leader_id not in NUMBERS or len(in_sync) < len(wanted):
                     found.append(f"node {node.number}: {name} is led by {partition.leader_id}, in sync are {in_sync}")
     found += [f"{name} is led by {sorted(told)}" for name, told in leaders.items() if len(told) > 1]
     return found[:MISSING_MAX] + ([f"and {len(found) - MISSING_MAX} more"] if len(found) > MISSING_MAX else [])

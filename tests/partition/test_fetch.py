@@ -11,6 +11,7 @@ from braidlog.codec.compression import Compression
 from braidlog.codec.layout import Kind, Part, RowForm
 from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.limits import LONG_POLL_MS_MAX
 from braidlog.model.slices import SLICE
 from braidlog.partition.append import Acks
 from braidlog.partition.fetch import Fetch, Outcome, Wanted
@@ -67,12 +68,15 @@ def test_a_poll_sees_nothing_before_it_is_durable(node: Node) -> None:
     assert job.result()[0].slice is not None
 
 
-def test_a_poll_times_out_with_nothing(node: Node) -> None:
-    job = poll(node, wait_ms=1000)
-    node.world.advance(999)
-    assert not job.is_done
+@pytest.mark.parametrize(("wait_ms", "waited_ms"), [(1000, 1000), (36_000_000, LONG_POLL_MS_MAX)])
+def test_a_poll_times_out_with_nothing(node: Node, wait_ms: int, waited_ms: int) -> None:
+    jobs: list[Job[Any]] = [poll(node, wait_ms=wait_ms)]
+    jobs.append(node.spawn(node.services.fetch.records("a", 0, 0, bytes_max=MANY, wait_ms=wait_ms)))
+    node.world.advance(waited_ms - 1)
+    assert not any(each.is_done for each in jobs)
     node.world.advance(1)
-    assert sizes(job.result()) == [None]
+    polled, read = (each.result() for each in jobs)
+    assert (sizes(polled), read.records) == ([None], [])
 
 
 def test_no_wait_outlasts_the_maximum(node: Node) -> None:

@@ -6,9 +6,14 @@ fails its test until its row is gone.
 
 import fcntl
 import importlib
+import os
 import re
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import tarfile
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -22,6 +27,8 @@ JAVA = Path(__file__).parents[1] / "java"
 CACHE = Path(__file__).parents[3] / ".cache"
 JAVA_CHECK = re.compile(r"^\s*static void check(\w+)\(", re.MULTILINE)
 BUILD_SECONDS_MAX = 600
+DOWNLOAD_SECONDS_MAX = 300
+RUN_SECONDS_MAX = 400
 
 DEVIATIONS: dict[tuple[str, str], str] = {}
 
@@ -55,6 +62,44 @@ def alone(name: str) -> Iterator[None]:
     with (CACHE / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+def source_of(package: str, version: str) -> Path:
+    """The unpacked source distribution of a Python package, fetched once. One worker at a time."""
+    folder = CACHE / f"{package.replace('-', '_')}-{version}"
+    with alone(folder.name):
+        if not folder.is_dir():
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", package]
+            with tempfile.TemporaryDirectory(dir=CACHE) as fetched:
+                run_quietly([*command, "--dest", fetched, f"{package}=={version}"], DOWNLOAD_SECONDS_MAX)
+                with tarfile.open(next(Path(fetched).glob("*.tar.gz"))) as archive:
+                    archive.extractall(fetched, filter="data")
+                (Path(fetched) / folder.name).rename(folder)
+    return folder
+
+
+def own_tests(folder: Path, files: Sequence[str], report: Path, **settings: str) -> dict[str, str]:
+    """Run a client's own tests; test → "" if it passed or was skipped by itself, else why not."""
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
+    plugins = [
+        word for plugin in ("cacheprovider", "xdist", "braidlog", "hypothesispytest") for word in ("-p", f"no:{plugin}")
+    ]
+    command = [sys.executable, "-W", "ignore", "-m", "pytest", *plugins, "-o", "addopts=", "-o", "log_level=WARNING"]
+    done = subprocess.run(
+        [*command, "--tb=short", "-q", f"--junitxml={report}", *files],
+        cwd=folder,
+        env={**clean, **settings},
+        capture_output=True,
+        text=True,
+        timeout=RUN_SECONDS_MAX,
+        check=False,
+    )
+    assert report.exists(), f"its tests did not run:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    outcomes = {}
+    for case in ET.parse(report).iter("testcase"):
+        faults = [fault.text or "" for kind in ("failure", "error") for fault in case.findall(kind)]
+        outcomes[case.attrib["name"]] = "\n".join(faults)[-1500:]
+    return outcomes
 
 
 def _java() -> Client:

@@ -4,24 +4,16 @@ What must pass is what passes against Apache Kafka with the same command (`INTER
 braidlog answers otherwise, with the reason, and a test that begins to pass must lose its row.
 """
 
-import contextlib
-import os
-import subprocess
-import sys
-import tarfile
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.interop.kafka.servers import IS_FULL, JUDGED, apache, braid_words, certificates, run_quietly
+from tests.interop.kafka.clients import own_tests, source_of
+from tests.interop.kafka.servers import IS_FULL, JUDGED, apache, braid_words, certificates
 
 from braidlog.testing.server import ServerProcess
 
 VERSION = "3.0.12"
-CACHE = Path(__file__).parents[3] / ".cache"
-DOWNLOAD_SECONDS_MAX = 300
-RUN_SECONDS_MAX = 400
 PARTITIONS = 4  # of a topic made by asking for it: the tests count on it
 SESSION_MS = 1_000
 """Its members ask for three seconds, less than Kafka's least value is by default."""
@@ -55,23 +47,12 @@ VERSIONS = {"apache": "4.3.0", "braid": "4.2.0"}
 
 
 def sources() -> Path:
-    """The unpacked distribution, fetched once."""
-    folder = CACHE / f"kafka_python-{VERSION}"
-    if folder.is_dir():
-        return folder
-    CACHE.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "kafka-python"]
-    fetched = CACHE / f"sdist-{os.getpid()}"
-    run_quietly([*command, "--dest", str(fetched), f"kafka-python=={VERSION}"], DOWNLOAD_SECONDS_MAX)
-    with tarfile.open(next(fetched.glob("*.tar.gz"))) as archive:
-        archive.extractall(fetched, filter="data")
-    unpacked = fetched / folder.name
-    (unpacked / "test" / "__init__.py").touch()  # or `test` is the standard library's
-    (unpacked / "test" / "service.py").write_text(SERVICE, encoding="utf-8")
-    for version in VERSIONS.values():
-        (unpacked / "servers" / version / "kafka-bin").mkdir(parents=True)  # it looks for the folder, not into it
-    with contextlib.suppress(OSError):  # another worker was faster
-        unpacked.rename(folder)
+    """The unpacked distribution, with what it leaves out."""
+    folder = source_of("kafka-python", VERSION)
+    (folder / "test" / "__init__.py").touch()  # or `test` is the standard library's
+    (folder / "test" / "service.py").write_text(SERVICE, encoding="utf-8")
+    for version in VERSIONS.values():  # it looks for the folder, not into it
+        (folder / "servers" / version / "kafka-bin").mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -93,27 +74,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def run(name: str, address: str, report: Path, only: tuple[str, ...] = ()) -> dict[str, str]:
     """Run one of its files, or some tests of it; test → "" if it passed or was skipped by itself, else why not."""
-    folder, file = sources(), f"test/integration/test_{name}_integration.py"
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
-    plugins = [
-        word for plugin in ("cacheprovider", "xdist", "braidlog", "hypothesispytest") for word in ("-p", f"no:{plugin}")
-    ]
-    command = [sys.executable, "-W", "ignore", "-m", "pytest", *plugins, "-o", "addopts=", "-o", "log_level=WARNING"]
-    done = subprocess.run(
-        [*command, "--tb=short", "-q", f"--junitxml={report}", *([f"{file}::{test}" for test in only] or [file])],
-        cwd=folder,
-        env={**clean, "KAFKA_VERSION": VERSIONS[JUDGED], "KAFKA_URI": f"kafka://{address}"},
-        capture_output=True,
-        text=True,
-        timeout=RUN_SECONDS_MAX,
-        check=False,
-    )
-    assert report.exists(), f"its tests did not run:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-    outcomes = {}
-    for case in ET.parse(report).iter("testcase"):
-        faults = [fault.text or "" for kind in ("failure", "error") for fault in case.findall(kind)]
-        outcomes[case.attrib["name"]] = "\n".join(faults)[-1500:]
-    return outcomes
+    file = f"test/integration/test_{name}_integration.py"
+    files = [f"{file}::{test}" for test in only] or [file]
+    return own_tests(sources(), files, report, KAFKA_VERSION=VERSIONS[JUDGED], KAFKA_URI=f"kafka://{address}")
 
 
 @pytest.mark.parametrize("name", FILES)
