@@ -30,7 +30,10 @@ CLEAN = (
     "damaged copy",
 )
 FINDS = {
-    "acknowledge before sync": (("unsynced lost",), "does not find it|was given to|was committed, and|was counted"),
+    "acknowledge before sync": (
+        ("unsynced lost",),
+        "does not find it|was given to|was committed, and|was counted|two increments were answered",
+    ),
     "skip the folder sync": (
         ("unsynced lost",),
         "does not find it|was given to|was committed, and|was counted|cannot read|did not start",

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from braidlog.cluster.local import INTERNAL_PREFIX
 from braidlog.codec.batch import NO_PRODUCER, TRANSACTIONAL, BatchHeader, read_header, read_headers
 from braidlog.codec.kernel import encode_records
-from braidlog.codec.records import Heads, Sealed, sealed_batch
+from braidlog.codec.records import Heads, Sealed, sealed_batch, sealed_section
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import LONG_POLL_MS_MAX
 from braidlog.model.settings import UNLIMITED, Flush, TopicSettings
@@ -133,20 +133,30 @@ class Append:
         the way of all batches, which defines what happens.
         """
         hosted = self._hosting.hosted(topic, partition)
-        if hosted is None or not hosted.is_sole or hosted.held_writes.is_holding or topic.startswith(INTERNAL_PREFIX):
-            return self._append_sealed(topic, partition, values, keys, acks)
-        if self.no_room is not None or self._waking.is_busy or self.checks_schemas(topic):
-            return self._append_sealed(topic, partition, values, keys, acks)
+        now_ms = self._world.now_ms()
+        if (
+            hosted is None
+            or not (hosted.is_sole and values)
+            or hosted.held_writes.is_holding
+            or topic.startswith(INTERNAL_PREFIX)
+            or self.no_room is not None
+            or self._waking.is_busy
+            or self.checks_schemas(topic)
+        ):
+            self._hosting.partition(topic, partition).require_leader()  # before anything is made of it
+            sealed = sealed_batch(values, keys=keys, base_timestamp=now_ms)
+            return self.append_own(topic, partition, (sealed,), acks=acks)
         replicated = hosted.replicated
         try:
-            now_ms = self._world.now_ms()
             section = encode_records(values, keys, None, None, now_ms)
             written = hosted.append_section_alone(section, len(values), now_ms, now_ms)
         except StorageFault as fault:
             fault.place = str(hosted)
             raise
         if written is None:
-            return self._append_sealed(topic, partition, values, keys, acks)
+            sealed = sealed_section(section, len(values), now_ms)
+            del section  # a large one is not kept beside its batch
+            return self.append_own(topic, partition, (sealed,), acks=acks)
         appended, size = written
         self.records_written += len(values)
         self.batches_written += 1
@@ -157,18 +167,6 @@ class Append:
         self._world.appended(replicated.log)
         hosted.advance()
         return appended
-
-    def _append_sealed(
-        self,
-        topic: str,
-        partition: int,
-        values: Sequence[bytes | None],
-        keys: Sequence[bytes | None] | None,
-        acks: Acks,
-    ) -> Appended | Coroutine[Any, Any, Appended]:
-        self._hosting.partition(topic, partition).require_leader()  # before anything is made of it
-        batch = sealed_batch(values, keys=keys, base_timestamp=self._world.now_ms())
-        return self.append_own(topic, partition, (batch,), acks=acks)
 
     async def _acknowledged(self, written: Written, acks: Acks) -> Appended:
         await self.wait_until_acknowledged(written, acks=acks, timeout_ms=ACKS_TIMEOUT_MS)

@@ -37,7 +37,6 @@ def test_options_about_secrets_take_files(path: str) -> None:
         ["node", "--server", f"kafka+tls://ann:{WORD}@127.0.0.1:1"],
         ["kv", "get", "k", "--url", f"mayfly://:{WORD}@127.0.0.1:1"],
         ["kv", "watch", "--feed-url", f"rustlog://ann:{WORD}@127.0.0.1:1"],
-        ["kv", "move", "data", f"mayfly://:{WORD}@127.0.0.1:1"],
         ["schema", "list", "--url", f"http://ann:{WORD}@127.0.0.1:1"],
         ["health", "--url", f"http://ann:{WORD}@127.0.0.1:1"],
         ["profile", "create", "p", "--server", f"kafka://ann:{WORD}@h"],
