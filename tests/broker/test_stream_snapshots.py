@@ -70,12 +70,12 @@ def test_a_snapshot_of_a_version_that_knew_names_only_is_of_the_topic_that_is_th
     """From the next start on: it ends with that topic, also if the node was away then."""
     node = Node()
     node.create(TOPIC, 1)
-    table = node.services.coordinators.of("").snapshots._table
+    table = node.coordinator(stream_of(node).counted_as).snapshots._table
     mark = table.put_many([((TOPIC, b"k".hex()), KEPT), (("gone", b"k".hex()), KEPT)])
     node.run(table.journal.settled(mark))
     again = node.restarted()
     assert again.run(again.services.stream_snapshots.find(stream_of(again))) == KEPT
-    (kept,) = again.services.coordinators.of("").snapshots._table.values.values()
+    (kept,) = again.coordinator(stream_of(again).counted_as).snapshots._table.values.values()
     assert kept.topic_id == stream_of(again).topic_id
     again.run(again.services.topics.delete(TOPIC))
     assert again.services.holdings.used(StateKind.SNAPSHOTS) == 0
