@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from enum import Enum
+from functools import cache
 from types import NoneType, SimpleNamespace, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
@@ -107,8 +108,15 @@ class Reached(Exception):  # noqa: N818 - not an error: the handler's turn
         self.denied = denied
 
 
-async def reached(_: Any, __: Any, ___: Any, denied: Denied | None = None) -> None:
-    raise Reached(denied or Denied())
+async def reached(_: Any, __: Any, ___: Any, *given: Any) -> None:
+    raise Reached(next((each for each in given if isinstance(each, Denied)), Denied()))
+
+
+@cache
+def node_with_shards() -> Node:
+    node = Node()
+    node.run(node.services.coordinators.ensure_shards())
+    return node
 
 
 def routes() -> Iterator[Any]:
@@ -128,7 +136,7 @@ def routes() -> Iterator[Any]:
 
 def refusal(dialect: str, route: Route, message: Any, *rules: Rule) -> set[Kind]:
     """What the request is refused for, as a whole or in part, before its handler runs."""
-    services = msgspec.structs.replace(Node().services, authorize=Authorize({}, rules))
+    services = msgspec.structs.replace(node_with_shards().services, authorize=Authorize({}, rules))
     adapter: Any = make_adapter(dialect, services)
     request = (
         message if dialect in ("flux", "mlog") else SimpleNamespace(message=message, api=SimpleNamespace(name="asked"))
@@ -218,8 +226,8 @@ class Doors:
         self.node.create("orders")
         self.node.append("orders", b"x")
         services = self.node.services
-        self.node.run(services.offsets.commit("alices", [Commit("orders", 0, 1)]))
-        self.transaction = self.node.run(services.transactions.begin_producer("alices"))
+        self.node.run(self.node.offsets.commit("alices", [Commit("orders", 0, 1)]))
+        self.transaction = self.node.run(self.node.transactions.begin_producer("alices"))
         self.rules = [Rule("alice", [Operation.ALL], "*", "alices", "alices"), EVERY_TOPIC]
         self.services = msgspec.structs.replace(services, authorize=Authorize({}, self.rules))
 
@@ -263,7 +271,7 @@ def test_each_group_and_id_of_a_request_has_an_answer_of_its_own(doors: Doors) -
     assert [each.error_code for each in fetched.groups] == [fine, refused[0]]
     deleted = doors.ask("kafka", "mallory", g.DeleteGroupsRequest(names)).results
     assert [each.error_code for each in deleted] == [refused[0], refused[0]]
-    assert doors.node.services.offsets.of_group("alices"), "and it is still there"
+    assert doors.node.offsets.of_group("alices"), "and it is still there"
     told = doors.ask("kafka", "alice", t.DescribeTransactionsRequest(names)).transaction_states
     assert [each.error_code for each in told] == [fine, refused[1]]
     for key_type, code in enumerate(refused):
@@ -282,7 +290,7 @@ def test_nobody_ends_or_fences_anothers_transaction(doors: Doors) -> None:
     for dialect, message in attempts:
         with pytest.raises(NotAuthorizedError, match="'mallory' may not write transactional id 'alices'"):
             doors.ask(dialect, "mallory", message)
-    assert doors.node.services.transactions.find("alices").epoch == begun.epoch
+    assert doors.node.transactions.find("alices").epoch == begun.epoch
     assert doors.ask("kafka", "alice", attempts[0][1]).producer_epoch > begun.epoch
 
 
@@ -290,8 +298,8 @@ def test_nobody_ends_or_fences_anothers_transaction(doors: Doors) -> None:
 @pytest.mark.parametrize("said", [None, "mine"])
 def test_nobody_writes_as_anothers_producer(doors: Doors, said: str | None, transactional: bool) -> None:
     """Not into its transaction, nor with a later epoch that would fence it; whatever id the request says."""
-    begun, services = doors.transaction, doors.node.services
-    doors.node.run(services.transactions.add_partitions("alices", begun.producer_id, begun.epoch, [("orders", 0)]))
+    begun = doors.transaction
+    doors.node.run(doors.node.transactions.add_partitions("alices", begun.producer_id, begun.epoch, [("orders", 0)]))
     batch = batch_of(
         b"forged", producer=(begun.producer_id, begun.epoch + (not transactional), 0), transactional=transactional
     )

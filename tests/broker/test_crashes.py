@@ -52,13 +52,13 @@ def observe(node: Node) -> Facts:
             snapshot = node.run(services.streams.snapshot(topic, key))
             if snapshot is not None:
                 facts["snapshot", topic, key.hex()] = (snapshot.version, snapshot.payload)
-    for group in services.groups.names():
-        for (topic, number), committed in services.offsets.of_group(group).items():
+    for group in node.groups.names():
+        for (topic, number), committed in node.offsets.of_group(group).items():
             facts["commit", group, topic, str(number)] = committed.offset
-        view = services.groups.describe(group)
-        if group in services.groups.known():
+        view = node.groups.describe(group)
+        if group in node.groups.known():
             facts["group", group] = (view.generation, repr(view.members))
-    return facts | {("sink", sink): services.staging.last_batch(sink, owner="me") for sink in services.staging.names()}
+    return facts | {("sink", sink): node.staging.last_batch(sink, owner="me") for sink in node.staging.names()}
 
 
 class Campaign:
@@ -127,7 +127,7 @@ class Campaign:
         states = self.node.disk.crash_states(limit=STATES_PER_OPERATION, rng=self.rng_of_states(), seen=self._seen)
         for label, disk in states:
             again = self.node.restarted(disk)
-            assert again.run(again.services.transactions.resume()) == {}
+            assert not again.run(again.transactions.resume())
             self.check(again, f"operation {operation.number} ({operation.kind} {operation.path}), {label}")
             self.states += 1
 
@@ -175,19 +175,19 @@ class Campaign:
     def commit(self) -> None:
         group, offset = self.rng.choice(GROUPS), self.rng.randrange(100)
         commits = [Commit(name, number, offset) for name in self.topics() for number in range(2)]
-        self.change(lambda: self.node.run(self.node.services.offsets.commit(group, commits)))
+        self.change(lambda: self.node.run(self.node.offsets.commit(group, commits)))
 
     def join(self) -> None:
         group, member = self.rng.choice(GROUPS), self.rng.choice(MEMBERS)
         wanted = self.rng.sample(self.topics(), 1)
-        self.change(lambda: self.node.run(self.node.services.groups.join(group, member, wanted)))
+        self.change(lambda: self.node.run(self.node.groups.join(group, member, wanted)))
 
     def leave(self) -> None:
         for group in GROUPS:
-            found = self.node.services.groups._registry.get(group)
+            found = self.node.coordinator(group).registry.get(group)
             if isinstance(found, Group) and found.members:
                 member = self.rng.choice(found.members).member
-                self.change(lambda: self.node.run(self.node.services.groups.leave(group, member)))  # noqa: B023
+                self.change(lambda: self.node.run(self.node.groups.leave(group, member)))  # noqa: B023
                 return
 
     def elect(self) -> None:
@@ -198,18 +198,18 @@ class Campaign:
         )
 
         def join() -> None:
-            self.node.services.groups.classic._new_id = lambda _: name
-            job = self.node.spawn(self.node.services.groups.classic.join("e", asked))
+            self.node.coordinator("e").groups.classic._new_id = lambda _: name
+            job = self.node.spawn(self.node.groups.classic.join("e", asked))
             self.node.world.advance(INITIAL_DELAY_MS)
             assert job.result().member == name
 
         def sync() -> None:
-            elections = self.node.services.groups.classic
-            generation = self.node.services.groups.describe("e").generation
+            elections = self.node.groups.classic
+            generation = self.node.groups.describe("e").generation
             assert self.node.run(elections.sync("e", name, generation, [(name, share)])).assignment == share
 
         def leave() -> None:
-            self.node.run(self.node.services.groups.classic.leave("e", [(name, None)]))
+            self.node.run(self.node.groups.classic.leave("e", [(name, None)]))
 
         for step in (join, sync, leave):
             self.change(step)
@@ -220,7 +220,7 @@ class Campaign:
         places = [(topic, number) for topic in self.topics() for number in range(2)]
 
         def call() -> None:
-            node, transactions = self.node, self.node.services.transactions
+            node, transactions = self.node, self.node.transactions
             txn = node.run(transactions.begin_producer(name))
             node.run(transactions.add_partitions(name, txn.producer_id, txn.epoch, places))
             for topic, number in places[:3]:
@@ -228,7 +228,7 @@ class Campaign:
                 node.run(node.services.append.append(topic, number, batch, transactional_id=name))
             commits = [Commit(topic, number, offset) for topic, number in places]
             producing = Producing(name, txn.producer_id, txn.epoch)
-            node.run(node.services.pending_commits.stage("g1", producing, commits, guard=lambda: None))
+            node.run(node.pending_commits.stage("g1", producing, commits, guard=lambda: None))
             node.run(transactions.end(name, txn.producer_id, txn.epoch, commit=commit))
 
         self.change(call)
@@ -236,11 +236,11 @@ class Campaign:
     def commit_batch(self) -> None:
         """Two stages over two partitions each, and a third one that loses; then the same batch once more."""
         sink, value = self.rng.choice(["s1", "s2"]), b"y%d" % self.rng.randrange(10**6)
-        batch = self.node.services.staging.last_batch(sink, owner="me") + 1
+        batch = self.node.staging.last_batch(sink, owner="me") + 1
         places = [(topic, number) for topic in self.topics() for number in range(2)][:2]
 
         def stage(task: int) -> Producing:
-            node, transactions = self.node, self.node.services.transactions
+            node, transactions = self.node, self.node.transactions
             name = stage_name(sink, batch, str(task))
             txn = node.run(transactions.begin_producer(name))
             node.run(transactions.add_partitions(name, txn.producer_id, txn.epoch, places))
@@ -252,7 +252,7 @@ class Campaign:
         def call() -> None:
             stages = [stage(task) for task in range(3)][:2]
             for already in (False, True):
-                decided = self.node.run(self.node.services.staging.commit(sink, batch, stages, owner="me"))
+                decided = self.node.run(self.node.staging.commit(sink, batch, stages, owner="me"))
                 assert decided.already is already
 
         self.change(call)

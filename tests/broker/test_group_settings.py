@@ -51,10 +51,10 @@ def test_members_of_a_group_are_expired_by_its_own_session_timeout() -> None:
     node.create("a")
     joining = Heartbeat(member="m", epoch=JOIN, topics=["a"], rebalance_timeout_ms=60_000, owned={})
     for group in ("g", "h"):
-        node.run(node.services.groups.consumer.heartbeat(group, joining))
+        node.run(node.groups.consumer.heartbeat(group, joining))
     change(node, "g", {SESSION: 10_000})
     node.world.advance(10_001)
-    assert node.run(node.services.groups.expire()) == {"g": ["m"]}
+    assert node.run(node.groups.expire()) == {"g": ["m"]}
 
 
 def test_members_report_within_their_session_timeout_when_the_configuration_has_changed() -> None:

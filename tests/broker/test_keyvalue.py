@@ -468,7 +468,7 @@ def test_the_feed_is_there_for_readers_only() -> None:
         lambda: services.topics.create(FEED_TOPIC, 1),
         lambda: services.placement.set_role(FEED_TOPIC, 0, Role.FOLLOWER),
         lambda: services.trim.delete_before(FEED_TOPIC, 0, 1),
-        lambda: services.transactions.add_partitions("t", 1, 0, [(FEED_TOPIC, 0)]),
+        lambda: node.transactions.add_partitions("t", 1, 0, [(FEED_TOPIC, 0)]),
     ):
         with pytest.raises(BrokerError) as refused:
             node.run(change())

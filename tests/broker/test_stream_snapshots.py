@@ -70,7 +70,7 @@ def test_snapshots_of_topics_that_ended_go_with_the_next_start() -> None:
     """A crash came between the topic's end and theirs."""
     node = Node()
     node.create(TOPIC, 1)
-    table, key = node.services.coordinators.of("").snapshots._table, b"k".hex()
+    table, key = node.coordinator(stream_of(node).counted_as).snapshots._table, b"k".hex()
     found = [
         ((name, key), KeptSnapshot(KEPT.version, KEPT.payload, topic_id))
         for name, topic_id in ((TOPIC, stream_of(node).topic_id), ("gone", "01"))

@@ -11,10 +11,10 @@ from tests.broker.three_nodes import three_nodes
 
 from braidlog.broker.topics import Placed
 from braidlog.cluster.events import DeleteTopic
-from braidlog.cluster.local import JOURNAL_TOPIC
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.holdings import Holdings, StateLimits
 from braidlog.coordinator.offsets import Commit
+from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.coordinator.snapshots import Snapshot
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.partition.hosted_log import Role
@@ -62,29 +62,29 @@ def test_bad_settings(node: Node, settings: dict[str, Any]) -> None:
 
 
 INTERNAL: list[Callable[[Node], Any]] = [
-    lambda node: node.services.topics.create(JOURNAL_TOPIC, 1),
+    lambda node: node.services.topics.create(STATE_TOPIC, 1),
     lambda node: node.services.topics.create("__mine", 1),
-    lambda node: node.services.topics.ensure(JOURNAL_TOPIC, 1),
-    lambda node: node.services.topics.delete(JOURNAL_TOPIC),
-    lambda node: node.services.topics.grow(JOURNAL_TOPIC, 2),
-    lambda node: node.services.topics.alter(JOURNAL_TOPIC, {"retention_ms": 1}),
-    lambda node: node.services.placement.set_role(JOURNAL_TOPIC, 0, Role.FOLLOWER),
-    lambda node: node.services.placement.set_followers(JOURNAL_TOPIC, ["1"], 1),
-    lambda node: node.services.append.append(JOURNAL_TOPIC, 0, batch_of(b"x")),
-    lambda node: node.services.fetch.records(JOURNAL_TOPIC, 0, 0, bytes_max=1000),
-    lambda node: node.services.streams.append(JOURNAL_TOPIC, b"k", 0, b"v"),
-    lambda node: node.services.offsets.commit("g", [Commit(JOURNAL_TOPIC, 0, 0)]),
-    lambda node: node.services.groups.join("g", "m", [JOURNAL_TOPIC]),
+    lambda node: node.services.topics.ensure(STATE_TOPIC, 1),
+    lambda node: node.services.topics.delete(STATE_TOPIC),
+    lambda node: node.services.topics.grow(STATE_TOPIC, 2),
+    lambda node: node.services.topics.alter(STATE_TOPIC, {"retention_ms": 1}),
+    lambda node: node.services.placement.set_role(STATE_TOPIC, 0, Role.FOLLOWER),
+    lambda node: node.services.placement.set_followers(STATE_TOPIC, ["1"], 1),
+    lambda node: node.services.append.append(STATE_TOPIC, 0, batch_of(b"x")),
+    lambda node: node.services.fetch.records(STATE_TOPIC, 0, 0, bytes_max=1000),
+    lambda node: node.services.streams.append(STATE_TOPIC, b"k", 0, b"v"),
+    lambda node: node.offsets.commit("g", [Commit(STATE_TOPIC, 0, 0)]),
+    lambda node: node.groups.join("g", "m", [STATE_TOPIC]),
 ]
 
 
 @pytest.mark.parametrize("attempt", INTERNAL)
 def test_the_brokers_own_topics_are_not_there_for_requests(node: Node, attempt: Callable[[Node], Any]) -> None:
     """A second log over the journal's files, or a stranger's record in it, would be the end of everything kept there."""
-    end = node.journal_end
+    end = node.state_entries
     assert reason_of(node, attempt(node)) in (Reason.INVALID_TOPIC_NAME, Reason.TOPIC_NOT_FOUND)
-    assert node.journal_end == end
-    assert JOURNAL_TOPIC not in node.services.hosting.names()
+    assert node.state_entries == end
+    assert STATE_TOPIC not in node.services.hosting.names()
 
 
 # -- races ---------------------------------------------------------------------------------------------------
@@ -218,26 +218,26 @@ def test_everything_kept_of_a_topic_goes_with_it(node: Node) -> None:
     services = node.services
     node.create("a", 2)
     node.create("b", 1)
-    node.run(services.offsets.commit("g", [Commit("a", 0, 5), Commit("b", 0, 6)]))
-    node.run(services.groups.join("g", "m", ["a", "b"]))
+    node.run(node.offsets.commit("g", [Commit("a", 0, 5), Commit("b", 0, 6)]))
+    node.run(node.groups.join("g", "m", ["a", "b"]))
     node.run(services.streams.append("a", b"k", 0, b"v"))
     node.run(services.streams.save_snapshot("a", b"k", Snapshot(1, b"state")))
-    generation = services.groups.find("g").generation
+    generation = node.groups.find("g").generation
     node.run(services.topics.delete("a"))
     node.create("a", 2)
     for each in (node, node.restarted()):
         services = each.services
-        assert services.offsets.committed("g", "a", 0) is None
-        assert services.offsets.of_group("g").keys() == {("b", 0)}
+        assert each.offsets.committed("g", "a", 0) is None
+        assert each.offsets.of_group("g").keys() == {("b", 0)}
         assert each.run(services.streams.snapshot("a", b"k")) is None
         assert each.run(services.streams.version("a", b"k")) == 0
-        assert services.groups.find("g").generation == generation + 1
+        assert each.groups.find("g").generation == generation + 1
 
 
 def test_what_a_crash_left_of_a_deleted_topic_is_swept_when_opening(node: Node) -> None:
     services = node.services
     node.create("a", 1, followers=["1"])
-    node.run(services.offsets.commit("g", [Commit("a", 0, 5)]))
+    node.run(node.offsets.commit("g", [Commit("a", 0, 5)]))
     node.run(services.streams.append("a", b"k", 0, b"v"))
     node.run(services.streams.save_snapshot("a", b"k", Snapshot(1, b"s")))
     topic_id = node.services.hosting.meta("a").topic_id
@@ -247,7 +247,7 @@ def test_what_a_crash_left_of_a_deleted_topic_is_swept_when_opening(node: Node) 
     again = gone.restarted()
     assert again.folder.find("a") is None
     again.create("a")
-    assert again.services.offsets.committed("g", "a", 0) is None
+    assert again.offsets.committed("g", "a", 0) is None
     assert again.run(again.services.streams.snapshot("a", b"k")) is None
     assert again.services.hosting.partition("a", 0).replicas.replication_factor == 1
 
@@ -255,7 +255,7 @@ def test_what_a_crash_left_of_a_deleted_topic_is_swept_when_opening(node: Node) 
 def test_a_topic_that_cannot_be_read_does_not_lose_its_commits(node: Node) -> None:
     node.create("a")
     node.append("a", b"x")
-    node.run(node.services.offsets.commit("g", [Commit("a", 0, 5)]))
+    node.run(node.offsets.commit("g", [Commit("a", 0, 5)]))
     disk = node.disk.after_kill()
     folder = node.folder.partition_folder("a", 0).rpartition("/")[0]
     saved = {name: disk.content(f"{folder}/{name}") for name in ("topic.a", "topic.b")}
@@ -269,7 +269,7 @@ def test_a_topic_that_cannot_be_read_does_not_lose_its_commits(node: Node) -> No
     for name in saved:
         disk.flip_bit(f"{folder}/{name}", 500)
     mended = node.restarted(disk)
-    committed = mended.services.offsets.committed("g", "a", 0)
+    committed = mended.offsets.committed("g", "a", 0)
     assert committed is not None
     assert committed.offset == 5
     assert mended.values("a") == [b"x"]
@@ -278,7 +278,7 @@ def test_a_topic_that_cannot_be_read_does_not_lose_its_commits(node: Node) -> No
 def test_after_a_deletion_the_disk_refused_only_a_restart_knows(node: Node) -> None:
     node.create("a")
     node.append("a", b"x")
-    node.run(node.services.offsets.commit("g", [Commit("a", 0, 1)]))
+    node.run(node.offsets.commit("g", [Commit("a", 0, 1)]))
     made = len(node.disk.operations)
     node.disk.fail_at = dict.fromkeys(range(made + 1, made + 100), errno.EIO)
     with pytest.raises(StorageFault):
@@ -289,7 +289,7 @@ def test_after_a_deletion_the_disk_refused_only_a_restart_knows(node: Node) -> N
         node.run(node.services.topics.create("b", 1))
     again = node.restarted()
     assert again.values("a") == [b"x"]
-    assert again.services.offsets.committed("g", "a", 0) is not None, "it did not end, so its commits did not either"
+    assert again.offsets.committed("g", "a", 0) is not None, "it did not end, so its commits did not either"
 
 
 # -- how many ------------------------------------------------------------------------------------------------
@@ -344,7 +344,7 @@ def test_topics_that_are_made_by_being_used_have_a_rate_for_each_principal() -> 
 def test_growth_reaches_the_groups(node: Node) -> None:
     node.create("a", 2)
     node.create("other", 1)
-    groups = node.services.groups
+    groups = node.groups
     first = node.run(groups.join("g", "m", ["a"], assignor=Assignor.RANGE))
     beside = node.run(groups.join("h", "m", ["other"]))
     node.run(node.services.topics.grow("a", 5))
@@ -371,7 +371,6 @@ def test_close_makes_all_durable(node: Node) -> None:
     node.create("a", 1, settings={"flush": "os"})
     node.append("a", b"x")
     node.services.hosting.close()
-    node.services.journal.close()
     for label, disk in node.disk.crash_states():
         assert node.restarted(disk).values("a") == [b"x"], label
 

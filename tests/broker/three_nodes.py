@@ -2,7 +2,6 @@
 
 import uuid
 from collections.abc import Callable
-from typing import cast
 
 import msgspec
 from tests.broker.node import Node
@@ -10,7 +9,7 @@ from tests.broker.node import Node
 from braidlog.broker.replica_moves import Removed
 from braidlog.cluster import events as e
 from braidlog.cluster.topic import Topic
-from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, ShardLog
+from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Assigned
 from braidlog.replication.registration import Life
@@ -51,7 +50,7 @@ def three_nodes(
     commits_alone(node)
     node.create(TOPIC, partitions)
     node.services.metadata.change_alone([registered(number) for number in (1, 2, 3)])
-    coordinate(node, leads=name == "1")
+    coordinate(node)
     for number in range(partitions):
         assign(node, leader, number)
     return node
@@ -74,19 +73,7 @@ def commits_alone(node: Node) -> None:
     hosting.assigned = assigned  # type: ignore[method-assign]
 
 
-class LedShard:
-    """A `ShardLog`: this node's own journal."""
-
-    epoch, is_led = 1, True
-
-    def __init__(self, node: Node) -> None:
-        self._log = node.services.journal._log
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._log, name)
-
-
-def coordinate(node: Node, *, leads: bool) -> None:
+def coordinate(node: Node) -> None:
     created = e.CreateTopic(
         topic=STATE_TOPIC,
         topic_id=uuid.UUID(int=7).hex,
@@ -99,11 +86,6 @@ def coordinate(node: Node, *, leads: bool) -> None:
     )
     node.services.metadata.change_alone([created])
     assert not node.run(node.services.reconciler.follow())
-    coordinators = node.services.coordinators
-    coordinators.take_part(lambda work, _: node.spawn(work))
-    assert coordinators._shards is not None
-    for number in range(SHARDS if leads else 0):
-        coordinators._shards.lead(number, cast("ShardLog", LedShard(node)))
     node.world.settle()
 
 

@@ -39,18 +39,18 @@ def asking(member: str = "", *, id_required: bool = False, metadata: bytes = b""
 
 
 def commit(node: Node, group: str, *partitions: int, by: str = NODE) -> None:
-    node.run(node.services.offsets.commit(group, [Commit("a", p, 1) for p in partitions or (0,)], by=by))
+    node.run(node.offsets.commit(group, [Commit("a", p, 1) for p in partitions or (0,)], by=by))
 
 
 def join_classic(node: Node, group: str, by: str = NODE) -> None:
-    job = node.spawn(node.services.groups.classic.join(group, asking(), by=by))
+    job = node.spawn(node.groups.classic.join(group, asking(), by=by))
     node.world.advance(SESSION_MS // 4)
     job.result()
 
 
 def ask_for_id(node: Node, group: str, by: str = NODE) -> None:
     with pytest.raises(MemberIdRequired):
-        node.run(node.services.groups.classic.join(group, asking(id_required=True), by=by))
+        node.run(node.groups.classic.join(group, asking(id_required=True), by=by))
 
 
 def save_snapshot(node: Node, name: str, by: str) -> None:
@@ -61,13 +61,13 @@ def save_snapshot(node: Node, name: str, by: str) -> None:
 
 
 def decide(node: Node, sink: str, by: str) -> None:
-    transactions = node.services.transactions
+    transactions = node.transactions
     name = stage_name(sink, 1, "0")
     if name not in transactions.names():
         begun = node.run(transactions.begin_producer(name))
         node.run(transactions.add_partitions(name, begun.producer_id, begun.epoch, [("a", 0)]))
     found = transactions.find(name)
-    node.run(node.services.staging.commit(sink, 1, [Producing(name, found.producer_id, found.epoch)], owner=by))
+    node.run(node.staging.commit(sink, 1, [Producing(name, found.producer_id, found.epoch)], owner=by))
 
 
 def refusal(call: Callable[..., object], *args: object) -> BrokerError:
@@ -78,17 +78,17 @@ def refusal(call: Callable[..., object], *args: object) -> BrokerError:
 
 WAYS: dict[str, tuple[StateKind, Callable[[Node, str, str], None]]] = {
     "commit": (StateKind.GROUPS, lambda node, name, by: commit(node, name, by=by)),
-    "join": (StateKind.GROUPS, lambda node, name, by: void(node, node.services.groups.join(name, "m", ["a"], by=by))),
-    "register": (StateKind.GROUPS, lambda node, name, by: void(node, node.services.groups.register(name, by=by))),
+    "join": (StateKind.GROUPS, lambda node, name, by: void(node, node.groups.join(name, "m", ["a"], by=by))),
+    "register": (StateKind.GROUPS, lambda node, name, by: void(node, node.groups.register(name, by=by))),
     "join classic": (StateKind.GROUPS, join_classic),
     "ask for an id": (StateKind.GROUPS, ask_for_id),
     "begin": (
         StateKind.TRANSACTIONAL_IDS,
-        lambda node, name, by: void(node, node.services.transactions.begin_producer(name, by=by)),
+        lambda node, name, by: void(node, node.transactions.begin_producer(name, by=by)),
     ),
     "name a producer": (
         StateKind.NAMED_PRODUCERS,
-        lambda node, name, by: void(node, node.services.named_producers.resolve(name, 0, by=by)),
+        lambda node, name, by: void(node, node.named_producers.resolve(name, 0, by=by)),
     ),
     "snapshot": (StateKind.SNAPSHOTS, save_snapshot),
     "decide": (StateKind.SINKS, decide),
@@ -164,12 +164,12 @@ def test_who_was_handed_an_id_has_a_seat() -> None:
     node = node_with(members_per_group_max=2)
     ask_for_id(node, "g")
     ask_for_id(node, "g")
-    assert refusal(lambda: void(node, node.services.groups.classic.join("g", asking()))).reason is Reason.GROUP_FULL
-    error = refusal(lambda: void(node, node.services.groups.classic.join("g", asking(id_required=True))))
+    assert refusal(lambda: void(node, node.groups.classic.join("g", asking()))).reason is Reason.GROUP_FULL
+    error = refusal(lambda: void(node, node.groups.classic.join("g", asking(id_required=True))))
     assert error.reason is Reason.GROUP_FULL
     assert str(error).endswith("let some leave, use another group, or raise state.members_per_group_max")
     node.world.advance(SESSION_MS + 1)
-    node.run(node.services.groups.expire())
+    node.run(node.groups.expire())
     assert node.services.holdings.used(StateKind.GROUPS) == 0, "nobody came, so there is no group"
     assert node.services.holdings.bytes_held == 0
 
@@ -177,12 +177,12 @@ def test_who_was_handed_an_id_has_a_seat() -> None:
 def test_commits_that_a_transaction_stages_are_refused_before_it_is_decided() -> None:
     node = node_with(groups_max=1)
     commit(node, "there")
-    transactions = node.services.transactions
+    transactions = node.transactions
     begun = node.run(transactions.begin_producer("t"))
 
     def stage(group: str) -> None:
         producer = Producing("t", begun.producer_id, begun.epoch)
-        pending = node.services.pending_commits
+        pending = node.pending_commits
         void(node, pending.stage(group, producer, [Commit("a", 0, 1)], guard=lambda: None, by="alice"))
 
     node.run(transactions.begin("t", begun.producer_id, begun.epoch))
@@ -225,11 +225,10 @@ def test_streams_that_another_door_wrote_are_bounded_too() -> None:
 
 def forget_all(node: Node) -> None:
     """What is pending of a group is kept as long as its transaction is open."""
-    services = node.services
-    for name in services.transactions.names():
-        node.run(services.transactions.begin_producer(name))
-    for name in services.groups.names():
-        node.run(services.groups.delete(name))
+    for name in node.transactions.names():
+        node.run(node.transactions.begin_producer(name))
+    for name in node.groups.names():
+        node.run(node.groups.delete(name))
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -241,30 +240,30 @@ def test_counts_are_as_a_restarted_node_counts(seed: int) -> None:
 
     def drop_out() -> None:
         node.world.advance(rng.choice([SESSION_MS // 4, 3 * SESSION_MS]))
-        node.run(services.groups.expire())
+        node.run(node.groups.expire())
 
     def end(name: str) -> None:
-        begun = node.run(services.transactions.begin_producer(name))
+        begun = node.run(node.transactions.begin_producer(name))
         producer = (name, begun.producer_id, begun.epoch)
-        node.run(services.transactions.add_partitions(*producer, [("a", 1)]))
+        node.run(node.transactions.add_partitions(*producer, [("a", 1)]))
         batch = batch_of(b"x", producer=(*producer[1:], 0), transactional=True)
         node.run(services.append.append("a", 1, batch, transactional_id=name))
-        staging = services.pending_commits.stage(
+        staging = node.pending_commits.stage(
             rng.choice(names), Producing(*producer), [Commit("a", 2, 5)], guard=lambda: None
         )
         node.run(staging)
         if rng.random() < 0.7:
-            node.run(services.transactions.end(*producer, commit=rng.random() < 0.5))
+            node.run(node.transactions.end(*producer, commit=rng.random() < 0.5))
 
     steps: list[Callable[[], object]] = [
         lambda: commit(node, rng.choice(names), rng.randrange(4)),
-        lambda: node.spawn(services.groups.classic.join(rng.choice(names), asking(metadata=b"m" * rng.randrange(99)))),
-        lambda: node.run(services.groups.join(rng.choice(names), rng.choice("mn"), ["a"])),
-        lambda: node.run(services.groups.leave(rng.choice(names), rng.choice("mn"))),
-        lambda: node.run(services.groups.delete(rng.choice(names))),
+        lambda: node.spawn(node.groups.classic.join(rng.choice(names), asking(metadata=b"m" * rng.randrange(99)))),
+        lambda: node.run(node.groups.join(rng.choice(names), rng.choice("mn"), ["a"])),
+        lambda: node.run(node.groups.leave(rng.choice(names), rng.choice("mn"))),
+        lambda: node.run(node.groups.delete(rng.choice(names))),
         lambda: end(rng.choice("tu")),
         lambda: save_snapshot(node, rng.choice("pq"), NODE),
-        lambda: node.run(services.named_producers.resolve(rng.choice("vw"), rng.randrange(2))),
+        lambda: node.run(node.named_producers.resolve(rng.choice("vw"), rng.randrange(2))),
         drop_out,
     ]
     for _ in range(40):
@@ -272,7 +271,7 @@ def test_counts_are_as_a_restarted_node_counts(seed: int) -> None:
             rng.choice(steps)()
         except BrokerError:
             continue
-    while any(services.groups.describe(name).members for name in services.groups.names()):
+    while any(node.groups.describe(name).members for name in node.groups.names()):
         drop_out()
     after = node.restarted()
     again = after.services

@@ -6,10 +6,12 @@ import msgspec
 import pytest
 from tests.model.manual_world import ManualWorld
 
+from braidlog.cluster.topic import Topic, held_alone
 from braidlog.coordinator.journal import NOTHING, Journal, Key, Table, load_tables
 from braidlog.model.errors import StorageFault
-from braidlog.model.settings import TopicSettings
-from braidlog.partition.internal_topic import open_internal_topic
+from braidlog.model.settings import Flush, TopicSettings
+from braidlog.partition.hosting import Hosting
+from braidlog.partition.replicated_log import ReplicatedLog
 from braidlog.storage.compaction import Compaction
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
@@ -29,13 +31,26 @@ class Bench:
         self.clock = ManualClock()
         self.world = ManualWorld(self.clock)
         self.folder = DataFolder(self.disk, "/d", self.clock)
-        settings = TopicSettings(compact=True, segment_bytes=4096, delete_retention_ms=0)
-        self.log = open_internal_topic(self.folder, "j", settings, self.world)
-        self.journal = Journal(self.log, self.world)
+        settings = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=4096, delete_retention_ms=0)
+        if self.folder.find("j") is None:
+            self.folder.create_topic("j", 1, settings)
+        meta, held = self.folder.topic("j"), held_alone("0", 1, 1)
+        topic = Topic(
+            name="j",
+            topic_id=meta.topic_id,
+            settings=settings,
+            created_ms=0,
+            min_in_sync=1,
+            assignments=held,
+            holder="0",
+        )
+        partition = Hosting(self.folder, "0", self.world).open_partition(topic, 0)
+        self.log = partition.log
+        self.journal = Journal(ReplicatedLog(partition, self.world), self.world)
         self.a = Table(self.journal, "a", Value)
         self.b = Table(self.journal, "b", Value)
         self.unknown: list[Key] = []
-        load_tables(self.journal, [self.a, self.b], self.unknown.append)
+        self.world.run(load_tables(self.journal, [self.a, self.b], self.unknown.append))
 
     def all(self) -> dict[Key, Value]:
         return {**self.a.values, **self.b.values}
@@ -133,7 +148,7 @@ def test_compaction_changes_nothing(seed: int) -> None:
         change(bench, rng)
         if step % 60 == 59:
             bench.clock.advance(10)
-            done = Compaction(bench.disk, bench.folder.pool, bench.log._log, now_ms=bench.clock.now_ms()).run()
+            done = Compaction(bench.disk, bench.folder.pool, bench.log, now_ms=bench.clock.now_ms()).run()
             removed += done.records_removed
             assert Bench(bench.disk.after_kill()).all() == bench.all(), f"seed {seed} step {step}"
     assert removed > 100
@@ -159,7 +174,7 @@ def test_a_crash_at_every_operation_of_a_compaction() -> None:
             states += 1
 
     bench.disk.on_operation = look
-    Compaction(bench.disk, bench.folder.pool, bench.log._log, now_ms=bench.clock.now_ms()).run()
+    Compaction(bench.disk, bench.folder.pool, bench.log, now_ms=bench.clock.now_ms()).run()
     assert states > 30
 
 

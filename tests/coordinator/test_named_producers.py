@@ -12,7 +12,7 @@ from braidlog.testing.faults import Crash
 
 
 def resolve(node: Node, name: str, epoch: int) -> NamedProducer:
-    return node.run(node.services.named_producers.resolve(name, epoch))
+    return node.run(node.named_producers.resolve(name, epoch))
 
 
 def test_epochs_follow_one_another() -> None:
@@ -33,7 +33,7 @@ def test_the_log_runs_out_of_epochs() -> None:
     node = Node()
     first = resolve(node, "a", 0)
     last = NamedProducer(first.producer_id, EPOCH_MAX, 1)
-    node.services.named_producers._table.put("a", value=last)
+    node.coordinator("a").named_producers._table.put("a", value=last)
     after = resolve(node, "a", 2)
     assert after.producer_id != first.producer_id
     assert after.epoch == 0
@@ -52,7 +52,7 @@ def test_a_name_that_nobody_uses_is_forgotten_on_disk_too() -> None:
     node.clock.advance(UNUSED_MS_MAX)
     assert resolve(node, "b", 0).producer_id == ids[1]
     node.clock.advance(1)
-    assert node.run(node.services.named_producers.expire()) == ["a"]
+    assert node.run(node.named_producers.expire()) == ["a"]
     for each in (node, node.restarted()):
         assert each.services.holdings.used(StateKind.NAMED_PRODUCERS) == 1
         assert resolve(each, "b", 0).producer_id == ids[1]
@@ -64,14 +64,14 @@ def test_a_name_of_an_earlier_run_has_its_time_from_the_start_of_this_one() -> N
     known = resolve(node, "a", 0)
     node.clock.advance(2 * UNUSED_MS_MAX)
     again = node.restarted()
-    assert again.run(again.services.named_producers.expire()) == []
+    assert again.run(again.named_producers.expire()) == []
     assert resolve(again, "a", 0) == known
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_many_at_once_get_the_same(seed: int) -> None:
     node = Node(rng=Random(seed))
-    jobs = [node.spawn(node.services.named_producers.resolve("a", 5)) for _ in range(10)]
+    jobs = [node.spawn(node.named_producers.resolve("a", 5)) for _ in range(10)]
     node.world.settle()
     assert len({job.result() for job in jobs}) == 1, f"seed {seed}"
 
@@ -81,6 +81,7 @@ def test_no_crash_lets_a_name_change_its_id() -> None:
     states = 0
     for number in range(1, 200):
         node = Node()
+        node.begin_shards()
         node.disk.stop_at = len(node.disk.operations) + number
         told: list[NamedProducer] = []
         try:

@@ -12,6 +12,7 @@ def node() -> Node:
     made = Node()
     made.create("a", 4)
     made.create("b", 1)
+    made.begin_shards()
     return made
 
 
@@ -20,19 +21,19 @@ def offsets_of(offsets: Offsets, group: str) -> dict[tuple[str, int], int]:
 
 
 def refused(node: Node, group: str, *commits: Commit, forward_only: bool = False) -> Reason:
-    before = offsets_of(node.services.offsets, group)
+    before = offsets_of(node.offsets, group)
     with pytest.raises(BrokerError) as caught:
-        node.run(node.services.offsets.commit(group, list(commits), forward_only=forward_only))
-    assert offsets_of(node.services.offsets, group) == before, "all or nothing"
+        node.run(node.offsets.commit(group, list(commits), forward_only=forward_only))
+    assert offsets_of(node.offsets, group) == before, "all or nothing"
     return caught.value.reason
 
 
 def test_commit_and_look(node: Node) -> None:
-    offsets = node.services.offsets
+    offsets = node.offsets
     node.run(offsets.commit("g", [Commit("a", 0, 5, "note", 3), Commit("b", 0, 7)]))
     node.run(offsets.commit("h", [Commit("a", 0, 9)]))
     for each in (node, node.restarted()):
-        offsets = each.services.offsets
+        offsets = each.offsets
         assert offsets_of(offsets, "g") == {("a", 0): 5, ("b", 0): 7}
         assert offsets.groups() == {"g", "h"}
         found = offsets.committed("g", "a", 0)
@@ -43,7 +44,7 @@ def test_commit_and_look(node: Node) -> None:
 
 
 def test_it_may_go_back_unless_it_must_not(node: Node) -> None:
-    offsets = node.services.offsets
+    offsets = node.offsets
     node.run(offsets.commit("g", [Commit("a", 0, 5)]))
     node.run(offsets.commit("g", [Commit("a", 0, 3)]))
     assert refused(node, "g", Commit("a", 1, 9), Commit("a", 0, 2), forward_only=True) is Reason.OFFSET_REGRESSION
@@ -70,8 +71,8 @@ def test_bad_group_names(node: Node, group: str) -> None:
 
 @pytest.mark.parametrize("group", ["g", "x" * 249, "team/app:1", "ü", "a.b_c-d"])
 def test_good_group_names(node: Node, group: str) -> None:
-    node.run(node.services.offsets.commit(group, [Commit("a", 0, 1)]))
-    assert offsets_of(node.restarted().services.offsets, group) == {("a", 0): 1}
+    node.run(node.offsets.commit(group, [Commit("a", 0, 1)]))
+    assert offsets_of(node.restarted().offsets, group) == {("a", 0): 1}
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_bad_metadata(node: Node, metadata: str, reason: Reason) -> None:
 
 def test_it_is_not_acknowledged_before_it_is_durable(node: Node) -> None:
     with node.world.holding_syncs():
-        job = node.spawn(node.services.offsets.commit("g", [Commit("a", 0, 5)]))
+        job = node.spawn(node.offsets.commit("g", [Commit("a", 0, 5)]))
         node.world.advance(10_000)
         assert not job.is_done
     job.result()
@@ -91,30 +92,30 @@ def test_it_is_not_acknowledged_before_it_is_durable(node: Node) -> None:
 
 def test_a_commit_of_several_partitions_is_never_cut_in_two(node: Node) -> None:
     with node.world.holding_syncs():
-        node.spawn(node.services.offsets.commit("g", [Commit("a", number, 5) for number in range(4)]))
+        node.spawn(node.offsets.commit("g", [Commit("a", number, 5) for number in range(4)]))
         seen = set()
         for label, disk in node.disk.crash_states():
-            found = node.restarted(disk).services.offsets.of_group("g")
+            found = node.restarted(disk).offsets.of_group("g")
             assert len(found) in (0, 4), label
             seen.add(len(found))
         assert seen == {0, 4}
 
 
 def test_forgetting(node: Node) -> None:
-    offsets = node.services.offsets
+    offsets = node.offsets
     for group in ("g", "h"):
         node.run(offsets.commit(group, [Commit("a", 0, 5), Commit("a", 1, 5), Commit("b", 0, 7)]))
     node.run(offsets.forget("g", "a"))
     node.run(offsets.forget("nobody"))
     for each in (node, node.restarted()):
-        assert offsets_of(each.services.offsets, "g") == {("b", 0): 7}
-        assert len(offsets_of(each.services.offsets, "h")) == 3
+        assert offsets_of(each.offsets, "g") == {("b", 0): 7}
+        assert len(offsets_of(each.offsets, "h")) == 3
     node.run(offsets.forget("g"))
     assert offsets.groups() == {"h"}
-    assert node.restarted().services.offsets.groups() == {"h"}
+    assert node.restarted().offsets.groups() == {"h"}
 
 
 def test_an_empty_commit_is_fine(node: Node) -> None:
-    end = node.journal_end
-    node.run(node.services.offsets.commit("g", []))
-    assert node.journal_end == end
+    end = node.state_entries
+    node.run(node.offsets.commit("g", []))
+    assert node.state_entries == end

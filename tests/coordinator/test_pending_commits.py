@@ -25,8 +25,8 @@ class Group:
         self.node = node
         self.word = Verified(1, 1)
         self.meanwhile: Callable[[], None] = lambda: None
-        services = node.services
-        self.pending = PendingCommits(services.pending_commits._table, services.offsets, self._ask, services.holdings)
+        kept = node.coordinator("g")
+        self.pending = PendingCommits(kept.pending_commits._table, kept.offsets, self._ask, node.services.holdings)
 
     async def _ask(self, *_: object) -> Verified:
         word = self.word
@@ -41,7 +41,7 @@ class Group:
         self.node.run(self.pending.end([End(PRODUCER, 0, epoch, number, commit, [], ["g"])]))
 
     def committed(self, partition: int = 0) -> int | None:
-        found = self.node.services.offsets.committed("g", "a", partition)
+        found = self.node.offsets.committed("g", "a", partition)
         return None if found is None else found.offset
 
     def restarted(self) -> "Group":
@@ -60,7 +60,7 @@ def test_a_topic_that_was_made_anew_does_not_get_what_is_pending_of_the_one_befo
     group = group.restarted() if restart else group
     group.end(1)
     assert group.committed() is None
-    kept = group.node.services.offsets.committed("g", "b", 0)
+    kept = group.node.offsets.committed("g", "b", 0)
     assert kept is not None
     assert kept.offset == 9
 
@@ -83,7 +83,7 @@ def test_an_end_that_is_repeated_after_a_newer_commit_changes_nothing(restart: b
     group = Group()
     group.stage(5)
     group.end(1)
-    group.node.run(group.node.services.offsets.commit("g", [Commit("a", 0, 9)]))
+    group.node.run(group.node.offsets.commit("g", [Commit("a", 0, 9)]))
     group = group.restarted() if restart else group
     group.end(1)
     assert group.committed() == 9

@@ -22,14 +22,15 @@ PLACES = [("a", 0), ("a", 1)]
 def node() -> Node:
     made = Node()
     made.create("a", 2)
+    made.begin_shards()
     return made
 
 
 def stage(node: Node, value: bytes, *, batch: int = 0, task: str = "0-0", sink: str = "s") -> Producing:
     """One value in each partition, staged."""
     name = stage_name(sink, batch, task)
-    txn = node.run(node.services.transactions.begin_producer(name, 900_000))
-    node.run(node.services.transactions.add_partitions(name, txn.producer_id, txn.epoch, PLACES))
+    txn = node.run(node.transactions.begin_producer(name, 900_000))
+    node.run(node.transactions.add_partitions(name, txn.producer_id, txn.epoch, PLACES))
     for topic, number in PLACES:
         data = batch_of(value, producer=(txn.producer_id, txn.epoch, 0), transactional=True)
         node.run(node.services.append.append(topic, number, data, transactional_id=name))
@@ -39,15 +40,15 @@ def stage(node: Node, value: bytes, *, batch: int = 0, task: str = "0-0", sink: 
 def commit(
     node: Node, *stages: Producing, batch: int = 0, sink: str = "s", writer: str = "", owner: str = ME
 ) -> Decided:
-    return node.run(node.services.staging.commit(sink, batch, stages, owner=owner, writer=writer))
+    return node.run(node.staging.commit(sink, batch, stages, owner=owner, writer=writer))
 
 
 def abort(node: Node, *stages: Producing, batch: int = 0, all_of_it: bool = False) -> Decided:
-    return node.run(node.services.staging.abort("s", batch, None if all_of_it else stages, owner=ME))
+    return node.run(node.staging.abort("s", batch, None if all_of_it else stages, owner=ME))
 
 
 def last(node: Node, sink: str = "s") -> int:
-    return node.services.staging.last_batch(sink, owner=ME)
+    return node.staging.last_batch(sink, owner=ME)
 
 
 def seen(node: Node) -> tuple[list[bytes | None], list[bytes | None]]:
@@ -74,7 +75,7 @@ def test_a_batch_counts_when_it_is_decided_and_not_before(node: Node) -> None:
     for each in (node, node.restarted()):
         assert seen(each) == ([b"x", b"y"], [b"x", b"y"])
         assert last(each) == 0
-        assert each.services.transactions.names() == [], "ids that come once are not kept"
+        assert each.transactions.names() == [], "ids that come once are not kept"
         assert_nothing_hangs(each)
 
 
@@ -93,7 +94,7 @@ def test_a_replay_changes_nothing(node: Node, restart: bool) -> None:
     replay = stage(node, b"x again", task="0-9")
     assert commit(node, replay) == Decided(0, already=True)
     assert seen(node) == ([b"x"], [b"x"])
-    assert node.services.transactions.names() == []
+    assert node.transactions.names() == []
     assert_nothing_hangs(node)
     assert commit(node, stage(node, b"z", batch=1), batch=1) == Decided(1, already=False)
     assert commit(node, batch=0) == Decided(1, already=True)
@@ -111,10 +112,10 @@ def test_an_abort_after_a_commit_undoes_nothing(node: Node) -> None:
 def test_an_abort_lets_go_of_what_it_names_or_of_everything(node: Node) -> None:
     mine, other, next_one = stage(node, b"x"), stage(node, b"y", task="1-1"), stage(node, b"z", batch=1)
     assert abort(node, mine) == Decided(NO_BATCH, already=False)
-    assert node.services.transactions.open_names() == [other.name, next_one.name]
+    assert node.transactions.open_names() == [other.name, next_one.name]
     abort(node, mine)  # again: there is nothing to let go
     abort(node, all_of_it=True)
-    assert node.services.transactions.open_names() == [next_one.name], "a later batch is not an earlier one's affair"
+    assert node.transactions.open_names() == [next_one.name], "a later batch is not an earlier one's affair"
     assert reason_of(commit, node, other) is Reason.TRANSACTION_NOT_FOUND
     commit(node, next_one, batch=1)
     assert seen(node) == ([b"z"], [b"z"])
@@ -125,10 +126,10 @@ def test_one_stage_that_is_not_open_refuses_the_whole_batch(node: Node) -> None:
     fine = stage(node, b"x", task="0-0")
     never = Producing(stage_name("s", 0, "9-9"), 12345, 0)
     fenced = stage(node, b"y", task="1-1")
-    node.run(node.services.transactions.begin_producer(fenced.name))
+    node.run(node.transactions.begin_producer(fenced.name))
     gone = stage(node, b"y", task="2-2")
-    node.run(node.services.transactions.end(*gone, commit=False))
-    empty_txn = node.run(node.services.transactions.begin_producer(stage_name("s", 0, "3-3")))
+    node.run(node.transactions.end(*gone, commit=False))
+    empty_txn = node.run(node.transactions.begin_producer(stage_name("s", 0, "3-3")))
     empty = Producing(stage_name("s", 0, "3-3"), empty_txn.producer_id, empty_txn.epoch)
     for wrong, reason in (
         (never, Reason.TRANSACTION_NOT_FOUND),
@@ -140,7 +141,7 @@ def test_one_stage_that_is_not_open_refuses_the_whole_batch(node: Node) -> None:
         stages = (wrong,) if wrong.name == fine.name else (fine, wrong)
         assert reason_of(commit, node, *stages) is reason
         assert (seen(node), last(node)) == (([], []), NO_BATCH)
-        assert node.services.transactions.find(fine.name).state is TxnState.ONGOING, "nothing happened to the others"
+        assert node.transactions.find(fine.name).state is TxnState.ONGOING, "nothing happened to the others"
     commit(node, fine)
     assert seen(node) == ([b"x"], [b"x"])
 
@@ -152,7 +153,7 @@ def test_what_is_left_open_of_a_sink_ends_with_its_next_batch(node: Node) -> Non
     winner = stage(node, b"winner", batch=1, task="0-3")
     later, others = stage(node, b"later", batch=2), stage(node, b"others", batch=0, sink="t")
     commit(node, winner, batch=1)
-    assert node.services.transactions.open_names() == [later.name, others.name]
+    assert node.transactions.open_names() == [later.name, others.name]
     commit(node, others, sink="t")
     commit(node, later, batch=2)
     assert seen(node)[0] == [b"winner", b"later", b"others"]
@@ -167,14 +168,14 @@ def test_a_losing_attempt_cannot_write_any_more(node: Node) -> None:
         with pytest.raises(BrokerError):
             node.run(node.services.append.append("a", 0, late, transactional_id=name))
         with pytest.raises(BrokerError):
-            node.run(node.services.transactions.add_partitions(name, producer_id, epoch, PLACES))
+            node.run(node.transactions.add_partitions(name, producer_id, epoch, PLACES))
     assert seen(node) == ([b"winner"], [b"winner"])
 
 
 def test_stages_expire(node: Node) -> None:
     left = stage(node, b"x")
     node.clock.advance(900_001)
-    assert node.run(node.services.transactions.expire()) == [left.name]
+    assert node.run(node.transactions.expire()) == [left.name]
     assert_nothing_hangs(node)
     with pytest.raises(BrokerError, match=r"nothing of batch 0 of sink 's' counts: .* ends by its timeout") as caught:
         commit(node, left)
@@ -188,16 +189,16 @@ def test_a_name_belongs_to_who_committed_first_and_to_one_writer(node: Node) -> 
     assert reason_of(commit, node, batch=0, writer="q2") is Reason.INVALID_TRANSACTION_STATE
     assert reason_of(commit, node, batch=1, writer="q2") is Reason.INVALID_TRANSACTION_STATE
     with pytest.raises(BrokerError, match="another sinkId"):
-        node.services.staging.last_batch("s", owner=ME, writer="q2")
+        node.staging.last_batch("s", owner=ME, writer="q2")
     with pytest.raises(BrokerError, match="another user"):
-        node.services.staging.last_batch("s", owner="User:other")
+        node.staging.last_batch("s", owner="User:other")
     assert commit(node.restarted(), batch=1, writer="q1") == Decided(1, already=False)
 
 
 def test_only_stages_of_this_batch_are_decided(node: Node) -> None:
     mine, others = stage(node, b"x"), stage(node, b"y", sink="t")
     earlier = stage(node, b"z", batch=3)
-    txn = node.run(node.services.transactions.begin_producer("plain"))
+    txn = node.run(node.transactions.begin_producer("plain"))
     plain = Producing("plain", txn.producer_id, txn.epoch)
     for wrong in (others, earlier, plain):
         assert reason_of(commit, node, mine, wrong) is Reason.INVALID_TRANSACTION_STATE
@@ -215,11 +216,11 @@ def test_sinks_nobody_uses_are_forgotten(node: Node) -> None:
     commit(node, batch=5)
     node.clock.advance(UNUSED_MS_MAX)
     commit(node, sink="used")
-    assert node.run(node.services.staging.expire()) == []
+    assert node.run(node.staging.expire()) == []
     node.clock.advance(1)
-    assert node.run(node.services.staging.expire()) == ["s"]
+    assert node.run(node.staging.expire()) == ["s"]
     for each in (node, node.restarted()):
-        assert each.services.staging.names() == ["used"]
+        assert each.staging.names() == ["used"]
         assert last(each) == NO_BATCH
 
 
@@ -267,7 +268,7 @@ def test_whoever_races_each_batch_counts_once(seed: int) -> None:
     rng = Random(seed)
     node = Node(rng=rng)
     node.create("a", 2)
-    staging = node.services.staging
+    staging = node.staging
 
     async def driver(number: int) -> None:
         for batch in range(3):
@@ -275,8 +276,8 @@ def test_whoever_races_each_batch_counts_once(seed: int) -> None:
                 stages = []
                 for task in range(2):
                     name = stage_name("s", batch, f"{task}-{number}")
-                    txn = await node.services.transactions.begin_producer(name)
-                    await node.services.transactions.add_partitions(name, txn.producer_id, txn.epoch, PLACES)
+                    txn = await node.transactions.begin_producer(name)
+                    await node.transactions.add_partitions(name, txn.producer_id, txn.epoch, PLACES)
                     data = batch_of(
                         b"%d/%d" % (batch, task), producer=(txn.producer_id, txn.epoch, 0), transactional=True
                     )
@@ -312,6 +313,7 @@ class Script:
     def __init__(self) -> None:
         self.node = Node()
         self.node.create("a", 2)
+        self.node.begin_shards()
         self.acknowledged = NO_BATCH
         self.asked = NO_BATCH
 
@@ -326,7 +328,7 @@ class Script:
 
 def check(script: Script, again: Node, where: str) -> int:
     """Whole batches only, in step with what the sink remembers; then a replay of everything makes it complete."""
-    assert again.run(again.services.transactions.resume()) == {}, where
+    assert again.run(again.transactions.resume()) == {}, where
     if "a" not in again.services.hosting.names():
         return NO_BATCH
     found = last(again)
@@ -386,7 +388,7 @@ def test_a_crash_while_the_markers_are_written_is_resumed() -> None:
         again = node.restarted()
         again.disk.stop_at = len(again.disk.operations) + number
         try:
-            again.run(again.services.transactions.resume())
+            again.run(again.transactions.resume())
         except Crash:
             pass
         else:

@@ -218,7 +218,7 @@ def test_records_of_other_doors(node: Node) -> None:
 
 
 def test_records_of_transactions_are_no_events(node: Node) -> None:
-    txn = node.services.transactions
+    txn = node.transactions
     begun = node.run(txn.begin_producer("t"))
     number = partition_for_key(b"k", 3)
     node.run(txn.add_partitions("t", begun.producer_id, begun.epoch, [("s", number)]))

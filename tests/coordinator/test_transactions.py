@@ -30,16 +30,17 @@ def node() -> Node:
     made = Node()
     made.create("a", 2)
     made.create("b", 1)
+    made.begin_shards()
     return made
 
 
 def begin(node: Node, name: str = "t", **more: Any) -> Transaction:
-    return node.run(node.services.transactions.begin_producer(name, **more))
+    return node.run(node.transactions.begin_producer(name, **more))
 
 
 def add(node: Node, txn: Transaction, *partitions: tuple[str, int], name: str = "t") -> None:
     places = partitions or (("a", 0), ("b", 0))
-    node.run(node.services.transactions.add_partitions(name, txn.producer_id, txn.epoch, places))
+    node.run(node.transactions.add_partitions(name, txn.producer_id, txn.epoch, places))
 
 
 def write(
@@ -50,13 +51,13 @@ def write(
 
 
 def stage(node: Node, txn: Transaction, *commits: Commit, name: str = "t") -> None:
-    node.run(node.services.transactions.add_group(name, txn.producer_id, txn.epoch, "g"))
+    node.run(node.transactions.add_group(name, txn.producer_id, txn.epoch, "g"))
     producing = Producing(name, txn.producer_id, txn.epoch)
-    node.run(node.services.pending_commits.stage("g", producing, commits, guard=lambda: None))
+    node.run(node.pending_commits.stage("g", producing, commits, guard=lambda: None))
 
 
 def end(node: Node, txn: Transaction, *, commit: bool, name: str = "t") -> Transaction:
-    return node.run(node.services.transactions.end(name, txn.producer_id, txn.epoch, commit=commit))
+    return node.run(node.transactions.end(name, txn.producer_id, txn.epoch, commit=commit))
 
 
 def reason_of(call: Callable[..., object], *args: object, **more: object) -> Reason:
@@ -73,11 +74,11 @@ def test_records_and_offsets_count_together(node: Node, commit: bool) -> None:
     write(node, txn, "b", b"y")
     stage(node, txn, Commit("a", 1, 7))
     assert node.values("a") == node.values("b") == []
-    assert node.services.offsets.committed("g", "a", 1) is None
+    assert node.offsets.committed("g", "a", 1) is None
     assert end(node, txn, commit=commit).state is (TxnState.COMMITTED if commit else TxnState.ABORTED)
     for each in (node, node.restarted()):
         assert (each.values("a"), each.values("b")) == (([b"x"], [b"y"]) if commit else ([], []))
-        committed = each.services.offsets.committed("g", "a", 1)
+        committed = each.offsets.committed("g", "a", 1)
         assert (committed is not None and committed.offset == 7) is commit
 
 
@@ -90,7 +91,7 @@ def test_a_producer_goes_from_one_transaction_to_the_next(node: Node) -> None:
     assert node.values("a") == [b"0", b"2"]
 
 
-def the_end(txn: Transaction, number: int, *, commit: bool = True, coordinator_epoch: int = 0) -> End:
+def the_end(txn: Transaction, number: int, *, commit: bool = True, coordinator_epoch: int = 1) -> End:
     return End(txn.producer_id, txn.epoch, coordinator_epoch, number, commit, [("a", 0)])
 
 
@@ -102,7 +103,7 @@ def test_a_marker_that_is_repeated_ends_no_later_transaction(node: Node, restart
         write(node, txn, "a", b"x", sequence=sequence)
         if not sequence:
             end(node, txn, commit=True)
-    assert node.services.transactions.find("t").number == 2
+    assert node.transactions.find("t").number == 2
     node = node.restarted() if restart else node
     before = node.services.hosting.partition("a", 0).end_offset
     assert node.run(node.services.markers.write([the_end(txn, 1)])) == {}, "it is written already"
@@ -130,7 +131,7 @@ def test_transactions_are_numbered_over_restarts_of_their_producer(node: Node) -
         txn = begin(node)
         assert txn.number == number - 1
         add(node, txn, ("a", 0))
-        assert node.services.transactions.find("t").number == number
+        assert node.transactions.find("t").number == number
         if number == 2:
             end(node, txn, commit=False)
         node = node.restarted()
@@ -190,7 +191,7 @@ def test_a_decision_in_doubt_is_not_carried_out(node: Node, monkeypatch: pytest.
         for _ in range(2):
             with pytest.raises(StorageFault):
                 end(node, txn, commit=True)
-        assert node.run(node.services.transactions.resume()) == {"t": "no room"}
+        assert node.run(node.transactions.resume()) == {"t": "no room"}
         assert node.services.hosting.partition("a", 0).end_offset == 1
     assert end(node, txn, commit=True).state is TxnState.COMMITTED
     assert node.values("a") == [b"x"]
@@ -230,23 +231,23 @@ def test_no_record_before_its_partition_is_durably_in_the_journal(node: Node) ->
     """Else a crash could keep the record and lose the transaction: nothing would ever end it."""
     txn = begin(node)
     with node.world.holding_syncs():
-        adding = node.spawn(node.services.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
+        adding = node.spawn(node.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
         batch = batch_of(b"x", producer=(txn.producer_id, txn.epoch, 0), transactional=True)
         early = node.spawn(node.services.append.append("a", 0, batch, transactional_id="t"))
-        assert isinstance(early.error, BrokerError)
-        assert early.error.reason is Reason.INVALID_TRANSACTION_STATE
+    assert isinstance(early.error, BrokerError)
+    assert early.error.reason is Reason.INVALID_TRANSACTION_STATE
     adding.result()
     write(node, txn, "a", b"x")
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_is_added_later_does_not_hold_up_who_writes_to_what_was_added_before(node: Node, restart: bool) -> None:
+def test_what_is_added_later_refuses_no_write_to_what_was_added_before(node: Node, restart: bool) -> None:
     """Clients add a group, or another partition, while they write to the first."""
     txn = begin(node)
     add(node, txn, ("a", 0))
     if restart:
         node = node.restarted()
-    transactions = node.services.transactions
+    transactions = node.transactions
     with node.world.holding_syncs():
         adding = [
             node.spawn(transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 1)])),
@@ -256,7 +257,7 @@ def test_what_is_added_later_does_not_hold_up_who_writes_to_what_was_added_befor
         writing = node.spawn(node.services.append.append("a", 0, batch, transactional_id="t"))
         early = node.spawn(node.services.append.append("a", 1, batch, transactional_id="t"))
         assert writing.error is None
-        assert isinstance(early.error, BrokerError)
+    assert isinstance(early.error, BrokerError)
     for job in adding:
         job.result()
     writing.result()
@@ -266,7 +267,7 @@ def test_what_is_added_later_does_not_hold_up_who_writes_to_what_was_added_befor
         node.spawn(transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
         late = batch_of(b"y", producer=(txn.producer_id, txn.epoch, 1), transactional=True)
         refused = node.spawn(node.services.append.append("a", 0, late, transactional_id="t"))
-        assert isinstance(refused.error, BrokerError), "the next transaction has to say so anew, durably"
+    assert isinstance(refused.error, BrokerError), "the next transaction has to say so anew, durably"
 
 
 def test_what_cannot_be_committed_is_not_staged(node: Node) -> None:
@@ -276,18 +277,18 @@ def test_what_cannot_be_committed_is_not_staged(node: Node) -> None:
     assert reason_of(stage, node, txn, Commit("nope", 0, 1)) is Reason.TOPIC_NOT_FOUND
     assert reason_of(stage, node, txn, Commit("a", 9, 1)) is Reason.PARTITION_NOT_FOUND
     with pytest.raises(BrokerError):
-        node.run(node.services.transactions.add_group("t", txn.producer_id, txn.epoch, "a b"))
+        node.run(node.transactions.add_group("t", txn.producer_id, txn.epoch, "a b"))
     stage(node, txn, Commit("a", 0, 1), Commit("a", 0, 2))
     stage(node, txn, Commit("a", 0, 3))
-    assert node.services.pending_commits.places("g") == {("a", 0)}
+    assert node.pending_commits.places("g") == {("a", 0)}
     end(node, txn, commit=True)
-    found = node.services.offsets.committed("g", "a", 0)
+    found = node.offsets.committed("g", "a", 0)
     assert found is not None
     assert found.offset == 3
 
 
 def test_bad_requests(node: Node) -> None:
-    transactions = node.services.transactions
+    transactions = node.transactions
     with pytest.raises(BrokerError, match="not known"):
         transactions.find("nope")
     for name in ("", "x" * 250, "a\nb", "\ud800"):
@@ -301,7 +302,7 @@ def test_bad_requests(node: Node) -> None:
 
 def test_epochs_end_and_a_new_producer_id_begins(node: Node) -> None:
     txn = begin(node)
-    node.run(node.services.transactions._keep("t", Transaction(txn.producer_id, EPOCH_MAX, 1000)))
+    node.run(node.coordinator("t").transactions._keep("t", Transaction(txn.producer_id, EPOCH_MAX, 1000)))
     new = begin(node)
     assert new.epoch == 0
     assert new.producer_id != txn.producer_id
@@ -318,7 +319,7 @@ def test_a_transaction_in_a_topic_that_goes_ends_all_the_same(node: Node) -> Non
     node.run(node.services.topics.delete("a"))
     assert end(node, txn, commit=True).state is TxnState.COMMITTED
     assert node.values("b") == [b"x"]
-    assert node.services.offsets.of_group("g").keys() == {("b", 0)}
+    assert node.offsets.of_group("g").keys() == {("b", 0)}
 
 
 # -- version 2: a new epoch with every end -------------------------------------------------------------------
@@ -333,14 +334,12 @@ def produce(node: Node, txn: Transaction, value: bytes, *, sequence: int = 0, to
 
 def commit_offset(node: Node, txn: Transaction, offset: int) -> None:
     producing = Producing("t", txn.producer_id, txn.epoch)
-    staged = node.services.pending_commits.stage(
-        "g", producing, [Commit("a", 1, offset)], guard=lambda: None, begins=True
-    )
+    staged = node.pending_commits.stage("g", producing, [Commit("a", 1, offset)], guard=lambda: None, begins=True)
     node.run(staged)
 
 
 def end_in_next_epoch(node: Node, txn: Transaction, *, commit: bool = True) -> Transaction:
-    return node.run(node.services.transactions.end("t", txn.producer_id, txn.epoch, commit=commit, bump=True))
+    return node.run(node.transactions.end("t", txn.producer_id, txn.epoch, commit=commit, bump=True))
 
 
 def test_every_end_gives_a_new_epoch_and_what_comes_late_of_the_one_before_counts_for_nothing(node: Node) -> None:
@@ -354,7 +353,7 @@ def test_every_end_gives_a_new_epoch_and_what_comes_late_of_the_one_before_count
     assert reason_of(end_in_next_epoch, node, first, commit=False) is Reason.INVALID_TRANSACTION_STATE
     assert reason_of(produce, node, first, b"late", sequence=2) is Reason.STALE_PRODUCER_EPOCH
     assert reason_of(commit_offset, node, first, 8) is Reason.STALE_PRODUCER_EPOCH
-    assert node.services.transactions.open_names() == [], "nothing late begins a transaction"
+    assert node.transactions.open_names() == [], "nothing late begins a transaction"
     assert reason_of(produce, node, second, b"gap", sequence=1) is Reason.OUT_OF_ORDER_SEQUENCE, "0 has not come yet"
     commit_offset(node, second, 9)
     produce(node, second, b"three")
@@ -362,7 +361,7 @@ def test_every_end_gives_a_new_epoch_and_what_comes_late_of_the_one_before_count
     third = end_in_next_epoch(node, second, commit=False)
     for each in (node, node.restarted()):
         assert each.values("a") == [b"one", b"two"]
-        committed = each.services.offsets.committed("g", "a", 1)
+        committed = each.offsets.committed("g", "a", 1)
         assert committed is not None
         assert committed.offset == 7
     produce(node.restarted(), third, b"four")
@@ -371,7 +370,7 @@ def test_every_end_gives_a_new_epoch_and_what_comes_late_of_the_one_before_count
 @pytest.mark.parametrize("way_back", ["asks for its next epoch", "aborts"])
 def test_a_producer_whose_transaction_timed_out_is_refused_and_has_a_way_back(node: Node, way_back: str) -> None:
     """The epoch is the coordinator's, and no other producer has the id: what is late is refused, a new transaction is not."""
-    transactions = node.services.transactions
+    transactions = node.transactions
     first = begin(node)
     produce(node, first, b"late")
     node.clock.advance(first.timeout_ms + 1)
@@ -395,7 +394,7 @@ def test_a_producer_whose_transaction_timed_out_has_no_way_back_once_another_has
     first = begin(node)
     produce(node, first, b"late")
     node.clock.advance(first.timeout_ms + 1)
-    node.run(node.services.transactions.expire())
+    node.run(node.transactions.expire())
     begin(node)
     assert reason_of(end_in_next_epoch, node, first, commit=False) is Reason.STALE_PRODUCER_EPOCH
     assert reason_of(begin, node, expected=(first.producer_id, first.epoch)) is Reason.STALE_PRODUCER_EPOCH
@@ -447,14 +446,14 @@ def test_a_producer_whose_epochs_are_used_goes_on_with_another_id(node: Node) ->
     """Also if it does not hear of that, and asks again: for the end, or for its next epoch."""
     txn = begin(node)
     last = Transaction(txn.producer_id, EPOCH_MAX, 1000)
-    node.run(node.services.transactions._keep("t", last))
+    node.run(node.coordinator("t").transactions._keep("t", last))
     produce(node, last, b"x")
     other = end_in_next_epoch(node, last)
     assert (other.producer_id != last.producer_id, other.epoch) == (True, 0)
     assert end_in_next_epoch(node, last) == other
     assert node.values("a") == [b"x"]
     assert reason_of(produce, node, last, b"late", sequence=1) is Reason.PRODUCER_ID_MISMATCH
-    go_on = node.services.transactions.begin_producer
+    go_on = node.transactions.begin_producer
     expected = (last.producer_id, last.epoch)
     begun = node.run(go_on("t", expected=expected))
     assert (begun.producer_id, begun.epoch) == (other.producer_id, 1)
@@ -465,9 +464,9 @@ def test_a_producer_whose_epochs_are_used_goes_on_with_another_id(node: Node) ->
 def test_a_producer_that_begins_anew_is_not_ended_by_what_it_asked_before(node: Node) -> None:
     first = begin(node)
     produce(node, first, b"x")
-    begun = node.run(node.services.transactions.begin_producer("t", expected=(first.producer_id, first.epoch)))
+    begun = node.run(node.transactions.begin_producer("t", expected=(first.producer_id, first.epoch)))
     assert reason_of(end_in_next_epoch, node, first) is Reason.STALE_PRODUCER_EPOCH
-    assert node.services.transactions.find("t").epoch == begun.epoch
+    assert node.transactions.find("t").epoch == begun.epoch
 
 
 # -- as producers with an id and an epoch of their own ask ---------------------------------------------------
@@ -476,7 +475,7 @@ def test_a_producer_that_begins_anew_is_not_ended_by_what_it_asked_before(node: 
 def test_a_producer_goes_on_to_its_own_next_epoch(node: Node) -> None:
     def go_on(txn: Transaction) -> Transaction:
         expected = (txn.producer_id, txn.epoch)
-        return node.run(node.services.transactions.begin_producer("t", expected=expected))
+        return node.run(node.transactions.begin_producer("t", expected=expected))
 
     first = begin(node)
     add(node, first)
@@ -503,14 +502,14 @@ def test_a_producer_that_goes_on_is_not_fenced_by_its_own_first_try(node: Node, 
 
     def go_on(node: Node, txn: Transaction) -> Transaction:
         expected = (txn.producer_id, txn.epoch)
-        return node.run(node.services.transactions.begin_producer("t", expected=expected))
+        return node.run(node.transactions.begin_producer("t", expected=expected))
 
     assert reason_of(go_on, node, first) is Reason.NOT_LEADER
     assert reason_of(go_on, node, first) is Reason.NOT_LEADER
     node = node.restarted() if restart else node
     node.run(node.services.placement.set_role("a", 0, Role.LEADER))
-    node.run(node.services.transactions.resume())
-    assert node.services.transactions.find("t").state is TxnState.ABORTED
+    node.run(node.transactions.resume())
+    assert node.transactions.find("t").state is TxnState.ABORTED
     second = go_on(node, first)
     assert (second.state, go_on(node, first)) == (TxnState.EMPTY, second), "and a retry gets what it got"
     add(node, second, ("a", 0))
@@ -525,13 +524,13 @@ def test_a_producer_that_another_replaced_meanwhile_is_fenced_after_its_own_firs
     first = begin(node)
     add(node, first, ("a", 0))
     node.run(node.services.placement.set_role("a", 0, Role.FOLLOWER))
-    go_on = node.services.transactions.begin_producer
+    go_on = node.transactions.begin_producer
     expected = (first.producer_id, first.epoch)
     assert reason_of(lambda: node.run(go_on("t", expected=expected))) is Reason.NOT_LEADER
     node.run(node.services.placement.set_role("a", 0, Role.LEADER))
     other = begin(node)
     assert reason_of(lambda: node.run(go_on("t", expected=expected))) is Reason.STALE_PRODUCER_EPOCH
-    assert node.services.transactions.find("t").epoch == other.epoch
+    assert node.transactions.find("t").epoch == other.epoch
 
 
 def test_another_producer_id_is_told_apart_from_an_old_epoch(node: Node) -> None:
@@ -542,13 +541,13 @@ def test_another_producer_id_is_told_apart_from_an_old_epoch(node: Node) -> None
 
 
 def test_offsets_of_a_group_member_are_guarded_in_the_step_that_stages_them(node: Node) -> None:
-    transactions = node.services.transactions
+    transactions = node.transactions
     txn = begin(node)
     asked = []
 
     def stage_guarded(guard: Callable[[], None]) -> None:
         producing = Producing("t", txn.producer_id, txn.epoch)
-        node.run(node.services.pending_commits.stage("g", producing, [Commit("a", 0, 5)], guard=guard))
+        node.run(node.pending_commits.stage("g", producing, [Commit("a", 0, 5)], guard=guard))
 
     assert reason_of(stage_guarded, lambda: None) is Reason.INVALID_TRANSACTION_STATE, "it has not begun"
     node.run(transactions.add_group("t", txn.producer_id, txn.epoch, "g"))
@@ -560,31 +559,31 @@ def test_offsets_of_a_group_member_are_guarded_in_the_step_that_stages_them(node
 
     assert reason_of(stage_guarded, refuse) is Reason.STALE_GENERATION
     assert asked == [["g"]], "the transaction knows of the group first"
-    assert node.services.pending_commits.places("g") == set()
+    assert node.pending_commits.places("g") == set()
     stage_guarded(lambda: None)
     for each in (node, node.restarted()):
-        assert each.services.pending_commits.places("g") == {("a", 0)}
-        assert each.services.pending_commits.places("other") == set()
+        assert each.pending_commits.places("g") == {("a", 0)}
+        assert each.pending_commits.places("other") == set()
     end(node, txn, commit=True)
-    assert node.services.pending_commits.places("g") == set()
-    committed = node.services.offsets.committed("g", "a", 0)
+    assert node.pending_commits.places("g") == set()
+    committed = node.offsets.committed("g", "a", 0)
     assert committed is not None
     assert committed.offset == 5
 
 
 def test_a_group_added_and_nothing_staged_ends_well(node: Node) -> None:
     txn = begin(node)
-    node.run(node.services.transactions.add_group("t", txn.producer_id, txn.epoch, "g"))
+    node.run(node.transactions.add_group("t", txn.producer_id, txn.epoch, "g"))
     assert end(node, txn, commit=True).state is TxnState.COMMITTED
     with pytest.raises(BrokerError):
-        node.run(node.services.transactions.add_group("t", txn.producer_id, txn.epoch, ""))
+        node.run(node.transactions.add_group("t", txn.producer_id, txn.epoch, ""))
 
 
 # -- time ----------------------------------------------------------------------------------------------------
 
 
 def test_what_is_open_for_too_long_is_aborted_and_its_producer_fenced(node: Node) -> None:
-    transactions = node.services.transactions
+    transactions = node.transactions
     txn = begin(node, timeout_ms=1000)
     node.clock.advance(5000)
     assert node.run(transactions.expire()) == [], "it has not begun"
@@ -608,7 +607,7 @@ def test_what_is_open_for_too_long_is_aborted_and_its_producer_fenced(node: Node
 
 @pytest.mark.parametrize("step_ms", [-2 * DAY_MS, 2 * DAY_MS])
 def test_a_clock_that_steps_neither_ends_a_transaction_nor_keeps_it_open(node: Node, step_ms: int) -> None:
-    transactions = node.services.transactions
+    transactions = node.transactions
     txn = begin(node, timeout_ms=1000)
     add(node, txn)
     node.clock.step(step_ms)
@@ -623,9 +622,9 @@ def test_a_transaction_of_a_run_whose_clock_was_ahead_has_its_time_from_the_star
     node.clock.step(-2 * DAY_MS)
     again = node.restarted()
     again.clock.advance(1000)
-    assert again.run(again.services.transactions.expire()) == []
+    assert again.run(again.transactions.expire()) == []
     again.clock.advance(1)
-    assert again.run(again.services.transactions.expire()) == ["t"]
+    assert again.run(again.transactions.expire()) == ["t"]
 
 
 def test_ids_nobody_uses_are_forgotten(node: Node) -> None:
@@ -634,9 +633,9 @@ def test_ids_nobody_uses_are_forgotten(node: Node) -> None:
     node.clock.advance(StateLimits().transactional_id_expiration_ms)
     add(node, open_one, name="open")
     node.clock.advance(1)
-    node.run(node.services.transactions.forget_unused())
+    node.run(node.transactions.forget_unused())
     for each in (node, node.restarted()):
-        assert each.services.transactions.names() == ["open"]
+        assert each.transactions.names() == ["open"]
     assert begin(node).producer_id != txn.producer_id
 
 
@@ -649,7 +648,7 @@ def test_requests_of_one_id_at_once_are_as_if_one_after_the_other(seed: int) -> 
     rng = Random(seed)
     node = Node(rng=rng)
     node.create("a", 1)
-    transactions = node.services.transactions
+    transactions = node.transactions
 
     async def producer(number: int) -> None:
         for turn in range(3):
@@ -676,10 +675,10 @@ def test_requests_of_one_id_at_once_are_as_if_one_after_the_other(seed: int) -> 
 def test_a_client_that_goes_away_does_not_hold_up_the_next(node: Node) -> None:
     txn = begin(node)
     with node.world.holding_syncs():
-        first = node.spawn(node.services.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
-        second = node.spawn(node.services.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 1)]))
+        first = node.spawn(node.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 0)]))
+        second = node.spawn(node.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("a", 1)]))
         second.cancel()
-        third = node.spawn(node.services.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("b", 0)]))
+        third = node.spawn(node.transactions.add_partitions("t", txn.producer_id, txn.epoch, [("b", 0)]))
     first.result()
     assert third.result().partitions == [("a", 0), ("b", 0)]
 
@@ -688,7 +687,7 @@ def test_a_client_that_goes_away_does_not_hold_up_the_next(node: Node) -> None:
 
 
 def test_one_partition_that_takes_no_marker_holds_up_its_own_transactions_only(node: Node) -> None:
-    transactions = node.services.transactions
+    transactions = node.transactions
     stuck, fine = begin(node), begin(node, "u")
     add(node, stuck, ("a", 0), ("b", 0))
     add(node, fine, ("a", 1), name="u")
@@ -701,8 +700,8 @@ def test_one_partition_that_takes_no_marker_holds_up_its_own_transactions_only(n
     assert reason_of(end, node, stuck, commit=False) is Reason.INVALID_TRANSACTION_STATE
     end(node, fine, commit=True, name="u")
     again = node.restarted()
-    assert list(again.run(again.services.transactions.resume())) == ["t"], "opening goes on without it"
-    assert again.run(again.services.transactions.expire()) == []
+    assert list(again.run(again.transactions.resume())) == ["t"], "opening goes on without it"
+    assert again.run(again.transactions.expire()) == []
     again.run(again.services.placement.set_role("a", 0, Role.LEADER))
     assert end(again, stuck, commit=True).state is TxnState.COMMITTED, "a retry of the end carries it out"
     assert again.values("b") == [b"x"]
@@ -710,10 +709,12 @@ def test_one_partition_that_takes_no_marker_holds_up_its_own_transactions_only(n
 
 def test_what_was_decided_is_ended_many_at_a_time(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """And one of them that cannot be ended yet holds up itself only."""
-    transactions, names = node.services.transactions, [f"t{number:03}" for number in range(RESUMED_AT_ONCE + 1)]
+    transactions = node.coordinator("t").transactions
+    names = [f"t{number:03}" for number in range(RESUMED_AT_ONCE + 1)]
     for name in names:
-        txn = begin(node, name)
-        add(node, txn, ("b", 0) if name == "t007" else ("a", 0), name=name)
+        txn = node.run(transactions.begin_producer(name))
+        place = ("b", 0) if name == "t007" else ("a", 0)
+        node.run(transactions.add_partitions(name, txn.producer_id, txn.epoch, [place]))
         node.run(transactions._keep(name, to_end(transactions.find(name), commit=True, bump=False)))
     node.run(node.services.placement.set_role("b", 0, Role.FOLLOWER))
     markers, asked = node.services.markers.write, list[int]()
@@ -743,6 +744,7 @@ class Script:
         self.node = Node()
         self.node.create("a", 1)
         self.node.create("b", 1)
+        self.node.begin_shards()
         self.decided = False
         self.ended = False
 
@@ -766,11 +768,11 @@ class Script:
 
 def check(script: Script, again: Node, where: str) -> bool:
     """All or nothing, and what was acknowledged. Returns whether the transaction counts."""
-    assert again.run(again.services.transactions.resume()) == {}, where
+    assert again.run(again.transactions.resume()) == {}, where
     if not {"a", "b"} <= set(again.services.hosting.names()):
         return False
     seen = (again.values("a"), again.values("b"))
-    committed = again.services.offsets.committed("g", "a", 0)
+    committed = again.offsets.committed("g", "a", 0)
     counts = seen == ([b"a0"], [b"b0"])
     assert counts or seen == ([], []), f"{where}: half of it counts: {seen}"
     assert (committed is not None) == counts, f"{where}: records and offsets part ways"
@@ -823,9 +825,9 @@ def test_a_crash_while_resuming_is_resumed() -> None:
     write(node, txn, "a", b"a0")
     write(node, txn, "b", b"b0")
     stage(node, txn, Commit("a", 0, 10))
-    decided = node.services.transactions.find("t")
+    decided = node.transactions.find("t")
     decided = msgspec.structs.replace(decided, state=TxnState.COMMITTING)
-    node.run(node.services.transactions._keep("t", decided))
+    node.run(node.coordinator("t").transactions._keep("t", decided))
     script.decided = script.ended = True
     rng = Random(6)
     number, states = 0, 0
@@ -834,7 +836,7 @@ def test_a_crash_while_resuming_is_resumed() -> None:
         again = node.restarted()
         again.disk.stop_at = len(again.disk.operations) + number
         try:
-            again.run(again.services.transactions.resume())
+            again.run(again.transactions.resume())
         except Crash:
             pass
         else:

@@ -14,7 +14,7 @@ from braidlog.partition.append import Acks, Append
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_node import Key
+from braidlog.partition.partition_node import Key, Listeners
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.trim import Trim
 from braidlog.partition.verification import Question, Verified
@@ -42,6 +42,7 @@ class Peer:
         self.name = str(number)
         self.incarnation = number
         self.world = cluster.world
+        self.listeners: Listeners = {}
         self.disk = SimulatedDisk()
         self.folder = DataFolder(self.disk, "/data", cluster.clock)
         self.folder.create_topic(TOPIC, 1, cluster.settings, topic_id=TOPIC_ID, created_ms=1)
@@ -93,7 +94,7 @@ class Peer:
         assert name
         return self.world.spawn(work)
 
-    def follow(self) -> None: ...
+    def opened(self, partitions: object) -> None: ...
 
     def led_anew(self, partition: Partition) -> None: ...
 

@@ -382,13 +382,14 @@ def test_transactions_and_their_producers_open_nothing_on_the_loop(
         assert server.services is not None
         services = server.services
         await services.topics.create("a", 3)
-        producer = await services.transactions.begin_producer("t", timeout_ms=60_000)
-        await services.transactions.add_partitions("t", producer.producer_id, producer.epoch, [("a", 0), ("a", 1)])
+        transactions = (await services.coordinators.reach("t")).transactions
+        producer = await transactions.begin_producer("t", timeout_ms=60_000)
+        await transactions.add_partitions("t", producer.producer_id, producer.epoch, [("a", 0), ("a", 1)])
         assert await rest(server) == 3
         openings.threads.clear()
-        await services.transactions.abort_in(99, 0, "a", 2)  # nothing can be open there
+        await transactions.abort_in(99, 0, "a", 2)  # nothing can be open there
         assert openings.threads == {}
-        await services.transactions.end("t", producer.producer_id, producer.epoch, commit=True)
+        await transactions.end("t", producer.producer_id, producer.epoch, commit=True)
         assert sorted(openings.threads) == [("a", 0), ("a", 1)]
         assert openings.on_this_thread() == []
         assert services.hosting.partition("a", 0).end_offset == 1

@@ -299,7 +299,7 @@ def test_records_are_weighed_one_by_one(node: Node) -> None:
 
 
 def transact(node: Node, name: str, *values: bytes, commit: bool | None) -> None:
-    txn = node.services.transactions
+    txn = node.transactions
     begun = node.run(txn.begin_producer(name))
     node.run(txn.add_partitions(name, begun.producer_id, begun.epoch, [("a", 0)]))
     batch = batch_of(*values, producer=(begun.producer_id, begun.epoch, 0), transactional=True)
@@ -326,8 +326,8 @@ def test_the_end_of_a_transaction_wakes_a_committed_reader(node: Node) -> None:
     transact(node, "t", b"x", commit=None)
     job = node.spawn(node.services.fetch.records("a", 0, 0, bytes_max=MANY, wait_ms=60_000))
     assert not job.is_done
-    known = node.services.transactions.find("t")
-    node.run(node.services.transactions.end("t", known.producer_id, known.epoch, commit=True))
+    known = node.transactions.find("t")
+    node.run(node.transactions.end("t", known.producer_id, known.epoch, commit=True))
     assert [record.value for record in job.result().records] == [b"x"]
 
 
@@ -445,8 +445,8 @@ def test_only_in_the_leaders_epoch(node: Node) -> None:
 
 def test_committed_readers_find_no_time_beyond_what_is_stable(node: Node) -> None:
     node.append("a", b"x")
-    begun = node.run(node.services.transactions.begin_producer("tx"))
-    node.run(node.services.transactions.add_partitions("tx", begun.producer_id, begun.epoch, [("a", 0)]))
+    begun = node.run(node.transactions.begin_producer("tx"))
+    node.run(node.transactions.add_partitions("tx", begun.producer_id, begun.epoch, [("a", 0)]))
     late = batch_of(b"y", producer=(begun.producer_id, begun.epoch, 0), transactional=True, time_ms=1_700_000_002_000)
     node.run(node.services.append.append("a", 0, late, transactional_id="tx"))
     offset_at = node.services.fetch.offset_at

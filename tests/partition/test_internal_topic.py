@@ -7,14 +7,11 @@ from tests.broker.node import Node
 from tests.cluster.node import MetadataNode
 
 from braidlog.cluster.local import METADATA_TOPIC
-from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import StorageFault
 from braidlog.storage.folder import DataFolder
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk
 from braidlog.tools.repair import Repair
-
-INTERNAL = ["__metadata", "__state"]
 
 
 def without(node: Node, topic: str) -> SimulatedDisk:
@@ -32,12 +29,10 @@ def accept_loss(disk: SimulatedDisk, topic: str) -> None:
     folder.release()
 
 
-@pytest.mark.parametrize("topic", INTERNAL)
-def test_one_that_is_gone_is_missed_until_its_loss_is_accepted(topic: str) -> None:
-    node = Node()
+def test_metadata_that_are_gone_are_missed_until_their_loss_is_accepted() -> None:
+    topic, node = METADATA_TOPIC, Node()
     node.create("a", 2, followers=["1"])
     node.append("a", b"one", partition=1)
-    node.run(node.services.offsets.commit("g", [Commit("a", 1, 1)]))
     disk = without(node, topic)
     with pytest.raises(StorageFault, match=f"'{topic}' was made in this folder and is lost.*accept-loss /data {topic}"):
         Node(disk.after_kill())
@@ -45,13 +40,11 @@ def test_one_that_is_gone_is_missed_until_its_loss_is_accepted(topic: str) -> No
     again = Node(disk.after_kill())
     assert again.values("a", 1) == [b"one"]
     assert again.restarted().values("a", 1) == [b"one"]
-    assert (again.services.offsets.committed("g", "a", 1) is None) == (topic == "__state")
     assert not [note for note in again.folder.notes if "stray" in note]
 
 
-@pytest.mark.parametrize("topic", INTERNAL)
-def test_one_whose_description_is_damaged_is_not_made_anew(topic: str) -> None:
-    node = Node()
+def test_metadata_whose_description_is_damaged_are_not_made_again() -> None:
+    topic, node = METADATA_TOPIC, Node()
     place = node.folder.partition_folder(topic, 0).rpartition("/")[0]
     disk = node.disk.after_kill()
     for name in ("topic.a", "topic.b"):
@@ -60,17 +53,14 @@ def test_one_whose_description_is_damaged_is_not_made_anew(topic: str) -> None:
         node.restarted(disk)
 
 
-@pytest.mark.parametrize("topic", INTERNAL)
-def test_one_that_is_damaged_is_refused_if_its_copy_is_too(topic: str) -> None:
-    node = Node()
+def test_metadata_that_are_damaged_are_refused_if_their_copy_is_too() -> None:
+    topic, node = METADATA_TOPIC, Node()
     node.create("a")
-    for number in range(3):
-        node.run(node.services.offsets.commit("g", [Commit("a", 0, number)]))
     place = place_of(node, topic).removesuffix("0000")
     log, copy = (path for path in node.disk.files() if path.endswith(".log") and path.startswith(place))
     disk = node.disk.after_kill()
     disk.flip_bit(log, 8 * 200)
-    assert node.restarted(disk.after_kill()).services.offsets.committed("g", "a", 0) is not None
+    assert node.restarted(disk.after_kill()).services.hosting.names() == ["a"]
     disk.flip_bit(copy, 8 * 200)
     with pytest.raises(StorageFault, match=f"internal topic '{topic}' is damaged.*braid log repair"):
         node.restarted(disk)
@@ -81,13 +71,13 @@ def test_a_repaired_folder_still_misses_what_was_lost() -> None:
     node = Node()
     node.create("a")
     node.append("a", b"one")
-    disk = without(node, "__state")
+    disk = without(node, METADATA_TOPIC)
     for name in ("folder.a", "folder.b"):
         disk.drop(f"/data/{name}")
     Repair(disk, "/data", ManualClock(), new_id=lambda: "ab" * 16).run()
-    with pytest.raises(StorageFault, match="'__state' was made in this folder and is lost"):
+    with pytest.raises(StorageFault, match="'__metadata' was made in this folder and is lost"):
         Node(disk.after_kill())
-    accept_loss(disk, "__state")
+    accept_loss(disk, METADATA_TOPIC)
     assert Node(disk.after_kill()).values("a") == [b"one"]
 
 
@@ -106,13 +96,13 @@ def test_the_first_start_may_end_anywhere() -> None:
         except Crash:
             for label, left in disk.crash_states():
                 again = Node(left)
-                assert list(again.folder.identity.internal_topics) == INTERNAL, label
+                assert list(again.folder.identity.internal_topics) == [METADATA_TOPIC], label
                 again.create("a")
                 assert again.restarted().services.hosting.names() == ["a"], label
                 states += 1
         else:
             break
-    assert states > 100
+    assert states > 50
 
 
 def test_an_accepted_loss_may_end_anywhere() -> None:

@@ -35,12 +35,12 @@ def refuse_folders(node: Node) -> None:
 def test_a_deletion_that_the_folder_cannot_follow_is_finished_at_the_next_start(node: Node) -> None:
     node.create("a")
     node.create("b")
-    node.run(node.services.offsets.commit("g", [Commit("a", 0, 1)]))
+    node.run(node.offsets.commit("g", [Commit("a", 0, 1)]))
     refuse_folders(node)
     with pytest.raises(StorageFault):
         node.run(node.services.topics.delete("a"))
     assert node.services.hosting.names() == ["b"]
-    assert node.services.offsets.committed("g", "a", 0) is None
+    assert node.offsets.committed("g", "a", 0) is None
     node.run(node.services.topics.alter("b", {"retention_ms": 7}))  # another topic does not suffer from it
     again = node.restarted()
     assert (again.services.hosting.names(), again.folder.find("a")) == (["b"], None)
@@ -148,7 +148,6 @@ def test_topics_that_were_made_without_a_node_are_adopted() -> None:
     assert node.restarted().services.hosting.meta("mine") == node.services.hosting.meta("mine")
     node.services.hosting.close()
     node.services.metadata.close()
-    node.services.journal.close()
     node.folder.release()
     with Log("/data", disk=disk, clock=ManualClock()) as log:
         log.create_topic("later").append(b"y")

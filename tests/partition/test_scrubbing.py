@@ -278,7 +278,7 @@ def test_a_segment_that_was_rewritten_is_read_from_its_beginning(setting: Settin
 
 def test_internal_topics_are_read_too(setting: Setting) -> None:
     node = setting.node
-    log = node.journal_log
+    log = node.shard_log("g")
     log.append(batch_of(b"{}", keys=[b'["x"]']), now_ms=1)
     log.roll(1)
     path = f"{log.folder}/{log_name(0)}"

@@ -16,9 +16,9 @@ from braidlog.broker.quotas import Direction
 from braidlog.broker.services import lone_node
 from braidlog.cluster.events import QuotaEntity
 from braidlog.codec.records import encode_batch
+from braidlog.coordinator.shards import STATE_TOPIC, place_of
 from braidlog.model.errors import BrokerError
 from braidlog.partition.append import Acks
-from braidlog.partition.internal_topic import InternalTopic
 from braidlog.server import compose
 from braidlog.server.budget import Budget
 from braidlog.server.cluster_node import ClusterNode
@@ -128,29 +128,29 @@ def test_a_topic_that_goes_while_it_is_trimmed_does_not_stop_the_server(tmp_path
     play(scene)
 
 
-def test_the_journal_is_compacted(tmp_path: Path) -> None:
+def test_shards_of_coordinators_are_compacted(tmp_path: Path) -> None:
     async def scene() -> None:
         server = Server(config_for(tmp_path))
         await server.start()
         assert server.services is not None
-        kept_in = server.services.journal._log
-        assert isinstance(kept_in, InternalTopic)
-        journal = kept_in._log
-        journal.settings = type(journal.settings)(compact=True, segment_bytes=4096)
+        groups = (await server.services.coordinators.reach("g")).groups
+        shard = server.services.hosting.hosted(STATE_TOPIC, place_of("g"))
+        assert shard is not None
+        shard.log.settings = type(shard.log.settings)(compact=True, segment_bytes=4096)
         await server.services.topics.create("a", 1)
         for number in range(200):
             member = f"m{number % 3}"
-            await server.services.groups.join("g", member, ["a"])
-            await server.services.groups.leave("g", member)
-        before = journal.size_bytes
+            await groups.join("g", member, ["a"])
+            await groups.leave("g", member)
+        before = shard.size_bytes
         await server._retain()
-        assert journal.size_bytes < before / 2
-        kept = server.services.groups.find("g").image()
+        assert shard.size_bytes < before / 2
+        kept = groups.find("g").image()
         await server.stop()
         again = Server(config_for(tmp_path))
         await again.start()
         assert again.services is not None
-        assert again.services.groups.find("g").image() == kept
+        assert again.services.coordinators.of("g").groups.find("g").image() == kept
         await again.stop()
 
     play(scene)
@@ -194,7 +194,7 @@ def test_in_which_order_a_node_joins_its_cluster_and_leaves_it(tmp_path: Path, m
     cluster: Any = SimpleNamespace(has_joined=True, serve_calls=lambda *_: None, **calls)
 
     async def opened(_: object, node: str, context: NodeContext) -> Any:
-        parts = lone_node(context.folder, context.world, node)
+        parts = lone_node(context.folder, context.world, node, context.tasks.spawn)
         return SimpleNamespace(for_services=parts, stop=partial(noted, what="stop"))
 
     def made(*arguments: Any) -> Any:

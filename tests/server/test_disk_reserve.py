@@ -44,7 +44,7 @@ def test_producers_are_refused_while_everything_else_goes_on(node: Node) -> None
     reserve = DiskReserve(disk, 500, node.world, [services.append, kv])
     node.run(reserve.look())
     node.append("t", b"enough")
-    transactions = services.transactions
+    transactions = node.transactions
     txn = node.run(transactions.begin_producer("tx"))
     node.run(transactions.add_partitions("tx", txn.producer_id, txn.epoch, [("t", 0)]))
     disk.free = 499
@@ -61,7 +61,7 @@ def test_producers_are_refused_while_everything_else_goes_on(node: Node) -> None
     done = node.run(kv.execute_columns(changes))
     assert isinstance(done.found[0], BrokerError)
     assert (done.found[1], done.refused) == (True, [0])
-    node.run(services.offsets.commit("g", [Commit("t", 0, 1)]))
+    node.run(node.offsets.commit("g", [Commit("t", 0, 1)]))
     node.run(transactions.end("tx", txn.producer_id, txn.epoch, commit=True))
     node.create("another")
     node.run(services.topics.delete("another"))
@@ -100,7 +100,7 @@ def stopped(*, clean: bool) -> tuple[SimulatedDisk, ManualClock]:
     node = Node()
     node.create("t")
     node.append("t", b"one", b"two")
-    node.run(node.services.offsets.commit("g", [Commit("t", 0, 1)]))
+    node.run(node.offsets.commit("g", [Commit("t", 0, 1)]))
     if clean:
         node.services.close()
     return node.disk.after_kill(), node.clock
@@ -111,7 +111,7 @@ def test_a_node_that_was_stopped_starts_while_every_write_is_refused() -> None:
     disk.fail_at = NoRoom(disk)
     node = Node(disk, clock)
     assert node.values("t") == [b"one", b"two"]
-    committed = node.services.offsets.committed("g", "t", 0)
+    committed = node.offsets.committed("g", "t", 0)
     assert committed is not None
     assert committed.offset == 1
     for _ in range(2):

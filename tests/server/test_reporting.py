@@ -44,7 +44,7 @@ class Setting:
         )
 
     def commit(self, group: str) -> None:
-        self.node.run(self.node.services.offsets.commit(group, [Commit("orders", 0, 0)]))
+        self.node.run(self.node.offsets.commit(group, [Commit("orders", 0, 0)]))
 
     def take(self, meanwhile: Any = lambda: None) -> tuple[r.Snapshot, int]:
         """A snapshot, and how often others had a turn, in which they did something."""
@@ -72,7 +72,7 @@ def test_a_group_that_ends_meanwhile_is_left_out() -> None:
     setting = Setting()
     node = setting.node
     last = f"group-{GROUPS - 1:04}"
-    ends = iter([node.services.groups.delete(last)])
+    ends = iter([node.groups.delete(last)])
 
     def end_one() -> None:
         for job in ends:

@@ -21,10 +21,10 @@ from tests.simulation.virtual_time import US_PER_MS
 from braidlog.broker.coordinator import Carrying, Coordinator, Making, Members
 from braidlog.broker.coordinators import Coordinators
 from braidlog.coordinator.holdings import Holdings
+from braidlog.coordinator.journal import JournalLog
 from braidlog.coordinator.offsets import Commit
-from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, ShardLog, place_of
+from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, place_of
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
-from braidlog.model.internal_log import InternalLog
 from braidlog.partition.acknowledgements import NOBODY, Acknowledgement
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
@@ -98,6 +98,13 @@ class ShardReplica(SimulatedReplica):
         return self.replica.epoch
 
     @property
+    def end_offset(self) -> int:
+        return self.log.end_offset
+
+    async def durable_alone(self, *_: object) -> bool:
+        return False
+
+    @property
     def high_watermark(self) -> int:
         return self.replica.watermark
 
@@ -136,7 +143,7 @@ class ShardReplica(SimulatedReplica):
 class WatchedCoordinators(Coordinators):
     universe: "ShardedUniverse"
 
-    async def _load(self, number: int, led: ShardLog) -> Coordinator:
+    async def _load(self, number: int, led: JournalLog) -> Coordinator:
         try:
             return await super()._load(number, led)
         except NotCoordinatorError:
@@ -160,11 +167,12 @@ class ShardNode(SimulatedNode):
             Members(rebalance_delay_ms=0),
         )
         routing = SimpleNamespace(own_number=self.number, coordinator_of=lambda _: None)
-        topics = SimpleNamespace(hosting=SimpleNamespace(topics={STATE_TOPIC: none}))
-        self.coordinators = WatchedCoordinators(cast("Any", routing), cast("Any", topics), cast("Any", self.world))
-        self.coordinators.begin(none, making)
+        topics = SimpleNamespace(hosting=SimpleNamespace(topics={STATE_TOPIC: none}, offline={}))
+        self.coordinators = WatchedCoordinators(
+            cast("Any", routing), cast("Any", topics), cast("Any", self.world), lambda work, _: self._spawn(work)
+        )
+        self.coordinators.begin(making)
         self.coordinators.universe = self.universe
-        self.coordinators.take_part(lambda work, _: self._spawn(work))
 
     def receive(self, sender: int, message: object) -> None:
         if isinstance(message, Ask):
@@ -357,4 +365,4 @@ def sharded(mix: Mix) -> Mix:
     )
 
 
-Loading = Callable[[Coordinators, int, InternalLog], Awaitable[Coordinator]]
+Loading = Callable[[Coordinators, int, JournalLog], Awaitable[Coordinator]]

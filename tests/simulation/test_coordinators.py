@@ -10,7 +10,6 @@ from tests.simulation.coordinators import ShardedUniverse
 from tests.simulation.search import FAILURES
 
 from braidlog.broker import coordinators
-from braidlog.broker.coordinators import Coordinators
 from braidlog.coordinator.groups.group import Group
 from braidlog.coordinator.journal import NOTHING, Journal
 from braidlog.partition.replicated_log import ReplicatedLog
@@ -29,9 +28,9 @@ def _ignored(*_: object) -> None:
 
 PLANTED: dict[int, list[tuple[object, str, object]]] = {
     32: [(ReplicatedLog, "durable", _at_once)],
-    33: [(coordinators, "load_tables_in_slices", _at_once)],
+    33: [(coordinators, "load_tables", _at_once)],
     34: [(Group, "check_owner", _ignored), (Group, "heartbeat", _ignored)],
-    56: [(Journal, "write_start", lambda _: NOTHING), (Coordinators, "_settled", _at_once)],
+    56: [(Journal, "write_start", lambda _: NOTHING), (Journal, "all_settled", _at_once)],
 }
 """By the numbers of docs/guides/durability.md: what is replaced by something wrong."""
 

@@ -5,6 +5,7 @@ pauses: what travels may be overtaken, and the end of a transaction may arrive o
 does not know it until it waits for its log.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from random import Random
 from typing import Any, TypeVar
@@ -65,9 +66,9 @@ class Shard:
 
 
 class ShardLog:
-    """The log as one leader has it (`InternalLog`): what it appends is committed by a wait, if it still leads then."""
+    """The log as one leader has it (`JournalLog`): what it appends is committed by a wait, if it still leads then."""
 
-    identity = bytes(16)
+    is_led, is_sole = True, False
 
     def __init__(self, shard: Shard, pause: Callable[[], Awaitable[None]]) -> None:
         self._shard = shard
@@ -102,10 +103,9 @@ class ShardLog:
         for batch in self._batches:
             yield from decode_batch(batch, decompressed_bytes_max=1 << 20)
 
-    def sync(self) -> None: ...
-    def replace(self, batch: bytes) -> None: ...
-    def trim(self) -> None: ...
-    def close(self) -> None: ...
+    @property
+    def end_offset(self) -> int:
+        return len(self._batches)
 
 
 class Coordinator:
@@ -113,10 +113,13 @@ class Coordinator:
 
     def __init__(self, universe: "Universe", shard: Shard) -> None:
         self.log = ShardLog(shard, universe.pause)
-        journal = Journal(self.log, universe.world, self.log.epoch)
+        journal = Journal(self.log, universe.world)
         kinds = {"transaction": Transaction, "pending-commit": Pending, "offset": Committed}
         tables = {kind: Table(journal, kind, value_type) for kind, value_type in kinds.items()}
-        load_tables(journal, list(tables.values()), lambda key: None)
+        loading = load_tables(journal, list(tables.values()), lambda key: None)
+        with contextlib.suppress(StopIteration):
+            while True:
+                loading.send(None)
         holdings = Holdings()
         self.offsets = Offsets(tables["offset"], universe.hosting, universe.world, holdings, lambda _: TOPIC_ID)
         self.pending = PendingCommits(tables["pending-commit"], self.offsets, universe.ask, holdings)
@@ -165,7 +168,7 @@ class Universe:
         self.ids: Any = Ids()
         folder = self._folder = DataFolder(SimulatedDisk(), "/data", self.clock)
         folder.create_topic(TOPIC, PARTITIONS, TopicSettings(), topic_id=TOPIC_ID, created_ms=1)
-        self.name, self.may_close = "1", False
+        self.name, self.may_close, self.listeners = "1", False, dict[str, Any]()
         self.hosting = Hosting(folder, "1", self.world, self)
         opener = folder.open_partition
         self.partitions = [
@@ -204,7 +207,7 @@ class Universe:
         raise AssertionError("there are no followers")
 
     def propose(self, *_: object) -> None: ...
-    def follow(self) -> None: ...
+    def opened(self, *_: object) -> None: ...
     def led_anew(self, *_: object) -> None: ...
     def replaced(self) -> None: ...
 

@@ -10,14 +10,14 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from types import CoroutineType
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.deadline import Deadline
 from braidlog.broker.access.authorize import Authorize, Kind, NotAuthorizedError, Operation
-from braidlog.broker.coordinator import SERVICES, Coordinator
+from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Call, Forwarding
 from braidlog.broker.routing import Routing
@@ -27,7 +27,8 @@ from braidlog.model.world import World
 
 Handler = Callable[..., Any]
 """handler(request, the dialect's services, conversation) → the dialect's answer, or None if it gives none; a coroutine that gives
-it, where it may have to wait. That of a row with `each` is also given the `Denied`."""
+it, where it may have to wait. That of a row with `each` is also given the `Denied`, and that of a row with `state_of`, last of
+all, the `Coordinator`."""
 
 
 class Need(NamedTuple):
@@ -73,7 +74,8 @@ class Route(msgspec.Struct, frozen=True):
     each: tuple[Need, ...] = ()
     """What is allowed or refused for each name by itself, because each has an answer of its own."""
     state_of: Callable[[Any], str | None] | None = None
-    """state_of(request) → the name of the group, transactional id or sink whose coordinator serves it; None: any node does."""
+    """state_of(request) → the name of the group, transactional id or sink whose coordinator its handler is given; None: any node
+    serves it, and it is given none."""
     of_message: bool = False
     """Whether the handler takes the `message` of a request, and not the request around it."""
     is_bounded: bool = True
@@ -184,13 +186,9 @@ class RoutedAdapter:
         topic = route.topic(request)  # asked of everybody: a request that has to name one and does not is refused
         if not services.authorize.is_free:
             self._check(route, conversation, request, topic)
-        if (
-            route.state_of is not None
-            and services.coordinators.is_sharded
-            and (name := route.state_of(request)) is not None
-        ):
+        if route.state_of is not None and (name := route.state_of(request)) is not None:
             return self._settled(route, conversation, request, name)
-        return self._served(route, conversation, request, services)
+        return self._served(route, conversation, request)
 
     def _check(self, route: Route, conversation: Conversation, request: Any, topic: str | None) -> None:  # noqa: ANN401
         check, principal = self._services.authorize.check, conversation.principal
@@ -203,26 +201,33 @@ class RoutedAdapter:
     async def _settled(self, route: Route, conversation: Conversation, request: Any, name: str) -> Any:  # noqa: ANN401
         """Served by the coordinator of a name, and answered once what that has changed is replicated."""
         async with self._services.coordinators.settled_after(name) as coordinator:
-            services = services_of(self._services, coordinator)
-            return await answer_of(self._served, route, conversation, request, services)
+            return await answer_of(self._served, route, conversation, request, coordinator)
 
-    def _served(self, route: Route, conversation: Conversation, request: Any, services: Authorized) -> Any:  # noqa: ANN401
+    def _served(
+        self,
+        route: Route,
+        conversation: Conversation,
+        request: Any,  # noqa: ANN401
+        coordinator: Coordinator | None = None,
+    ) -> Any:  # noqa: ANN401
         asked = request.message if route.of_message else request
-        if not route.each:
-            return route.handler(asked, services, conversation)
-        is_free = services.authorize.is_free
-        denied = Denied() if is_free else self._denied(route, conversation, request, services)
-        if denied and route.is_told:
-            audit(f"{self.operation(request)} is refused ({'; '.join(map(str, islice(denied.values(), DENIED_MAX)))})")
-        return route.handler(asked, services, conversation, denied)
+        given: tuple[object, ...] = () if route.state_of is None else (coordinator,)
+        if route.each:
+            is_free = self._services.authorize.is_free
+            denied = Denied() if is_free else self._denied(route, conversation, request)
+            if denied and route.is_told:
+                refused = "; ".join(map(str, islice(denied.values(), DENIED_MAX)))
+                audit(f"{self.operation(request)} is refused ({refused})")
+            given = (denied, *given)
+        return route.handler(asked, self._services, conversation, *given)
 
-    def _denied(self, route: Route, conversation: Conversation, request: Any, services: Authorized) -> Denied:  # noqa: ANN401
+    def _denied(self, route: Route, conversation: Conversation, request: Any) -> Denied:  # noqa: ANN401
         """Said alike of what is there and of what is not, so that nothing is revealed."""
-        principal, is_allowed = conversation.principal, services.authorize.is_allowed
+        principal, is_allowed = conversation.principal, self._services.authorize.is_allowed
         return Denied(
             (name if kind is Kind.TOPIC else (kind, name), NotAuthorizedError(principal, operation, name, kind))
             for operation, find, kind in route.each
-            for name in find(request, services)
+            for name in find(request, self._services)
             if not is_allowed(principal, operation, name, kind)
         )
 
@@ -322,15 +327,6 @@ def then(served: Any, follow: Callable[[Any], Any]) -> Any:  # noqa: ANN401
 
 async def _follow_later(serving: Coroutine[Any, Any, Any], follow: Callable[[Any], Any]) -> Any:  # noqa: ANN401
     return await answer_of(follow, await serving)
-
-
-S = TypeVar("S")
-
-
-def services_of(services: S, coordinator: Coordinator) -> S:
-    """A dialect's services with what one coordinator keeps."""
-    own = {name: getattr(coordinator, name) for name in SERVICES if hasattr(services, name)}
-    return msgspec.structs.replace(services, **own)  # type: ignore[type-var]  # they are structs
 
 
 def named(operation: Operation, kind: Kind, find: Callable[[Any], str | None]) -> Need:

@@ -1,7 +1,7 @@
 """A coordinator: groups, commits, transactions, sinks and named producers over one journal.
 
-Knows: what is kept in a journal, and which service stands on which. Refuses to know: whether that journal is this node's own or a
-shard of its cluster's. Invariant: whatever one coordinator keeps is in one log: what it changes together survives together.
+Knows: what is kept in a journal, and which service stands on which. Does not know: which nodes hold its replicas.
+Invariant: what one coordinator keeps is in one log: what it changes together survives together.
 """
 
 from collections.abc import Callable
@@ -55,9 +55,9 @@ class Coordinator(msgspec.Struct, frozen=True):
     """All that one journal keeps, and who serves it."""
 
     number: int
-    """The shard; 0 on a node that is alone."""
+    """The shard."""
     epoch: int
-    """In which this node leads the shard; 0 on a node that is alone."""
+    """In which this node leads the shard."""
     journal: Journal
     tables: dict[str, Table]
     registry: GroupRegistry
@@ -75,10 +75,6 @@ class Coordinator(msgspec.Struct, frozen=True):
         self.registry.forget()
         for table in self.tables.values():
             await table.forget()
-
-
-SERVICES = ("offsets", "pending_commits", "groups", "transactions", "staging")
-"""Those of a coordinator that a dialect's services may have, each under the name it has here."""
 
 
 class Members(NamedTuple):
@@ -120,7 +116,7 @@ class Making(NamedTuple):
         }
         return {kind: Table(journal, kind, value_type, accounts.get(kind)) for kind, value_type in KINDS.items()}
 
-    def coordinator(self, journal: Journal, tables: dict[str, Table], number: int = 0, epoch: int = 0) -> Coordinator:
+    def coordinator(self, journal: Journal, tables: dict[str, Table], number: int, epoch: int) -> Coordinator:
         """Over tables that were loaded."""
         hosting, world, holdings = self.hosting, self.world, self.holdings
         offsets = Offsets(tables["offset"], hosting, world, holdings, self.topic_id)

@@ -1,23 +1,24 @@
-"""Which coordinator keeps a name: the node's own if it is alone, else that of a shard, if this node leads it.
+"""Which coordinator keeps a name: that of a shard, if this node leads it.
 
-Knows: who is asked for what. Refuses to know: what coordinators do, how a shard is led.
-Invariants: what a node of a cluster is asked to keep is in shards only; nobody is told what is in a shard before it is settled.
+Knows: which coordinator is asked for what. Does not know: what coordinators do, how a shard is led.
+Invariants: what coordinators keep is in shards only; no caller hears what is in a shard before it is settled.
 """
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
 
 from braidlog.broker.access.owners import Owners
 from braidlog.broker.coordinator import Coordinator, Making, refuse_unknown
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
-from braidlog.coordinator.journal import Journal, load_tables_in_slices
-from braidlog.coordinator.markers import End
-from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, ShardLog, Shards, place_of
+from braidlog.coordinator.groups.service import Groups
+from braidlog.coordinator.journal import Journal, JournalLog, load_tables
+from braidlog.coordinator.markers import End, abort_hanging
+from braidlog.coordinator.shards import SHARDS, STATE_SETTINGS, STATE_TOPIC, Shards, Spawn, place_of, unreadable
 from braidlog.model.errors import BrokerError, NotCoordinatorError, StorageFault
+from braidlog.model.turns import Turns
 from braidlog.model.world import World
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
@@ -27,105 +28,134 @@ log = logging.getLogger("braidlog.coordinator")
 
 EXPIRE_SECONDS: Final = 1.0
 
-Spawn = Callable[[Coroutine[Any, Any, None], str], object]
-
 
 class Coordinators:
-    """`begin` it with the one of a node that is alone, and what others are made with."""
+    """`begin` it with what coordinators are made with; it hears of partitions of `STATE_TOPIC` by `led_anew`."""
 
-    def __init__(self, routing: Routing, topics: Topics, world: World) -> None:
+    def __init__(self, routing: Routing, topics: Topics, world: World, spawn: Spawn) -> None:
         self._routing = routing
         self._topics = topics
         self._world = world
-        self._spawn: Spawn | None = None
-        self._shards: Shards[Coordinator] | None = None
-        self._is_making_topic = False
+        self._spawn = spawn
+        self._turns = Turns(world)
+        self._shards = Shards(self._load, Coordinator.discard, world, spawn)
 
-    def begin(self, own: Coordinator, making: Making) -> None:
-        self._own = own
+    def begin(self, making: Making) -> None:
         self._making = making
 
-    # -- in a cluster ------------------------------------------------------------------------------------------
-
-    @property
-    def is_sharded(self) -> bool:
-        return self._shards is not None
-
-    def take_part(self, spawn: Spawn) -> None:
-        """This node is one of several: from now on what is kept is kept in shards."""
-        self._spawn = spawn
-        self._shards = Shards(self._load, Coordinator.discard, self._world, spawn)
+    # -- shards ------------------------------------------------------------------------------------------------
 
     def led_anew(self, partition: Partition) -> None:
         """A partition of `STATE_TOPIC` has another leader, or the same in another epoch."""
-        assert self._shards is not None
         if partition.role is Role.LEADER and not partition.is_gone:
             self._shards.lead(partition.number, ReplicatedLog(partition, self._world))
         else:
             self._shards.let_go(partition.number)
 
-    async def _load(self, number: int, led: ShardLog) -> Coordinator:
-        journal = Journal(led, self._world, led.epoch)
+    async def _load(self, number: int, led: JournalLog) -> Coordinator:
+        journal = Journal(led, self._world)
         start = journal.write_start()
         tables = self._making.tables(journal)
         try:
-            await load_tables_in_slices(journal, list(tables.values()), refuse_unknown)
+            await load_tables(journal, list(tables.values()), refuse_unknown)
             await journal.settled(start)
             coordinator = self._making.coordinator(journal, tables, number, led.epoch)
         except (BrokerError, StorageFault):
             for table in tables.values():
                 await table.forget()
             raise
-        log.info("node %d coordinates shard %d in epoch %d", self._routing.own_number, number, led.epoch)
-        assert self._spawn is not None
+        level = logging.DEBUG if journal.is_sole else logging.INFO  # where no other node could, it says nothing new
+        log.log(level, "node %d coordinates shard %d in epoch %d", self._routing.own_number, number, led.epoch)
         self._spawn(self._tend(coordinator, led), f"tend shard {number}")
         return coordinator
 
-    async def _tend(self, coordinator: Coordinator, led: ShardLog) -> None:
+    async def _tend(self, coordinator: Coordinator, led: JournalLog) -> None:
         """Each shard by itself: one whose replicas are away does not hold up the others."""
         why = ""
         while led.is_led:
             try:
                 await _expire(coordinator)
-            except BrokerError as error:
+            except (BrokerError, StorageFault) as error:
                 if str(error) != why:
                     why = str(error)
-                    log.info("shard %d: nothing has expired: %s", coordinator.number, why)
+                    level = logging.ERROR if isinstance(error, StorageFault) else logging.INFO
+                    log.log(level, "shard %d: nothing has expired: %s", coordinator.number, why)
             await self._world.wakeup().wait(EXPIRE_SECONDS)
 
-    # -- who keeps what ----------------------------------------------------------------------------------------
+    @property
+    def has_shards(self) -> bool:
+        return STATE_TOPIC in self._topics.hosting.topics
+
+    async def ensure_shards(self) -> None:
+        """Make the shards when they are first needed: then most nodes are there, to hold replicas and to lead some of them."""
+        if not self.has_shards:
+            try:
+                await self._topics.create_internal(STATE_TOPIC, SHARDS, STATE_SETTINGS)
+            except BrokerError as error:
+                log.warning("the coordinators' topic cannot be made yet: %s", error)
+
+    async def wait_read(self) -> None:
+        """Return when every shard whose only replica is here was read, or could not be."""
+        for number in range(SHARDS):
+            await self._shards.wait_read(number)
+
+    # -- which coordinator keeps what --------------------------------------------------------------------------
 
     def of(self, name: str) -> Coordinator:
         """The one that keeps a group, a transactional id, a sink or a producer's name; refused if another node does."""
-        if self._shards is None:
-            return self._own
-        try:
-            return self._shards.of(place_of(name))
-        except NotCoordinatorError:
-            self._make_topic_soon()
-            raise
-
-    def here(self) -> list[Coordinator]:
-        """Those that this node serves now."""
-        return [self._own] if self._shards is None else list(self._shards.served())
-
-    def all_led(self) -> list[Coordinator]:
-        """The same, for lists of all that this node keeps: refused while it reads a shard that it leads."""
-        return [self._own] if self._shards is None else self._shards.all_led()
+        return self.in_shard(place_of(name))
 
     def in_shard(self, number: int) -> Coordinator:
         """The one of a shard; refused unless this node leads it and has read it."""
-        return self._own if self._shards is None else self._shards.of(number)
+        is_offline = (STATE_TOPIC, number) in self._topics.hosting.offline
+        if is_offline and self._routing.leader_of_shard(number) == self._routing.own_number:
+            raise unreadable(number)
+        return self._shards.of(number)
 
-    def of_producer(self, producer_id: int) -> Coordinator:
-        """The one that knows a transactional id's producer, else any."""
-        here = self.here()
-        known = (each for each in here if each.transactions.id_of(producer_id) is not None)
-        return next(known, here[0] if here else self._own)
+    def keeps(self, name: str) -> bool:
+        """Whether this node serves a name now."""
+        return self._shards.find(place_of(name)) is not None
+
+    async def reach(self, name: str) -> Coordinator:
+        """As `of`; makes the shards if there are none, and waits for one that only this node can read. In the order in which
+        callers come: no later one overtakes those that wait."""
+        number = place_of(name)
+        if not self._turns.is_busy and (found := self._shards.find(number)) is not None:
+            return found
+        async with self._turns.take(STATE_TOPIC):
+            await self.ensure_shards()
+            await self._shards.wait_read(number)
+            return self.in_shard(number)
+
+    def here(self) -> list[Coordinator]:
+        """Those that this node serves now."""
+        return list(self._shards.served())
+
+    def groups(self) -> dict[str, Groups]:
+        """The groups that this node serves now, by name and in its order, each with the service that keeps it."""
+        there = {name: each.groups for each in self.here() for name in each.groups.names()}
+        return dict(sorted(there.items()))
+
+    async def all_led(self) -> list[Coordinator]:
+        """The same, for lists of all that this node keeps: refused while it reads a shard that it leads."""
+        await self.wait_read()
+        return self._shards.all_led()
+
+    def id_of(self, producer_id: int) -> str | None:
+        """The transactional id whose producer that is, if it is kept here."""
+        return next((name for each in self.here() if (name := each.transactions.id_of(producer_id)) is not None), None)
+
+    async def abort_in(self, producer_id: int, epoch: int, topic: str, number: int) -> None:
+        """End what a producer has open in one partition: its transaction, in every partition; if none is known, there alone."""
+        name = self.id_of(producer_id)
+        if name is None:
+            await abort_hanging(self._topics.hosting.partition(topic, number), producer_id, epoch, self._world)
+        else:
+            await self.of(name).transactions.abort_in(producer_id, epoch, topic, number)
 
     async def end_commits(self, group: str, ends: Sequence[End]) -> None:
         """Count or drop what transactions commit for a group that is kept here."""
-        await self.of(group).pending_commits.end(ends)
+        await (await self.reach(group)).pending_commits.end(ends)
 
     def owners_of(self, name: str) -> Owners | None:
         """Who says whose a name is; None: another node."""
@@ -134,91 +164,74 @@ class Coordinators:
         except NotCoordinatorError:
             return None
 
-    @property
-    def has_shards(self) -> bool:
-        """Whether there is a place for what is kept: always on a node that is alone."""
-        return self._shards is None or STATE_TOPIC in self._topics.hosting.topics
-
-    async def ensure_shards(self) -> None:
-        if not self.has_shards:
-            await self._make_topic()
-
     async def find(self, name: str) -> int | None:
         """The node that keeps a name; None if nobody does now."""
         await self.ensure_shards()
         return self._routing.coordinator_of(name)
 
-    @asynccontextmanager
-    async def settled_after(self, name: str) -> AsyncIterator[Coordinator]:
-        """The coordinator of a name, for whoever tells of what it keeps, be it by a refusal: all of it is settled after this."""
-        coordinator = self.of(name)
-        try:
-            yield coordinator
-        except BrokerError:
-            await self._settled(coordinator)
-            raise
-        await self._settled(coordinator)
+    def settled_after(self, name: str) -> "SettledAfter":
+        """The coordinator of a name, for a caller that answers from what it keeps, be it by a refusal: all is settled then."""
+        return SettledAfter(self.reach, name)
 
-    async def _settled(self, coordinator: Coordinator) -> None:
-        """A single node tells what it has."""
-        if self._shards is not None:
-            await coordinator.journal.all_settled()
-
-    def _make_topic_soon(self) -> None:
-        if STATE_TOPIC not in self._topics.hosting.topics and not self._is_making_topic:
-            assert self._spawn is not None
-            self._is_making_topic = True
-            self._spawn(self._make_topic(), "make the coordinators' topic")
-
-    async def _make_topic(self) -> None:
-        """When it is first needed: then most nodes are there, to hold its replicas and to lead some of it."""
-        try:
-            await self._topics.create_internal(STATE_TOPIC, SHARDS, STATE_SETTINGS)
-        except BrokerError as error:
-            log.warning("the coordinators' topic cannot be made yet: %s", error)
-        finally:
-            self._is_making_topic = False
-
-    # -- what is done now and then -----------------------------------------------------------------------------
-
-    async def resume(self) -> None:
-        """Before anyone is served: end what was decided. In a cluster that is done when a shard is read."""
-        for name, why in (await self._own.transactions.resume()).items():
-            log.error("transaction %r was decided and cannot be ended yet: %s", name, why)
-
-    async def expire(self) -> None:
-        """Take out overdue members, end what is overdue; called every now and then. Shards are tended by tasks of their own."""
-        if not self.is_sharded:
-            await _expire(self._own)
+    # -- upkeep ------------------------------------------------------------------------------------------------
 
     async def forget_unused(self, offsets_retention_ms: int) -> None:
         for each in self.here():
-            with self._tolerant():
-                for name in await each.groups.forget_unused(offsets_retention_ms):
-                    log.info("group %r was empty for long, and is forgotten", name)
-                await each.transactions.forget_unused()
-                await each.named_producers.expire()
-                for sink in await each.staging.expire():
-                    log.info("sink %r committed nothing for long, and is forgotten", sink)
-                await each.owners.forget_unused()
-
-    def _tolerant(self) -> contextlib.AbstractContextManager[None]:
-        """A shard may be led by another node meanwhile, or lack replicas: it is tried again, here or there."""
-        return contextlib.suppress(BrokerError) if self.is_sharded else contextlib.nullcontext()
+            try:
+                await _forget_unused(each, offsets_retention_ms)
+            except (
+                BrokerError
+            ) as error:  # led by another node by now, or without enough replicas: here or there, it is tried again
+                log.info("shard %d: not all that is unused is forgotten: %s", each.number, error)
+            except StorageFault as fault:
+                log.error("shard %d: not all that is unused is forgotten: %s", each.number, fault)  # noqa: TRY400 - it says where
 
     async def topic_made(self, topic: str) -> None:
         """A topic is there: it may match what members of consumer groups want to read."""
         for each in self.here():
-            with self._tolerant():
+            with _tolerant():
                 await each.groups.consumer.topic_changed(topic)
 
     async def topic_changed(self, topic: str) -> None:
         """A topic has more partitions, or is gone."""
         for each in self.here():
-            with self._tolerant():
+            with _tolerant():
                 await each.offsets.topic_changed(topic)
                 await each.snapshots.topic_changed(topic)
                 await each.groups.topic_changed(topic)
+
+
+class SettledAfter:
+    """`async with` it. A class and no generator: a request may end while it waits for its coordinator."""
+
+    __slots__ = ("_coordinator", "_name", "_reach")
+
+    def __init__(self, reach: Callable[[str], Awaitable[Coordinator]], name: str) -> None:
+        self._reach = reach
+        self._name = name
+
+    async def __aenter__(self) -> Coordinator:
+        self._coordinator = await self._reach(self._name)
+        return self._coordinator
+
+    async def __aexit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if error is None or isinstance(error, BrokerError):
+            await self._coordinator.journal.all_settled()
+
+
+def _tolerant() -> contextlib.AbstractContextManager[None]:
+    """A shard may be led by another node meanwhile, or lack replicas: it is tried again, here or there."""
+    return contextlib.suppress(BrokerError)
+
+
+async def _forget_unused(coordinator: Coordinator, offsets_retention_ms: int) -> None:
+    for name in await coordinator.groups.forget_unused(offsets_retention_ms):
+        log.info("group %r deleted: empty beyond retention", name)
+    await coordinator.transactions.forget_unused()
+    await coordinator.named_producers.expire()
+    for sink in await coordinator.staging.expire():
+        log.info("sink %r deleted: no commit beyond retention", sink)
+    await coordinator.owners.forget_unused()
 
 
 async def _expire(coordinator: Coordinator) -> None:

@@ -52,10 +52,10 @@ async def log_report(
         with contextlib.suppress(BrokerError):
             partitions.append(_report(hosting, name, number))
     lags: list[LagReport] = []
-    groups = [(each.groups, name) for each in coordinators.here() for name in shown(each.groups.names())]
-    async for service, name in in_slices(groups):
+    groups = coordinators.groups()
+    async for name in in_slices(shown(list(groups))):
         with contextlib.suppress(BrokerError):
-            lags += [lag for lag in await lag_reports(service, name) if lag.topic in topics]
+            lags += [lag for lag in await lag_reports(groups[name], name) if lag.topic in topics]
     return LogReport(partitions=partitions, lags=lags)
 
 

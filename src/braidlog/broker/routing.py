@@ -78,6 +78,11 @@ class Routing:
         return None if known is None else known.leader
 
     @property
+    def has_shards(self) -> bool:
+        """Whether it is known who coordinates: a node that is not registered will, before its shards are made."""
+        return not self._metadata.image.cluster.members or STATE_TOPIC in self._metadata.image.topics
+
+    @property
     def has_slots(self) -> bool:
         """Whether the slots of keys are made."""
         return LOG_TOPIC in self._metadata.image.topics

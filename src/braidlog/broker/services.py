@@ -1,8 +1,8 @@
 """The services of one node, opened together.
 
-Knows: which service needs which, and what is kept in the journal. Refuses to know: sockets, dialects.
-Order of opening: the metadata, the folder that follows it, the journal and its tables, then everything that stands on them;
-transactions that had been decided are ended before anyone is served.
+Knows: which service needs which. Does not know: sockets, dialects.
+Order of opening: the metadata, the folder that follows it, then everything that stands on them; coordinators come up as the
+partitions of their shards are opened.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,12 +12,11 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from braidlog.broker.access.authorize import Authorize, Operation
-from braidlog.broker.access.owners import Owners
 from braidlog.broker.access.rules import Rules
 from braidlog.broker.access.users import Users
 from braidlog.broker.brokers import Brokers
 from braidlog.broker.configs import Configs
-from braidlog.broker.coordinator import Carrying, Making, Members, refuse_unknown
+from braidlog.broker.coordinator import Carrying, Making, Members
 from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.cuts import KEY_VALUE_FOLDER, Cuts
 from braidlog.broker.forwarding import Forwarding
@@ -39,22 +38,15 @@ from braidlog.broker.stream_snapshots import StreamSnapshots
 from braidlog.broker.topic_leaders import TopicLeaders
 from braidlog.broker.topics import Topics
 from braidlog.broker.transaction_checks import TransactionChecks
-from braidlog.cluster.local import JOURNAL_TOPIC
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.consumer_groups.service import ConsumerGroupSettings
 from braidlog.coordinator.groups.classic_group import INITIAL_DELAY_MS
 from braidlog.coordinator.groups.member_metadata import MemberMetadata
-from braidlog.coordinator.groups.service import Groups
 from braidlog.coordinator.holdings import Holdings
-from braidlog.coordinator.journal import Journal, load_tables
 from braidlog.coordinator.markers import LocalMarkers
-from braidlog.coordinator.named_producers import NamedProducers
-from braidlog.coordinator.offsets import Offsets
-from braidlog.coordinator.pending_commits import PendingCommits
 from braidlog.coordinator.producer_ids import ProducerIds
-from braidlog.coordinator.staging import Staging
+from braidlog.coordinator.shards import STATE_TOPIC, Spawn
 from braidlog.coordinator.streams import EventStreams
-from braidlog.coordinator.transactions import Transactions
 from braidlog.kv.feed import Watcher
 from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
@@ -65,7 +57,7 @@ from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.intake import DecompressionLimits, Intake
-from braidlog.partition.internal_topic import JOURNAL_SETTINGS, open_internal_topic, open_metadata
+from braidlog.partition.internal_topic import open_metadata
 from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.replicated_slot import TailFolder, keep_uncommitted
@@ -99,28 +91,19 @@ class Services(msgspec.Struct, frozen=True):
     intake: Intake
     fetch: Fetch
     coordinators: Coordinators
-    offsets: Offsets
-    """This, groups, transactions and the like are those of a node that is alone; in a cluster ask `coordinators`."""
-    pending_commits: PendingCommits
-    groups: Groups
     streams: EventStreams
     stream_snapshots: StreamSnapshots
     producer_ids: ProducerIds
-    named_producers: NamedProducers
     producer_names: ProducerNames
-    transactions: Transactions
     transaction_checks: TransactionChecks
     markers: RoutedMarkers
-    staging: Staging
     authorize: Authorize
     rules: Rules
-    owners: Owners
     users: Users
     keyvalue: KeyValue
     key_counts: KeyCounts
     metadata: Metadata
     reconciler: Reconciler
-    journal: Journal
     holdings: Holdings
     group_settings: GroupSettings
     quota_changes: QuotaChanges
@@ -134,7 +117,7 @@ class Services(msgspec.Struct, frozen=True):
 
     def close(self) -> None:
         """Sync and let go of every file."""
-        for each in (self.keyvalue, self.hosting, self.metadata, self.journal):
+        for each in (self.keyvalue, self.hosting, self.metadata):
             each.close()
 
 
@@ -146,14 +129,16 @@ class NodeParts(NamedTuple):
     routing: Routing
     forwarding: Forwarding
     replication_rate: ReplicationRate
+    spawn: Spawn
     member_removed: Removed | None = None
 
 
-def lone_node(folder: DataFolder, world: World, node: str) -> NodeParts:
+def lone_node(folder: DataFolder, world: World, node: str, spawn: Spawn) -> NodeParts:
     """The parts of a node that keeps its metadata in its folder."""
     metadata = Metadata(open_metadata(folder, world, node=node), world)
     routing = Routing(metadata, node)
-    return NodeParts(metadata, Hosting(folder, node, world), routing, Forwarding(routing, world), ReplicationRate())
+    hosting, forwarding = Hosting(folder, node, world), Forwarding(routing, world)
+    return NodeParts(metadata, hosting, routing, forwarding, ReplicationRate(), spawn)
 
 
 def open_services(  # noqa: PLR0913 - all that a node is opened with
@@ -180,30 +165,25 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
 
     `users`: name → verifier (`users.py`) of those in the configuration. `stop_node`: asks a node of a cluster to stop.
     """
-    metadata, hosting, routing, forwarding, replication_rate, member_removed = parts
+    metadata, hosting, routing, forwarding, replication_rate, spawn, member_removed = parts
     tails = tails_of(folder)
     before_release = {LOG_TOPIC: lambda number, log: keep_uncommitted(log, number, tails)}
     reconciler = Reconciler(metadata, folder, hosting, world, before_release)
     worker = worker or Here()
     kv_settings = kv or KeyValueSettings()
-    journal = Journal(open_internal_topic(folder, JOURNAL_TOPIC, JOURNAL_SETTINGS, world), world)
     holdings = holdings or Holdings()
     producer_ids = ProducerIds(metadata, world)
     topic_leaders = TopicLeaders(metadata, hosting, forwarding, world)
     topics = Topics(reconciler, hosting, world, defaults, holdings, topic_leaders)
-    coordinators = Coordinators(routing, topics, world)
+    coordinators = Coordinators(routing, topics, world, spawn)
     transaction_checks = TransactionChecks(coordinators, forwarding)
     local_markers = LocalMarkers(hosting, world, coordinators.end_commits)
     markers = RoutedMarkers(local_markers, hosting, routing, forwarding, world)
     group_settings = GroupSettings(metadata, consumer_groups or ConsumerGroupSettings())
     members = Members(member_metadata, rebalance_delay_ms, group_settings.settings_of, partial(_may_see, authorize))
     carrying = Carrying(producer_ids, markers, transaction_checks.ask)
-    making = Making(hosting, metadata.topic_id, world, holdings, carrying, members)
-    tables = making.tables(journal)
-    if metadata.is_alone:  # else all is in shards; what a node that was moved into a cluster kept before counts no more
-        load_tables(journal, list(tables.values()), refuse_unknown)
-    own = making.coordinator(journal, tables)
-    coordinators.begin(own, making)
+    coordinators.begin(Making(hosting, metadata.topic_id, world, holdings, carrying, members))
+    hosting.listeners[STATE_TOPIC] = coordinators.led_anew
     producers = ProducerLimit(hosting, world, holdings.limits.producers_max)
     fetch = Fetch(hosting, world, worker)
     schemas = SchemaReader(hosting, fetch, forwarding)
@@ -232,27 +212,19 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
         intake=Intake(hosting, world, worker, decompression or DecompressionLimits()),
         fetch=fetch,
         coordinators=coordinators,
-        offsets=own.offsets,
-        pending_commits=own.pending_commits,
-        groups=own.groups,
         streams=streams,
         stream_snapshots=stream_snapshots,
         producer_ids=producer_ids,
-        named_producers=own.named_producers,
         producer_names=ProducerNames(coordinators, forwarding, world),
-        transactions=own.transactions,
         transaction_checks=transaction_checks,
         markers=markers,
-        staging=own.staging,
         authorize=authorize,
         rules=Rules(metadata, authorize),
-        owners=own.owners,
         users=Users(metadata, world, users),
         keyvalue=keyvalue,
         key_counts=KeyCounts(keyvalue, routing, forwarding),
         metadata=metadata,
         reconciler=reconciler,
-        journal=journal,
         holdings=holdings,
         group_settings=group_settings,
         quota_changes=QuotaChanges(metadata, quotas or Quotas()),

@@ -25,7 +25,7 @@ from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
 from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings, settings_from
 from braidlog.model.world import World
-from braidlog.partition.hosting import PUBLISHED, Hosting, refuse_internal
+from braidlog.partition.hosting import PUBLISHED, Hosting, is_hidden, refuse_internal
 from braidlog.partition.partition import Partition
 from braidlog.partition.reconciler import Reconciler
 from braidlog.replication.assignment import Nodes
@@ -158,7 +158,7 @@ class Topics:
     def _check_room(self, image: Image, more: int, by: str) -> None:
         """Refuse partitions beyond what the node, or the principal, may have."""
         limit = self._holdings.limits.partitions_max
-        used = sum(topic.partitions for topic in image.topics.values())
+        used = sum(topic.partitions for topic in image.topics.values() if not is_hidden(topic.name))
         if used + more > limit:
             raise BrokerError(
                 Reason.QUOTA_EXCEEDED,

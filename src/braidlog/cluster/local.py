@@ -32,8 +32,6 @@ from braidlog.storage.folder import TopicMeta
 
 INTERNAL_PREFIX = "__"
 METADATA_TOPIC = f"{INTERNAL_PREFIX}metadata"
-JOURNAL_TOPIC = f"{INTERNAL_PREFIX}state"
-"""What the coordinator of a node that is alone keeps."""
 SNAPSHOT_EVERY = 5_000
 METADATA_SETTINGS = TopicSettings(flush=Flush.ACK, segment_bytes=16 * 1024 * 1024, batch_bytes_max=BATCH_BYTES_MAX)
 _TURN = "the metadata log"

@@ -6,15 +6,15 @@ tells of it first awaits `settled` of the mark that writing it returned; after a
 every key. Callers name keys and hold marks; which log a key is in, and what settles it, is decided here alone.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NewType
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, NewType, Protocol
 
 import msgspec
 
 from braidlog.codec.records import encode_batch
+from braidlog.codec.section import Row
 from braidlog.coordinator.holdings import Account
 from braidlog.model.errors import StorageFault
-from braidlog.model.internal_log import InternalLog
 from braidlog.model.slices import Pace, in_slices
 from braidlog.model.world import World
 
@@ -25,17 +25,56 @@ NOTHING = Mark(0)
 """The mark of no change: settled always."""
 _STARTED: Key = ("started",)
 """The key of entries that say nothing: written to see what is before them settled."""
+_DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
+"""One of each type for all shards: to make one takes as long as to read a hundred entries."""
 _encode = msgspec.json.Encoder().encode
 _decode_key = msgspec.json.Decoder(tuple[str | int, ...]).decode
+
+
+class JournalLog(Protocol):
+    """A partition as its leader of one epoch has it: batches in, rows out; appends and waits fail once the epoch is over.
+
+    An append neither waits nor suspends and is taken whole or not at all.
+    """
+
+    @property
+    def epoch(self) -> int: ...
+
+    @property
+    def is_led(self) -> bool:
+        """Whether this node still leads it, in that epoch."""
+        ...
+
+    @property
+    def is_sole(self) -> bool:
+        """Whether this node has its only replica: no other node is waited for, nor leads it before this one has agreed."""
+        ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    def append(self, batch: bytes) -> int:
+        """Append a batch; returns the offset below which the log must be durable for it to be."""
+        ...
+
+    def is_durable(self, next_offset: int) -> bool: ...
+
+    def durable(self, next_offset: int) -> Awaitable[None]:
+        """Done when everything below is durable; raises if that cannot be."""
+        ...
+
+    def rows(self) -> Iterator[Row]:
+        """Every record in order: (offset, timestamp, key, value, headers)."""
+        ...
 
 
 class Journal:
     """Keyed values over one log: settled is what is durable in it."""
 
-    def __init__(self, log: InternalLog, world: World, epoch: int = 0) -> None:
+    def __init__(self, log: JournalLog, world: World) -> None:
         self._log = log
         self._world = world
-        self.epoch = epoch
+        self.epoch = log.epoch
         """Grows whenever another node becomes the coordinator of what is kept here."""
         self._end = NOTHING
         """The mark of the last change."""
@@ -50,9 +89,17 @@ class Journal:
         self._end = Mark(self._log.append(batch))
         return self._end
 
+    @property
+    def is_sole(self) -> bool:
+        """Whether no other node has a replica: none can keep all this by now without this one having heard of it."""
+        return self._log.is_sole
+
     def write_start(self) -> Mark:
-        """Append an entry that says nothing: when it is settled, so is all that was there before."""
-        return self.write([(_STARTED, None)])
+        """Return the mark of all that was there before. Among several replicas it takes an entry of this epoch to settle that."""
+        if not self.is_sole:
+            return self.write([(_STARTED, None)])
+        self._end = Mark(self._log.end_offset)
+        return self._end
 
     def is_settled(self, mark: Mark) -> bool:
         return self._log.is_durable(mark)
@@ -65,23 +112,11 @@ class Journal:
         """The same for all that is written when this is asked: for whoever has looked at tables, and is about to tell."""
         await self._log.durable(self._end)
 
-    @property
-    def identity(self) -> bytes:
-        """16 bytes that are this log's alone, for as long as it lives."""
-        return self._log.identity
-
     def replay(self) -> Iterator[tuple[Key, bytes | None]]:
         """Every entry in order; a later one replaces an earlier one of the same key, None drops it."""
         for row in self._log.rows():
             if (key := _decode_key(row[2] or b"[]")) != _STARTED:
                 yield key, row[3]
-
-    def maintain(self) -> None:
-        """Take away what later entries have replaced; blocks."""
-        self._log.trim()
-
-    def close(self) -> None:
-        self._log.close()
 
 
 class Table:
@@ -91,7 +126,7 @@ class Table:
         self.kind = kind
         self.journal = journal
         self._account = account
-        self._decoder = msgspec.json.Decoder(value_type)
+        self._decoder = _DECODERS.get(value_type) or _DECODERS.setdefault(value_type, msgspec.json.Decoder(value_type))
         self.values: dict[Key, Any] = {}
 
     def load(self, key: Key, raw: bytes | None) -> None:
@@ -143,26 +178,15 @@ def put_together(entries: Sequence[tuple[Table, Key, msgspec.Struct | None]]) ->
     return mark
 
 
-def load_tables(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> None:
-    """Replay the log into its tables; entries of no table go to `unknown`, which decides what that means."""
-    for _ in _loaded(journal, tables, unknown):
-        pass
-
-
-async def load_tables_in_slices(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> None:
-    """The same, with others served in between."""
-    pace = Pace()
-    for _ in _loaded(journal, tables, unknown):
-        await pace.step()
-
-
-def _loaded(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> Iterator[None]:
-    """One entry after the other."""
+async def load_tables(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> None:
+    """Replay the log into its tables, in slices between which other requests are served; entries of no table go to `unknown`,
+    which decides what that means."""
     by_kind = {table.kind: table for table in tables}
+    pace = Pace()
     for key, raw in journal.replay():
         table = by_kind.get(str(key[0])) if key else None
         if table is None:
             unknown(key)
         else:
             table.load(key, raw)
-        yield
+        await pace.step()

@@ -369,9 +369,9 @@ class Transactions:
         return msgspec.structs.replace(ended(found), **renamed)
 
     async def _confirmed(self, name: str, found: Transaction) -> Transaction:
-        """What is told of an earlier change: among several nodes it is kept once more, which a coordinator that has a successor,
-        who may know better, cannot do."""
-        return await self._keep(name, found) if self._table.journal.epoch else found
+        """What is told of an earlier change: among several replicas it is kept once more, which a coordinator that has a
+        successor, who may know better, cannot do."""
+        return found if self._table.journal.is_sole else await self._keep(name, found)
 
     async def _keep(self, name: str, transaction: Transaction) -> Transaction:
         return (await self._keep_together({name: transaction}))[name]

@@ -1,8 +1,8 @@
-"""A log that a node keeps for itself, as a port: what metadata and a coordinator's state are written to.
+"""A log that a node keeps for itself, as a port: what its metadata are written to.
 
-Knows: shapes. Refuses to know: segments, folders, replicas (`partition/internal_topic.py` has the one of a single node).
+Knows: shapes. Does not know: segments, folders (`partition/internal_topic.py`).
 Invariants: an append neither waits nor suspends and is taken whole or not at all; what was durable once comes back in `rows`, in
-its order, until it is replaced or trimmed.
+its order, until it is replaced.
 """
 
 from collections.abc import Awaitable, Iterator
@@ -14,16 +14,9 @@ from braidlog.codec.section import Row
 class InternalLog(Protocol):
     """Batches in, rows out."""
 
-    @property
-    def identity(self) -> bytes:
-        """16 bytes that are this log's alone, for as long as it lives."""
-        ...
-
     def append(self, batch: bytes) -> int:
         """Append a batch; returns the offset below which the log must be durable for it to be."""
         ...
-
-    def is_durable(self, next_offset: int) -> bool: ...
 
     def durable(self, next_offset: int) -> Awaitable[None]:
         """Done when everything below is durable; raises if that cannot be."""
@@ -39,10 +32,6 @@ class InternalLog(Protocol):
 
     def replace(self, batch: bytes) -> None:
         """Let a batch stand for everything before it, which goes; blocks. At any moment one of the two is durable."""
-        ...
-
-    def trim(self) -> None:
-        """Take away what later records of the same key have replaced; blocks."""
         ...
 
     def close(self) -> None: ...

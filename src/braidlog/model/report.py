@@ -373,7 +373,7 @@ class NodeLog(LogReport, frozen=True, kw_only=True):
 
     groups: list[GroupReport]
     shards: tuple[int, int] = (0, 0)
-    """How many shards of coordinators this node serves, of how many; of 0 where the node is alone."""
+    """How many shards of coordinators this node serves, of how many; of 0 before the first group."""
 
 
 class Snapshot(NodeLog, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from braidlog.cluster.local import INTERNAL_PREFIX, JOURNAL_TOPIC, METADATA_TOPIC
+from braidlog.cluster.local import INTERNAL_PREFIX, METADATA_TOPIC
 from braidlog.cluster.topic import Topic
 from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
@@ -20,7 +20,7 @@ from braidlog.model.names import no_topic, own_number
 from braidlog.model.report import TableState
 from braidlog.model.world import World
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_node import LoneNode, PartitionNode
+from braidlog.partition.partition_node import Listeners, LoneNode, PartitionNode
 from braidlog.partition.upkeep import keep_up
 from braidlog.replication.messages import Assigned
 from braidlog.storage.folder import DataFolder
@@ -36,13 +36,14 @@ def is_hidden(name: str) -> bool:
 
 
 def is_nodes_own(topic: Topic) -> bool:
-    """Whether this is the feed of a lone node's store: it has one partition; in a cluster the feed has one for each log."""
-    return topic.name in PUBLISHED and topic.partitions == 1
+    """Whether this is a lone node's topic of the broker's own: the folder remembers that it was made, and `braid log accept-loss`
+    lets it be made again."""
+    return bool(topic.holder) and topic.name.startswith(INTERNAL_PREFIX)
 
 
 def is_own(name: str) -> bool:
     """Whether a topic is a node's own: the metadata does not know it."""
-    return name in (METADATA_TOPIC, JOURNAL_TOPIC)
+    return name == METADATA_TOPIC
 
 
 def refuse_internal(name: str) -> None:
@@ -92,13 +93,19 @@ class Hosting:
 
     @property
     def cluster_id(self) -> str:
-        """The id of the cluster whose metadata the folder follows, in hex; empty for its own."""
-        return self._folder.identity.cluster
+        """The id of the cluster whose metadata the folder follows, in hex; of its own metadata the id of their log, which a
+        back-up of the folder keeps."""
+        return self._folder.identity.cluster or self._folder.topic(METADATA_TOPIC).topic_id
 
     @property
     def broken(self) -> Mapping[str, str]:
         """Folders of topics that could not be read when the node was started, and why."""
         return self._folder.broken_topics
+
+    @property
+    def listeners(self) -> Listeners:
+        """Which topics' partitions are watched as this node begins and ends to lead them."""
+        return (self.cluster or self._alone).listeners
 
     def count_set_aside(self) -> None:
         """On a thread: count what is put out of the way in this folder. A person removes it while the node runs."""
@@ -223,7 +230,8 @@ class Hosting:
         told = self.assigned(topic, number)
         leads = told.assignment.leader == self.number
         may_rest = at_rest and leads and len(told.assignment.replicas) == 1 and not topic.observers
-        rest = self._folder.rest_of(topic.name, number) if may_rest and topic.name not in PUBLISHED else None
+        is_internal = topic.name.startswith(INTERNAL_PREFIX)
+        rest = self._folder.rest_of(topic.name, number) if may_rest and not is_internal else None
         held, resumes = rest or opener(topic.name, number), told if leads else None
         hosted = Partition(topic.name, topic.topic_id, number, held, self._alone, opener, resumes=resumes)
         if not leads:
@@ -244,7 +252,7 @@ class Hosting:
         if unreadable:
             return f"the folder of topic {name!r} is not among those that can be read; see `braid log repair`: {unreadable}"
         accept = f"`braid topic delete {name}`, and create it again"
-        if name in PUBLISHED:
+        if name.startswith(INTERNAL_PREFIX):
             accept = f"`braid log accept-loss DATA {name}`"
         return (
             f"the folder of topic {name!r} was made and is lost, with all its records: "
@@ -275,14 +283,14 @@ class Hosting:
 
     def host(self, partitions: Iterable[Partition], faults: Iterable[NotOpened] = ()) -> None:
         """Partitions were opened, and others could not be: from now on they are found, or say why not."""
-        for hosted in partitions:
+        opened = list(partitions)
+        for hosted in opened:
             place = hosted.topic, hosted.number
             assert place not in self._hosted, f"{hosted} is open already: two would write one log"
             self._hosted[place] = hosted
             self.offline.pop(place, None)
         self.offline.update({(topic, number): fault for topic, number, fault in faults})
-        if self.cluster is not None:
-            self.cluster.follow()
+        (self.cluster or self._alone).opened(opened)
 
     def take_offline(self, hosted: Partition, fault: StorageFault) -> None:
         """A partition that was closed cannot be opened again: whoever asks for it, or waits for it, is told why."""

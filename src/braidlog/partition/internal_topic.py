@@ -1,4 +1,4 @@
-"""An internal topic of one partition, as the log that a node keeps for itself (`model/internal_log.py`).
+"""An internal topic of one partition, as the log that a node keeps for itself (`model/internal_log.py`): its metadata.
 
 Knows: how such a log is made, opened, replaced and trimmed, and that it has a copy. Refuses to know: what is written to it.
 Invariant: a log is made once: the folder remembers it before anything is written to it, and one that is lost or damaged is
@@ -6,35 +6,26 @@ refused until its owner has restored it or accepted the loss.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
 
 from braidlog.cluster.local import METADATA_SETTINGS, METADATA_TOPIC, SNAPSHOT_EVERY, LocalStore, open_local_store
 from braidlog.codec.section import Row
 from braidlog.model.errors import StorageFault
-from braidlog.model.settings import Flush, TopicSettings
+from braidlog.model.settings import TopicSettings
 from braidlog.model.world import World
 from braidlog.partition.hosting import is_hidden
 from braidlog.partition.log_pair import LogPair
-from braidlog.partition.upkeep import keep_up
 from braidlog.storage.folder import DataFolder
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.scan import rows_of
-
-JOURNAL_SETTINGS: Final = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
 
 
 class InternalTopic:
     """An `InternalLog` in this node's folder: durable is what is on its disk, in the log itself; the copy follows."""
 
-    def __init__(self, folder: DataFolder, pair: LogPair, world: World) -> None:
-        self._folder = folder
+    def __init__(self, pair: LogPair, world: World) -> None:
         self._log = pair.log
         self._copy = pair.copy
         self._world = world
-
-    @property
-    def identity(self) -> bytes:
-        return self._log.identity.topic_id
 
     def append(self, batch: bytes) -> int:
         now_ms = self._world.now_ms()
@@ -50,9 +41,6 @@ class InternalTopic:
                 work(self._copy)
             except StorageFault:
                 self._copy = None  # full or broken: the log goes on, and the next start makes its copy again
-
-    def is_durable(self, next_offset: int) -> bool:
-        return self._log.durable_offset >= next_offset
 
     def durable(self, next_offset: int) -> Awaitable[None]:
         return self._world.durable(self._log, next_offset)
@@ -74,11 +62,6 @@ class InternalTopic:
         self._log.advance_start(next_offset - 1)
         self._to_copy(lambda copy: copy.advance_start(next_offset - 1))
 
-    def trim(self) -> None:
-        now_ms = self._world.now_ms()
-        keep_up(self._folder, self._log, now_ms)
-        self._to_copy(lambda copy: keep_up(self._folder, copy, now_ms))
-
     def close(self) -> None:
         self._log.close()
         self._to_copy(PartitionLog.close)
@@ -92,7 +75,7 @@ def open_internal_topic(folder: DataFolder, name: str, settings: TopicSettings, 
         folder.create_topic(name, 1, settings)
     if name not in folder.identity.internal_topics:
         folder.remember_internal(name)
-    return InternalTopic(folder, LogPair(folder, name), world)
+    return InternalTopic(LogPair(folder, name), world)
 
 
 def open_metadata(folder: DataFolder, world: World, *, node: str, snapshot_every: int = SNAPSHOT_EVERY) -> LocalStore:

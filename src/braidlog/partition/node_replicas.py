@@ -18,7 +18,7 @@ from braidlog.model.slices import Pace, breathe
 from braidlog.model.world import World
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.partition import Partition
-from braidlog.partition.partition_node import Key
+from braidlog.partition.partition_node import Key, Listeners
 from braidlog.replication.assignment import SetChange
 from braidlog.replication.messages import (
     Answer,
@@ -99,8 +99,7 @@ class NodeReplicas(Generic[T]):
         self._is_following = False
         self._beginning: Begun = []
         self._is_beginning = False
-        self.listeners: dict[str, Callable[[Partition], None]] = {}
-        """By the name of a topic: who is told when this node leads a partition of it, or does no more."""
+        self.listeners: Listeners = {}
 
     @property
     def partitions(self) -> Iterator[Partition]:
@@ -118,6 +117,9 @@ class NodeReplicas(Generic[T]):
         self.incarnation = incarnation
         for each in self.partitions:
             each.registered_as(incarnation)
+        self.follow()
+
+    def opened(self, partitions: Iterable[Partition]) -> None:  # noqa: ARG002 - those that have no news are passed over
         self.follow()
 
     def follow(self) -> None:

@@ -1,6 +1,6 @@
 """What a partition asks of the node around it."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from braidlog.model.world import World
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 Key = tuple[bytes, int]
 """A topic's id and a partition's number: what nodes call a partition among themselves."""
+Listeners = dict[str, Callable[["Partition"], None]]
+"""By the name of a topic: called when this node leads a partition of it, or does no more."""
 
 
 class PartitionNode(Protocol):
@@ -46,8 +48,11 @@ class PartitionNode(Protocol):
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object: ...
 
-    def follow(self) -> None:
-        """Partitions were opened: tell them what the metadata says of them."""
+    @property
+    def listeners(self) -> "Listeners": ...
+
+    def opened(self, partitions: Iterable["Partition"]) -> None:
+        """Partitions can be found from now on: see that they know what the metadata says of them."""
         ...
 
     def led_anew(self, partition: "Partition") -> None:
@@ -70,6 +75,7 @@ class LoneNode:
         self.number = number
         self.world = world
         self.incarnations = ((number, self.incarnation),)
+        self.listeners: Listeners = {}
 
     def send(self, node: int, key: Key, message: Fetch | Answer | Complaint) -> None: ...
 
@@ -82,8 +88,13 @@ class LoneNode:
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object:
         raise AssertionError(f"nothing is done beside the loop for an only replica: {name}, {work}")
 
-    def follow(self) -> None: ...
+    def opened(self, partitions: Iterable["Partition"]) -> None:
+        """They lead since they were opened."""
+        for each in partitions:
+            self.led_anew(each)
 
-    def led_anew(self, partition: "Partition") -> None: ...
+    def led_anew(self, partition: "Partition") -> None:
+        if (listener := self.listeners.get(partition.topic)) is not None:
+            listener(partition)
 
     def replaced(self) -> None: ...

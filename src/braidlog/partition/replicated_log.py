@@ -1,8 +1,8 @@
-"""A replicated partition as a coordinator's log (`model/internal_log.py`): what is committed in this node's epoch is durable.
+"""A partition as a coordinator's log (`coordinator/journal.py`): what is committed in this node's epoch is durable.
 
-Knows: the epoch that it was led in when this was made. Refuses to know: what is written to it, who leads after.
-Invariants: nothing is appended, and nobody is told that anything is durable, once that epoch is over; an append that could not be
-committed now, because too few replicas are in sync, is refused.
+Knows: the epoch that it was led in when this was made. Does not know: what is written to it, which node leads it next.
+Invariants: nothing is appended, and no caller hears that anything is durable, once that epoch is over; an append that could not
+be committed now, because too few replicas are in sync, is refused.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ WAIT_SECONDS_MAX: Final = 30.0
 
 
 class ReplicatedLog:
-    """A `ShardLog`."""
+    """A `JournalLog`."""
 
     def __init__(self, partition: Partition, world: World) -> None:
         self._partition = partition
@@ -36,46 +36,44 @@ class ReplicatedLog:
         return partition.role is Role.LEADER and partition.leader_epoch == self.epoch and not partition.is_gone
 
     @property
-    def identity(self) -> bytes:
-        return self._partition.key[0]
+    def is_sole(self) -> bool:
+        return self._partition.is_sole
+
+    @property
+    def end_offset(self) -> int:
+        return self._partition.end_offset
 
     def append(self, batch: bytes) -> int:
         self._require_led()
+        partition = self._partition
         produced = Produced(batch, list(read_headers(batch)), self._world.now_ms())
+        if partition.is_sole:  # synced when it is waited for
+            return partition.append_alone(produced).next_offset
         try:
-            appended, _ = self._partition.produce(produced, needs_all=True, is_awaited=False)
+            return partition.produce(produced, needs_all=True, is_awaited=False)[0].next_offset
         except BrokerError as error:
             raise self._failed(error.reason) from None
         except StorageFault as fault:  # the partition has stopped, and another node will lead it
             raise BrokerError(Reason.UNAVAILABLE, str(fault)) from fault
-        return appended.next_offset
 
     def is_durable(self, next_offset: int) -> bool:
         return self.is_led and self._partition.high_watermark >= next_offset
 
     async def durable(self, next_offset: int) -> None:
         self._require_led()
-        if self._partition.high_watermark >= next_offset:
+        partition = self._partition
+        if partition.high_watermark >= next_offset:
             return
-        outcome = await self._partition.committed_later(next_offset).wait(self._world, WAIT_SECONDS_MAX)
+        if await partition.durable_alone(next_offset, self.epoch, self._world):
+            return
+        self._require_led()
+        outcome = await partition.committed_later(next_offset).wait(self._world, WAIT_SECONDS_MAX)
         self._require_led()
         if not isinstance(outcome, Done):
             raise self._failed(Reason.TIMED_OUT if outcome is None else outcome.reason)
 
     def rows(self) -> Iterator[Row]:
         return rows_of(self._partition.log)
-
-    def sync(self) -> None:
-        """Its replicas sync by themselves."""
-
-    def replace(self, batch: bytes) -> None:
-        raise AssertionError(f"{self._partition} is compacted, and not replaced by {len(batch)} bytes")
-
-    def trim(self) -> None:
-        """Compacted with all other partitions."""
-
-    def close(self) -> None:
-        """Closed with all other partitions."""
 
     def _require_led(self) -> None:
         if not self.is_led:

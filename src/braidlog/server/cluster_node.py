@@ -30,7 +30,6 @@ from braidlog.cluster.controlling import NodeController
 from braidlog.cluster.membership import Membership, name_of
 from braidlog.cluster.registering import Description, Registrar
 from braidlog.cluster.starts import StartFile
-from braidlog.coordinator.shards import STATE_TOPIC
 from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError
 from braidlog.model.report import EtcdReport
@@ -104,8 +103,6 @@ class ClusterNode:
             incoming=incoming_of(context.wire_log),
             silence_ms=self._config.silence_ms,
         )
-        services.coordinators.take_part(self._spawn)
-        self.replicas.listeners[STATE_TOPIC] = services.coordinators.led_anew
         keys = self._keys = self._take_part_in_keys(services)
         self.replicas.listeners |= keys.listeners
         answers, client_answers = services.forwarding.answers, services.forwarding.client_answers

@@ -102,7 +102,13 @@ class ClusterParts:
         routing = Routing(self.metadata, node)
         forwarding = Forwarding(routing, world, self.calls, self.spawn)
         self.for_services = NodeParts(
-            self.metadata, self.replicas.hosting, routing, forwarding, self.replication_rate, store.remove_member
+            self.metadata,
+            self.replicas.hosting,
+            routing,
+            forwarding,
+            self.replication_rate,
+            self.spawn,
+            store.remove_member,
         )
 
     @property

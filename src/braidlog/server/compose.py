@@ -46,7 +46,7 @@ from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
 from braidlog.server.schema_questions import SchemaQuestions
 from braidlog.server.tables import PRIORITIES, Tables
-from braidlog.server.upkeep import IdlePartitions, keep_up, keep_up_partitions, offline_by_fault
+from braidlog.server.upkeep import IdlePartitions, keep_up_partitions, offline_by_fault
 from braidlog.server.wirelog import open_wire_log, session_of
 from braidlog.server.worker_process import WorkerProcess
 from braidlog.server.world import LoopWorld
@@ -148,7 +148,7 @@ class Server:
         self.services = open_services(
             self._folder,
             world,
-            lone_node(self._folder, world, config.node) if parts is None else parts.for_services,
+            lone_node(self._folder, world, config.node, self._tasks.spawn) if parts is None else parts.for_services,
             defaults=config.topics,
             authorize=authorize,
             users=config.auth.users,
@@ -176,7 +176,9 @@ class Server:
         # Before others count on this node: while modules are read its loop stands, for seconds where the machine is busy.
         adapters = make_adapters(self.services, config.listeners)
         await self._open_partitions()
-        await self.services.coordinators.resume()
+        if self._cluster is None and config.auth.owner_by_first_use:
+            await self.services.coordinators.ensure_shards()  # clients own what they use before a request waits for it
+        await self.services.coordinators.wait_read()
         await self._open_store()
         self._gatekeeper = gatekeeper(
             config.auth, authorize, world, connections_max=self._connection_limits.connections_max
@@ -237,9 +239,7 @@ class Server:
         if self.services is None or not self._recovered:
             return "the metadata" if self.services is None else "its partitions, which are being opened"
         is_joining = self._cluster is not None and not self._cluster.has_joined
-        return (
-            "its cluster, in which it registers" if is_joining else "transactions that were decided and have not ended"
-        )
+        return "its cluster, in which it registers" if is_joining else "the coordinators' shards, which are being read"
 
     def _take_ports(self) -> None:
         """Before anything is recovered, which may take long: who connects meanwhile waits until the node is ready."""
@@ -415,7 +415,6 @@ class Server:
 
     async def _expire(self) -> None:
         assert self.services is not None
-        await self.services.coordinators.expire()
         for hosted, node in self.services.placement.expire_replicas(REPLICA_LAG_MS_MAX):
             log.warning("replica %s of %s has not fetched for a while and is in sync no more", node, hosted)
 
@@ -427,7 +426,6 @@ class Server:
         assert self.services is not None
         await self.services.world.blocking(self.services.hosting.count_set_aside)
         await keep_up_partitions(self.services.hosting, self.services.world, self._tell_damages)
-        await keep_up(self.services.journal.maintain, "the coordinator's log", self.services.world)
         await self.services.append.producers.make_room()
         await self.services.coordinators.forget_unused(self.config.groups.offsets_retention_ms)
 
@@ -447,7 +445,6 @@ class Server:
         faults = await close_partitions(services.hosting, services.world)
         services.hosting.close()
         services.metadata.close()
-        services.journal.close()
         if self._cluster is not None and not faults:
             await self._cluster.stopped_cleanly()
         return faults

@@ -209,8 +209,7 @@ class Reporter:
         groups: list[r.GroupReport] = []
         lags: list[r.LagReport] = []
         pace = Pace()
-        there = [(each.groups, name) for each in self._services.coordinators.here() for name in each.groups.names()]
-        for service, name in there[: r.LAGS_MAX]:
+        for name, service in list(self._services.coordinators.groups().items())[: r.LAGS_MAX]:
             before = len(lags)
             with contextlib.suppress(BrokerError):
                 view = service.describe(name)
@@ -225,7 +224,7 @@ class Reporter:
 
     def _shards(self) -> tuple[int, int]:
         coordinators = self._services.coordinators
-        return len(coordinators.here()), SHARDS if coordinators.is_sharded and coordinators.has_shards else 0
+        return len(coordinators.here()), SHARDS if coordinators.has_shards else 0
 
     def _keyvalue(self) -> r.KeyValueReport:
         keyvalue = self._services.keyvalue

@@ -34,17 +34,12 @@ async def keep_up_partitions(hosting: Hosting, world: World, look: Callable[[Par
         look(hosted)
         now_ms = world.now_ms()
         if not hosted.is_gone and not hosted.damages and hosting.is_due(hosted, now_ms):
-            await keep_up(partial(hosting.keep_up, hosted, now_ms), str(hosted), world)
-
-
-async def keep_up(trim: Callable[[], None], name: str, world: World) -> None:
-    """One partition that cannot be kept up (deleted meanwhile, its disk is broken) does not stop the others."""
-    try:
-        await world.blocking(trim)
-    except BrokerError as error:
-        log.info("%s is not trimmed: %s", name, error)
-    except StorageFault as fault:
-        log.error("%s cannot be trimmed: %s", name, fault)  # noqa: TRY400 - the fault says where, a traceback does not
+            try:
+                await world.blocking(partial(hosting.keep_up, hosted, now_ms))
+            except BrokerError as error:  # deleted meanwhile
+                log.info("%s is not trimmed: %s", hosted, error)
+            except StorageFault as fault:
+                log.error("%s cannot be trimmed: %s", hosted, fault)  # noqa: TRY400 - the fault says where
 
 
 class IdlePartitions:

@@ -24,8 +24,8 @@ from braidlog.tools.layout import Layout, TopicPlace
 from braidlog.tools.partition_repair import PartitionRepair, Step
 from braidlog.tools.verify import verify
 
-_OF_A_NODE = ("__metadata", "__state")
-"""The topics that every node makes for itself."""
+_OF_A_NODE = ("__coordinator_state", "__metadata")
+"""The topics that a node makes for itself: whether one of them is missed is told by the metadata."""
 
 
 class RepairPlan(msgspec.Struct, kw_only=True):

@@ -281,13 +281,13 @@ def test_a_stranger_hears_versions_and_nothing_else() -> None:
 
 def written(door: Door, topic: str, *, commit: bool | None) -> None:
     """One transaction of two records; None leaves it open."""
-    services, run = door.services, door.node.run
-    begun = run(services.transactions.begin_producer("tx"))
-    run(services.transactions.add_partitions("tx", begun.producer_id, begun.epoch, [(topic, 0)]))
+    transactions, run = door.node.transactions, door.node.run
+    begun = run(transactions.begin_producer("tx"))
+    run(transactions.add_partitions("tx", begun.producer_id, begun.epoch, [(topic, 0)]))
     batch = batch_of(b"in", b"it", producer=(begun.producer_id, begun.epoch, 0), transactional=True)
     assert produced(door.ask(produce_of((topic, 0, batch), transactional_id="tx"), 9)) == [0]
     if commit is not None:
-        run(services.transactions.end("tx", begun.producer_id, begun.epoch, commit=commit))
+        run(transactions.end("tx", begun.producer_id, begun.epoch, commit=commit))
 
 
 def abort(door: Door, producer: tuple[int, int], *, commit: bool = False) -> int:
@@ -319,9 +319,9 @@ def test_an_open_transaction_is_aborted_as_a_whole() -> None:
     door = Door()
     door.node.create("t")
     written(door, "t", commit=None)
-    begun = door.services.transactions.find("tx")
+    begun = door.node.transactions.find("tx")
     assert abort(door, (begun.producer_id, begun.epoch)) == 0
-    assert door.services.transactions.find("tx").state == "aborted"
+    assert door.node.transactions.find("tx").state == "aborted"
     assert read(door, 1).last_stable_offset == 3
 
 

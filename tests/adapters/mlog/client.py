@@ -17,6 +17,7 @@ from braidlog.server.world import LoopWorld
 from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
+from braidlog.tasks import Tasks
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.contract import Refused
 from braidlog.wire.mlog import messages as m
@@ -84,20 +85,21 @@ def prepare(folder: Path, work: Callable[[Services], Awaitable[None]]) -> None:
     async def run() -> None:
         clock = SystemClock()
         data, flusher = DataFolder(OsDisk(), str(folder), clock), Flusher(clock)
-        world = LoopWorld(clock, flusher)
+        world, tasks = LoopWorld(clock, flusher), Tasks()
         services = open_services(
             data,
             world,
-            lone_node(data, world, "0"),
+            lone_node(data, world, "0", tasks.spawn),
             defaults=TopicSettings(),
             authorize=Authorize({}, []),
         )
         try:
             await work(services)
         finally:
+            await tasks.stop()
             flusher.stop()
             services.hosting.close()
-            services.journal.close()
+            services.metadata.close()
             data.release()
 
     asyncio.run(run())

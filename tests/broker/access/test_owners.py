@@ -3,9 +3,10 @@
 import pytest
 from tests.broker.node import Node
 
+from braidlog.broker import coordinators
 from braidlog.broker.access import owners
 from braidlog.broker.access.authorize import Authorize, Kind, NotAuthorizedError, Operation, Rule
-from braidlog.broker.access.owners import UNUSED_MS
+from braidlog.broker.access.owners import UNUSED_MS, AllOwners
 from braidlog.coordinator.offsets import Commit
 from braidlog.model.errors import BrokerError, Reason
 
@@ -17,7 +18,8 @@ TOPICS = Rule("*", [READ, WRITE], "*")
 
 def guarded(node: Node, *rules: Rule) -> Authorize:
     authorize = Authorize({}, rules)
-    authorize.own_by_first_use(node.services.owners)
+    node.run(node.services.coordinators.ensure_shards())
+    authorize.own_by_first_use(AllOwners(node.services.coordinators.owners_of))
     return authorize
 
 
@@ -43,11 +45,11 @@ def test_the_owner_is_there_whenever_the_group_is() -> None:
     node = Node()
     node.create("t")
     guarded(node, TOPICS).check("alice", READ, "g", GROUP)
-    node.spawn(node.services.offsets.commit("g", [Commit("t", 0, 0)]))
+    node.spawn(node.offsets.commit("g", [Commit("t", 0, 0)]))
     seen = set()
     for _, disk in node.disk.crash_states():
         after = node.restarted(disk)
-        is_there = "g" in after.services.groups.names()
+        is_there = "g" in after.groups.names()
         seen.add(is_there)
         assert is_there <= (not guarded(after, TOPICS).is_allowed("mallory", READ, "g", GROUP))
     assert seen == {False, True}
@@ -77,17 +79,22 @@ def test_a_name_is_free_again_some_time_after_its_state_is_gone() -> None:
     authorize = guarded(node)
     for name in ("kept", "gone"):
         authorize.check("alice", READ, name, GROUP)
-    node.run(node.services.offsets.commit("kept", [Commit("t", 0, 0)]))
-    assert node.run(node.services.owners.forget_unused()) == 0, "not at once"
+    node.run(node.offsets.commit("kept", [Commit("t", 0, 0)]))
+    assert forgotten(node) == 0, "not at once"
     node.clock.advance(UNUSED_MS)
-    assert node.run(node.services.owners.forget_unused()) == 1
+    assert forgotten(node) == 1
     authorize = guarded(node.restarted())
     assert authorize.is_allowed("bob", READ, "gone", GROUP)
     assert not authorize.is_allowed("bob", READ, "kept", GROUP)
 
 
-def test_nobody_owns_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def forgotten(node: Node) -> int:
+    return sum(node.run(each.owners.forget_unused()) for each in node.services.coordinators.here())
+
+
+def test_nobody_owns_without_end_in_a_shard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(owners, "NAMES_PER_PRINCIPAL_MAX", 2)
+    monkeypatch.setattr(coordinators, "place_of", lambda _: 0)
     authorize = guarded(Node())
 
     def use(principal: str, name: str) -> None:

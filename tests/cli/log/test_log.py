@@ -395,15 +395,18 @@ def test_sizes(count: int, text: str) -> None:
 
 def test_a_loss_is_accepted_once_and_only_if_there_is_one(data: Path) -> None:
     with Log(str(data)) as log:
-        log.folder.create_topic("__state", 1, log.topic("clicks").settings)
-        log.folder.remember_internal("__state")
-    assert "'__state' is not lost: nothing was changed" in braid("accept-loss", data, "__state", "--yes").output
+        log.folder.create_topic("__coordinator_state", 1, log.topic("clicks").settings)
+        log.folder.remember_internal("__coordinator_state")
+    assert (
+        "'__coordinator_state' is not lost: nothing was changed"
+        in braid("accept-loss", data, "__coordinator_state", "--yes").output
+    )
     with Log(str(data)) as log:
-        log.folder.delete_topic("__state")
+        log.folder.delete_topic("__coordinator_state")
     before = tree(data)
-    refused = braid("accept-loss", data, "__state")
+    refused = braid("accept-loss", data, "__coordinator_state")
     assert (refused.exit_code, tree(data)) == (2, before)
     assert "not a terminal: pass --yes to confirm" in refused.output
-    assert "makes an empty '__state'" in braid("accept-loss", data, "__state", "--yes").output
+    assert "makes an empty '__coordinator_state'" in braid("accept-loss", data, "__coordinator_state", "--yes").output
     with Log(str(data)) as log:
         assert log.folder.identity.internal_topics == ()

@@ -21,6 +21,7 @@ from braidlog.model.errors import BrokerError, Reason, StorageFault
 def node() -> Node:
     made = Node()
     made.create("a", 4)
+    made.begin_shards()
     return made
 
 
@@ -34,7 +35,7 @@ def asked(member: str, epoch: int = JOIN, owned: dict[str, set[int]] | None = No
 def send(
     node: Node, member: str, epoch: int = JOIN, owned: Any = None, group: str = "g", **more: Any
 ) -> HeartbeatAnswer:
-    return node.run(node.services.groups.consumer.heartbeat(group, asked(member, epoch, owned, **more)))
+    return node.run(node.groups.consumer.heartbeat(group, asked(member, epoch, owned, **more)))
 
 
 def shares(node: Node, told: HeartbeatAnswer) -> dict[str, list[int]]:
@@ -57,14 +58,14 @@ def classic_join(node: Node, *, id_required: bool = False) -> Any:
         protocols=[("range", b"")],
         id_required=id_required,
     )
-    return node.services.groups.classic.join("g", joining)
+    return node.groups.classic.join("g", joining)
 
 
 # -- what is told is settled -------------------------------------------------------------------------------------
 
 
 def test_what_a_member_is_told_is_durable(node: Node) -> None:
-    heartbeat = node.services.groups.consumer.heartbeat
+    heartbeat = node.groups.consumer.heartbeat
     with node.world.holding_syncs():
         joining = node.spawn(heartbeat("g", asked("m1")))
         node.world.settle()
@@ -81,7 +82,7 @@ def test_a_restart_goes_on_in_the_same_epoch_with_the_same_assignment(node: Node
     told = send(node, "m1", 1)
     kept = dict(told.assignment or {})
     again = node.restarted()
-    view = again.services.groups.describe("g")
+    view = again.groups.describe("g")
     assert (view.kind, view.state, view.generation) == (GroupKind.CONSUMER, State.RECONCILING, 2)
     assert {each.member: (each.epoch, each.shares) for each in view.members} == {
         "m1": (1, {"a": [0, 1]}),
@@ -90,16 +91,16 @@ def test_a_restart_goes_on_in_the_same_epoch_with_the_same_assignment(node: Node
     owned = {topic: set(numbers) for topic, numbers in kept.items()}
     assert send(again, "m1", 1, owned).epoch == 2
     assert shares(again, send(again, "m2", 2)) == {"a": [2, 3]}
-    assert again.services.groups.describe("g").generation == 2
+    assert again.groups.describe("g").generation == 2
     third = again.restarted()
-    before = third.journal_end
+    before = third.state_entries
     assert send(third, "m1", 2).assignment is None
-    assert third.journal_end == before, "a heartbeat that changes nothing writes nothing"
+    assert third.state_entries == before, "a heartbeat that changes nothing writes nothing"
 
 
 def test_what_cannot_be_kept_did_not_happen(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     send(node, "m1")
-    journal = node.services.journal
+    journal = node.coordinator("g").journal
 
     def fail(_: object) -> None:
         raise StorageFault("the disk is gone")
@@ -110,7 +111,7 @@ def test_what_cannot_be_kept_did_not_happen(node: Node, monkeypatch: pytest.Monk
             send(node, "m2")
         with pytest.raises(StorageFault):
             send(node, "m1", LEAVE)
-    assert [each.member for each in node.services.groups.describe("g").members] == ["m1"]
+    assert [each.member for each in node.groups.describe("g").members] == ["m1"]
     assert send(node, "m1", 1).epoch == 1
 
 
@@ -119,10 +120,10 @@ def test_a_new_group_that_cannot_be_kept_is_not_there(node: Node, monkeypatch: p
         raise StorageFault("the disk is gone")
 
     with monkeypatch.context() as broken:
-        broken.setattr(node.services.journal, "write", fail)
+        broken.setattr(node.coordinator("g").journal, "write", fail)
         with pytest.raises(StorageFault):
             send(node, "m1")
-    assert node.services.groups.names() == []
+    assert node.groups.names() == []
     assert node.services.holdings.bytes_held == 0
 
 
@@ -154,12 +155,14 @@ def test_a_pattern_finds_topics_now_and_later_and_is_kept(node: Node) -> None:
     assert send(again, "m", 2).epoch == 2
     again.create("ad", 1)
     assert shares(again, send(again, "m", 2)).keys() == {"a", "ab", "ac", "ad"}
-    assert again.services.groups.describe("g").members[0].pattern == "a.?"
+    assert again.groups.describe("g").members[0].pattern == "a.?"
 
 
 def test_a_pattern_finds_only_what_its_principal_may_see(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.create("ab", 1)
-    monkeypatch.setattr(node.services.groups.consumer, "_may_see", lambda by, topic: by == "root" or topic == "a")
+    for group in ("g", "other"):
+        consumer = node.coordinator(group).groups.consumer
+        monkeypatch.setattr(consumer, "_may_see", lambda by, topic: by == "root" or topic == "a")
     assert shares(node, send(node, "m", topics=[], pattern="a.*", by="guest")).keys() == {"a"}
     node.create("ac", 1)
     assert send(node, "m", 1, by="guest").assignment is None
@@ -168,9 +171,9 @@ def test_a_pattern_finds_only_what_its_principal_may_see(node: Node, monkeypatch
 
 @pytest.mark.parametrize("pattern", ["(", "a{2000}", "((a{100}){100}){100}", r"\pL{200}", "x" * 1_001, r"(a)\1"])
 def test_a_pattern_that_costs_too_much_or_is_none_is_refused(node: Node, pattern: str) -> None:
-    heartbeat = node.services.groups.consumer.heartbeat
+    heartbeat = node.groups.consumer.heartbeat
     assert reason_of(node, heartbeat("g", asked("m", topics=[], pattern=pattern))) is Reason.INVALID_PATTERN
-    assert node.services.groups.names() == []
+    assert node.groups.names() == []
 
 
 def test_others_go_on_while_patterns_are_matched(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,7 +191,7 @@ def test_others_go_on_while_patterns_are_matched(node: Node, monkeypatch: pytest
     send(node, "m", topics=[], pattern="a.*")
     assert len(pauses) >= 4
     before = len(pauses)
-    node.run(node.services.groups.consumer.topic_changed("a1"))
+    node.run(node.groups.consumer.topic_changed("a1"))
     assert len(pauses) > before
 
 
@@ -201,7 +204,7 @@ def test_a_pattern_that_ruins_others_is_matched_in_linear_time() -> None:
 
 
 def test_an_empty_group_changes_its_kind_both_ways_and_its_numbers_go_on(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     told = send(node, "m")
     assert told.epoch == 1
     assert reason_of(node, classic_join(node)) is Reason.WRONG_GROUP_KIND
@@ -217,16 +220,16 @@ def test_an_empty_group_changes_its_kind_both_ways_and_its_numbers_go_on(node: N
     node.run(groups.classic.leave("g", [(joined.member, None)]))
     again = node.restarted()
     assert send(again, "m").epoch >= 3
-    committed = again.services.offsets.committed("g", "a", 0)
+    committed = again.offsets.committed("g", "a", 0)
     assert committed is not None
     assert committed.offset == 7, "commits are the group's, whatever its kind"
-    assert again.restarted().services.groups.describe("g").kind is GroupKind.CONSUMER
+    assert again.restarted().groups.describe("g").kind is GroupKind.CONSUMER
 
 
 def test_a_classic_group_that_nobody_entered_gives_the_name_back(node: Node) -> None:
     send(node, "m")
     send(node, "m", LEAVE)
-    groups = node.services.groups
+    groups = node.groups
     assert reason_of(node, classic_join(node, id_required=True)) is Reason.MEMBER_ID_REQUIRED
     assert groups.describe("g").kind is GroupKind.CLASSIC
     node.world.advance(60_000)
@@ -244,38 +247,38 @@ def test_a_silent_member_is_taken_out_by_the_node(node: Node) -> None:
     node.world.advance(44_000)
     send(node, "m2", 2)
     node.world.advance(2_000)
-    assert node.run(node.services.groups.expire()) == {"g": ["m1"]}
+    assert node.run(node.groups.expire()) == {"g": ["m1"]}
     assert shares(node, send(node, "m2", 2)) == {"a": [0, 1, 2, 3]}
-    assert node.restarted().services.groups.describe("g").members[0].member == "m2"
+    assert node.restarted().groups.describe("g").members[0].member == "m2"
 
 
 def test_limits_hold_for_groups_and_their_members() -> None:
     node = Node(holdings=Holdings(StateLimits(groups_max=1, members_per_group_max=1)))
     node.create("a", 1)
     send(node, "m")
-    heartbeat = node.services.groups.consumer.heartbeat
+    heartbeat = node.groups.consumer.heartbeat
     assert reason_of(node, heartbeat("g", asked("m2"))) is Reason.GROUP_FULL
     assert reason_of(node, heartbeat("other", asked("m"))) is Reason.QUOTA_EXCEEDED
     held = node.services.holdings.bytes_held
     assert node.restarted().services.holdings.bytes_held == held
     send(node, "m", LEAVE)
-    node.run(node.services.groups.delete("g"))
+    node.run(node.groups.delete("g"))
     assert node.services.holdings.bytes_held == 0
-    assert node.restarted().services.groups.names() == []
+    assert node.restarted().groups.names() == []
 
 
 def test_what_is_refused(node: Node) -> None:
-    heartbeat = node.services.groups.consumer.heartbeat
+    heartbeat = node.groups.consumer.heartbeat
     assert reason_of(node, heartbeat("a b", asked("m"))) is Reason.INVALID_GROUP
     assert reason_of(node, heartbeat("g", asked("m", assignor="sticky"))) is Reason.UNSUPPORTED_ASSIGNOR
     assert reason_of(node, heartbeat("g", asked("m", 5))) is Reason.MEMBER_NOT_FOUND
     assert reason_of(node, heartbeat("g", asked("m" * 300))) is Reason.INVALID_GROUP
     assert reason_of(node, heartbeat("g", asked("m", topics=[f"t{n}" for n in range(1_001)]))) is Reason.INVALID_GROUP
-    assert node.services.groups.names() == []
+    assert node.groups.names() == []
 
 
 def test_commits_and_fetches_are_fenced_by_the_epoch(node: Node) -> None:
-    consumer = node.services.groups.consumer
+    consumer = node.groups.consumer
     send(node, "m")
     node.run(consumer.commit("g", "m", 1, [Commit("a", 0, 5)]))
     assert reason_of(node, consumer.commit("g", "m", 2, [Commit("a", 0, 5)])) is Reason.STALE_MEMBER_EPOCH
@@ -290,11 +293,9 @@ def test_commits_and_fetches_are_fenced_by_the_epoch(node: Node) -> None:
         consumer.check_transactional("g", "m", 7, None)
     assert caught.value.reason is Reason.STALE_GENERATION
     consumer.check_transactional("g", "", -1, None)
-    lags = {
-        (each.topic, each.partition): (each.committed, each.member) for each in node.run(node.services.groups.lag("g"))
-    }
+    lags = {(each.topic, each.partition): (each.committed, each.member) for each in node.run(node.groups.lag("g"))}
     assert lags["a", 0] == (5, "m")
-    assert node.run(node.services.groups.delete_commits("g", [("a", 0)])) == [("a", 0)], "it is read"
+    assert node.run(node.groups.delete_commits("g", [("a", 0)])) == [("a", 0)], "it is read"
 
 
 # -- many --------------------------------------------------------------------------------------------------------
@@ -305,19 +306,19 @@ def test_many_who_join_at_once_share_the_dividing(node: Node) -> None:
     count = MEMBERS_AT_ONCE + 60
     node.create("wide", count)
     joining = [
-        node.spawn(node.services.groups.consumer.heartbeat("g", asked(f"m{number:03}", topics=["wide"])))
+        node.spawn(node.groups.consumer.heartbeat("g", asked(f"m{number:03}", topics=["wide"])))
         for number in range(count)
     ]
     node.world.settle()
     assert len({job.result().member for job in joining}) == count
-    epoch = node.services.groups.describe("g").generation
+    epoch = node.groups.describe("g").generation
     for number in range(count):
         told = send(node, f"m{number:03}", joining[number].result().epoch, {})
         assert told.epoch == epoch
     for number in range(count):
         send(node, f"m{number:03}", epoch, None)
-    view = node.services.groups.describe("g")
+    view = node.groups.describe("g")
     assert view.state is State.STABLE
     assert sorted(n for each in view.members for n in each.shares["wide"]) == list(range(count))
-    again = node.restarted().services.groups.describe("g")
+    again = node.restarted().groups.describe("g")
     assert (again.generation, again.members) == (view.generation, view.members)

@@ -25,11 +25,12 @@ PATIENCE_MS = 5_000
 def node() -> Node:
     made = Node()
     made.create("a", 4)
+    made.begin_shards()
     return made
 
 
 def classic(node: Node) -> ClassicGroups:
-    return node.services.groups.classic
+    return node.groups.classic
 
 
 def asking(member: str = "", **more: Any) -> Joining:
@@ -118,7 +119,7 @@ def test_what_cannot_be_kept_did_not_happen(node: Node) -> None:
     with pytest.raises(StorageFault):
         waiting.result()
     classic(node).heartbeat("g", told.member, told.generation)
-    view = node.services.groups.describe("g")
+    view = node.groups.describe("g")
     assert (view.state, view.generation, [m.member for m in view.members]) == (State.STABLE, 1, [told.member])
     node.disk.fail_at = {}
     assert join(node, told.member).generation == 2
@@ -130,7 +131,7 @@ def test_a_first_generation_that_cannot_be_kept_leaves_no_group(node: Node) -> N
     node.world.advance(DELAY_MS)
     with pytest.raises(StorageFault):
         joining.result()
-    assert node.services.groups.names() == []
+    assert node.groups.names() == []
 
 
 def test_a_client_that_goes_away_before_it_knows_its_id_is_out_at_the_next_look(node: Node) -> None:
@@ -138,7 +139,7 @@ def test_a_client_that_goes_away_before_it_knows_its_id_is_out_at_the_next_look(
     node.spawn(classic(node).join("g", asking())).cancel()
     again = node.spawn(classic(node).join("g", asking(told.member)))
     assert not again.is_done
-    node.run(node.services.groups.expire())
+    node.run(node.groups.expire())
     assert again.result().generation == 2
     assert [member for member, _, _ in again.result().members] == [told.member]
 
@@ -147,10 +148,10 @@ def test_an_id_that_was_handed_out_and_never_used_leaves_no_trace(node: Node) ->
     with pytest.raises(MemberIdRequired) as caught:
         node.run(classic(node).join("g", asking(id_required=True)))
     assert caught.value.member.startswith("c-")
-    assert node.services.groups.names() == ["g"]
+    assert node.groups.names() == ["g"]
     node.world.advance(SESSION_MS + 1)
-    node.run(node.services.groups.expire())
-    assert node.services.groups.names() == []
+    node.run(node.groups.expire())
+    assert node.groups.names() == []
 
 
 def test_bad_requests(node: Node) -> None:
@@ -167,14 +168,14 @@ def test_bad_requests(node: Node) -> None:
     with pytest.raises(BrokerError):
         classic(node).heartbeat("g", "m", 1)
     assert [e.reason for e in node.run(classic(node).leave("g", [("m", None)])) if e] == [Reason.MEMBER_NOT_FOUND]
-    assert node.services.groups.names() == []
+    assert node.groups.names() == []
 
 
 # -- both kinds ----------------------------------------------------------------------------------------------
 
 
 def test_a_group_with_members_is_not_used_in_the_other_way(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     node.run(groups.join("g", "m", ["a"]))
     assert reason_of(node, classic(node).join("g", asking())) is Reason.WRONG_GROUP_KIND
     assert reason_of(node, classic(node).commit("g", "", -1, [Commit("a", 0, 1)])) is Reason.WRONG_GROUP_KIND
@@ -185,27 +186,27 @@ def test_a_group_with_members_is_not_used_in_the_other_way(node: Node) -> None:
     with pytest.raises(BrokerError) as caught:
         groups.heartbeat("g", "m", 3)
     assert caught.value.reason is Reason.WRONG_GROUP_KIND
-    assert node.restarted().services.groups.describe("g").kind is GroupKind.CLASSIC
+    assert node.restarted().groups.describe("g").kind is GroupKind.CLASSIC
     node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.join("g", "m", ["a"])).generation == 5
     for each in (node, node.restarted()):
-        assert each.services.groups.describe("g").kind is GroupKind.ASSIGNED
-        assert each.services.groups.heartbeat("g", "m", 5).assignment == {"a": [0, 1, 2, 3]}
+        assert each.groups.describe("g").kind is GroupKind.ASSIGNED
+        assert each.groups.heartbeat("g", "m", 5).assignment == {"a": [0, 1, 2, 3]}
 
 
 def test_a_change_of_kind_that_does_not_come_about_leaves_the_group_as_it_was(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     node.run(groups.register("g"))
     with pytest.raises(MemberIdRequired):
         node.run(classic(node).join("g", asking(id_required=True)))
     node.world.advance(SESSION_MS + 1)
     node.run(groups.expire())
     assert groups.describe("g").kind is GroupKind.ASSIGNED
-    assert node.restarted().services.groups.describe("g").kind is GroupKind.ASSIGNED
+    assert node.restarted().groups.describe("g").kind is GroupKind.ASSIGNED
 
 
 def test_list_describe_lag_delete(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     node.append("a", b"1", b"2", b"3")
     told = alone(node, instance="i")
     node.run(classic(node).commit("g", told.member, 1, [Commit("a", 0, 1, "note", 7)], instance="i"))
@@ -217,14 +218,14 @@ def test_list_describe_lag_delete(node: Node) -> None:
     assert [(row.partition, row.committed, row.lag, row.member) for row in node.run(groups.lag("g"))] == [
         (0, 1, 2, None)
     ]
-    committed = node.services.offsets.committed("g", "a", 0)
+    committed = node.offsets.committed("g", "a", 0)
     assert committed is not None
     assert (committed.metadata, committed.leader_epoch) == ("note", 7)
     assert reason_of(node, groups.delete("g")) is Reason.GROUP_NOT_EMPTY
     node.run(classic(node).leave("g", [("", "i")]))
     node.run(groups.delete("g"))
-    assert node.restarted().services.groups.names() == groups.names() == []
-    node.run(node.services.offsets.commit("only-commits", [Commit("a", 0, 0)]))
+    assert node.restarted().groups.names() == groups.names() == []
+    node.run(node.offsets.commit("only-commits", [Commit("a", 0, 0)]))
     assert groups.describe("only-commits").state is State.EMPTY
     with pytest.raises(BrokerError):
         groups.describe("nope")
@@ -253,8 +254,8 @@ class PlainMetadata(ConsumerMetadata):
 
 
 def test_a_group_without_commits_is_behind_by_what_there_is_to_read(node: Node) -> None:
-    groups = node.services.groups
-    groups._metadata = PlainMetadata()
+    groups = node.groups
+    node.coordinator("g").groups._metadata = PlainMetadata()
     node.append("a", b"1", b"2", b"3")
     alone(node)
     assert [(row.topic, row.committed, row.lag) for row in node.run(groups.lag("g")) if row.end_offset] == [
@@ -265,43 +266,43 @@ def test_a_group_without_commits_is_behind_by_what_there_is_to_read(node: Node) 
 
 
 def test_deleting_commits(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     node.create("b", 1)
 
-    groups._metadata = PlainMetadata()
+    node.coordinator("g").groups._metadata = PlainMetadata()
     told = alone(node)
     commits = [Commit("a", 0, 1), Commit("b", 0, 1)]
     node.run(classic(node).commit("g", told.member, 1, commits))
     assert node.run(groups.delete_commits("g", [("a", 0), ("b", 0), ("b", 7)])) == [("a", 0)]
-    assert node.services.offsets.of_group("g").keys() == {("a", 0)}
+    assert node.offsets.of_group("g").keys() == {("a", 0)}
     node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.delete_commits("g", [("a", 0)])) == []
-    assert node.restarted().services.offsets.of_group("g") == {}
+    assert node.restarted().offsets.of_group("g") == {}
     assert reason_of(node, groups.delete_commits("nope", [("a", 0)])) is Reason.GROUP_NOT_FOUND
     node.run(groups.join("assigned", "m", ["a"]))
-    node.run(node.services.offsets.commit("assigned", commits))
+    node.run(node.offsets.commit("assigned", commits))
     assert node.run(groups.delete_commits("assigned", [("a", 0), ("b", 0)])) == [("a", 0)]
 
 
 def test_what_nobody_uses_is_forgotten(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     week = 7 * 24 * 3600 * 1000
-    node.run(node.services.offsets.commit("old", [Commit("a", 0, 1), Commit("a", 1, 1)]))
+    node.run(node.offsets.commit("old", [Commit("a", 0, 1), Commit("a", 1, 1)]))
     node.run(groups.register("empty"))
     told = alone(node)
     node.run(classic(node).commit("g", told.member, 1, [Commit("a", 0, 1)]))
     assert node.run(groups.forget_unused(week)) == []
     node.clock.advance(week)
-    node.run(node.services.offsets.commit("old", [Commit("a", 1, 2)]))
+    node.run(node.offsets.commit("old", [Commit("a", 1, 2)]))
     node.clock.advance(1)
     assert node.run(groups.forget_unused(-1)) == []
     assert node.run(groups.forget_unused(week)) == ["empty"], "g has a member"
-    assert node.services.offsets.of_group("old").keys() == {("a", 1)}, "commits go one by one"
+    assert node.offsets.of_group("old").keys() == {("a", 1)}, "commits go one by one"
     node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.forget_unused(week)) == [], "it has been empty for a moment only"
     node.clock.advance(week + 1)
     assert node.run(groups.forget_unused(week)) == ["g", "old"]
-    assert node.restarted().services.groups.names() == groups.names() == []
+    assert node.restarted().groups.names() == groups.names() == []
 
 
 # -- the model -----------------------------------------------------------------------------------------------
@@ -373,12 +374,12 @@ class Simulation:
         elif kind < 84:
             self.node.world.advance(SESSION_MS + 1)
         self.node.world.advance(rng.choice([1, 10, 100]))
-        self.node.run(self.node.services.groups.expire())
+        self.node.run(self.node.groups.expire())
         self.check()
 
     @property
     def classic(self) -> ClassicGroups:
-        return self.node.services.groups.classic
+        return self.node.groups.classic
 
     def go_on(self, client: Client) -> None:
         """Do what comes next, as a client's library does."""
@@ -470,7 +471,7 @@ class Simulation:
             self.refused(client, error)
 
     def commit(self, client: Client, told: Joined) -> None:
-        present = self.node.services.groups.describe("g")
+        present = self.node.groups.describe("g")
         commit = self.classic.commit("g", told.member, told.generation, [Commit("a", 0, 1)], instance=client.instance)
         if self.attempt(lambda: self.node.run(commit)):
             assert told.generation == present.generation, "a zombie committed"
@@ -486,10 +487,10 @@ class Simulation:
         self.node = Node(disk, self.node.clock, rng=self.rng)
 
     def check(self) -> None:
-        if "g" not in self.node.services.groups.names():
+        if "g" not in self.node.groups.names():
             assert self.told == 0
             return
-        view = self.node.services.groups.describe("g")
+        view = self.node.groups.describe("g")
         assert view.generation >= self.told, "a generation went back behind what was told"
         self.generations = max(self.generations, view.generation)
         now_ms = self.node.clock.now_ms()

@@ -39,17 +39,16 @@ def asking(member: str = "", owned: Sequence[int] = (), **more: Any) -> Joining:
 
 
 def run_join(node: Node, asked: Joining, group: str = "g") -> Joined:
-    job = node.spawn(node.services.groups.electing(group).join(group, asked))
-    node.world.advance((node.services.groups.classic is node.services.groups.electing(group) and 3_000) or 0)
+    job = node.spawn(node.groups.electing(group).join(group, asked))
+    groups = node.coordinator(group).groups
+    node.world.advance((groups.classic is groups.electing(group) and 3_000) or 0)
     return job.result()
 
 
 def led(node: Node) -> Joined:
     """A classic group of one, which reads everything."""
     told = run_join(node, asking())
-    node.run(
-        node.services.groups.classic.sync("g", told.member, told.generation, [(told.member, assignment({"a": ALL}))])
-    )
+    node.run(node.groups.classic.sync("g", told.member, told.generation, [(told.member, assignment({"a": ALL}))]))
     return told
 
 
@@ -57,7 +56,7 @@ def report(node: Node, member: str = "new", epoch: int = JOIN, owned: Sequence[i
     topic_id = node.services.hosting.meta("a").topic_id
     whole: dict[str, Any] = {"topics": ["a"], "rebalance_timeout_ms": 60_000} if epoch == JOIN else {}
     beat = Heartbeat(member=member, epoch=epoch, owned={topic_id: set(owned)} if owned else {}, **whole)
-    return node.run(node.services.groups.consumer.heartbeat("g", beat))
+    return node.run(node.groups.consumer.heartbeat("g", beat))
 
 
 def shares(told: Mapping[str, Sequence[int]] | None) -> list[int]:
@@ -66,14 +65,12 @@ def shares(told: Mapping[str, Sequence[int]] | None) -> list[int]:
 
 
 def synced(node: Node, member: str, generation: int) -> list[int]:
-    return shares(
-        METADATA.shares(node.run(node.services.groups.electing("g").sync("g", member, generation, [])).assignment)
-    )
+    return shares(METADATA.shares(node.run(node.groups.electing("g").sync("g", member, generation, [])).assignment))
 
 
 def beat(node: Node, member: str, generation: int) -> Reason | None:
     try:
-        waiting = node.services.groups.electing("g").heartbeat("g", member, generation)
+        waiting = node.groups.electing("g").heartbeat("g", member, generation)
         if waiting is not None:
             node.run(waiting)
     except BrokerError as error:
@@ -86,7 +83,7 @@ def test_a_member_that_reports_joins_a_group_that_elects_a_leader_and_the_work_i
     told = report(node)
     assert (told.epoch, told.assignment) == (first.generation + 1, {}), "all is still read by the other"
     for each in (node, node.restarted()):
-        view = each.services.groups.describe("g")
+        view = each.groups.describe("g")
         assert view.kind is GroupKind.CONSUMER
         assert {member.member: sorted(shares(member.shares)) for member in view.members} == {
             first.member: ALL,
@@ -129,9 +126,9 @@ def test_when_nobody_reports_any_more_the_rest_elects_a_leader(node: Node) -> No
     again = run_join(node, asking(first.member))
     share = synced(node, first.member, again.generation)
     report(node, epoch=LEAVE)
-    node.run(node.services.groups.expire())
+    node.run(node.groups.expire())
     for each in (node, node.restarted()):
-        view = each.services.groups.describe("g")
+        view = each.groups.describe("g")
         assert (view.kind, view.generation) == (GroupKind.CLASSIC, told.epoch)
         assert [METADATA.shares(member.assignment) for member in view.members] == [{"a": share}]
         assert len(each.services.coordinators.of("g").tables["consumer-member"].values) == 0
@@ -145,14 +142,14 @@ def test_who_waits_while_the_group_becomes_one_that_elects_a_leader_joins_that_o
     first = led(node)
     told = report(node)
     again = run_join(node, asking(first.member))
-    consumer, members, beats = node.services.groups.consumer, node.services.groups.electing("g"), list[Any]()
+    consumer, members, beats = node.coordinator("g").groups.consumer, node.groups.electing("g"), list[Any]()
     assert isinstance(members, ClassicMembers)
 
     async def gone(*_: object) -> None:
         """Instead of patterns, which are looked at before targets are made."""
         assert not beats, "targets are made for a group that is gone"
         beats.append(await consumer.heartbeat("g", Heartbeat(member="new", epoch=LEAVE)))
-        await node.services.groups.expire()
+        await node.groups.expire()
 
     consumer._resolve = gone  # type: ignore[method-assign, assignment]
     node.run(consumer.topic_changed("a"))
@@ -161,19 +158,19 @@ def test_who_waits_while_the_group_becomes_one_that_elects_a_leader_joins_that_o
         node.run(asks)
     assert caught.value.reason is Reason.REBALANCE_IN_PROGRESS
     assert [each.epoch for each in beats] == [LEAVE]
-    view = node.services.groups.describe("g")
+    view = node.groups.describe("g")
     assert (view.kind, view.generation) == (GroupKind.CLASSIC, told.epoch)
 
 
 def test_targets_of_a_group_whose_place_another_has_taken_are_not_kept(node: Node) -> None:
-    groups, joining = node.services.groups, list[Any]()
+    groups, joining = node.groups, list[Any]()
 
     async def gone(*_: object) -> None:
         """Instead of patterns, which are looked at before targets are made."""
         await groups.consumer.heartbeat("g", Heartbeat(member="new", epoch=LEAVE))
         joining.append(node.spawn(groups.classic.join("g", asking())))
 
-    groups.consumer._resolve = gone  # type: ignore[method-assign, assignment]
+    node.coordinator("g").groups.consumer._resolve = gone  # type: ignore[method-assign, assignment]
     with pytest.raises(BrokerError) as caught:
         report(node)
     assert caught.value.reason is Reason.MEMBER_NOT_FOUND
@@ -188,10 +185,10 @@ def test_one_that_reports_and_is_silent_is_taken_out_and_the_rest_elects_a_leade
     run_join(node, asking(first.member))
     for _ in range(10):
         node.world.advance(5_000)
-        generation = node.services.groups.describe("g").generation
+        generation = node.groups.describe("g").generation
         beat(node, first.member, generation)
-        node.run(node.services.groups.expire())
-    assert node.services.groups.describe("g").kind is GroupKind.CLASSIC
+        node.run(node.groups.expire())
+    assert node.groups.describe("g").kind is GroupKind.CLASSIC
 
 
 def test_a_classic_member_is_taken_out_by_its_own_session_and_if_it_does_not_join_again(node: Node) -> None:
@@ -204,8 +201,8 @@ def test_a_classic_member_is_taken_out_by_its_own_session_and_if_it_does_not_joi
             if beats:
                 beat(node, first.member, first.generation)
             report(node, epoch=told.epoch)
-            node.run(node.services.groups.expire())
-        return {member.member for member in node.services.groups.describe("g").members}
+            node.run(node.groups.expire())
+        return {member.member for member in node.groups.describe("g").members}
 
     assert live(55, beats=True) == {first.member, "new"}
     assert live(15, beats=True) == {"new"}, "it was told to join again"
@@ -216,49 +213,47 @@ def test_a_classic_member_is_taken_out_by_its_own_session_and_if_it_does_not_joi
 
 def test_what_is_waited_for_in_a_classic_group_is_to_be_asked_again(node: Node) -> None:
     first = led(node)
-    waiting = node.spawn(node.services.groups.classic.join("g", asking()))
+    waiting = node.spawn(node.groups.classic.join("g", asking()))
     told = report(node)
     with pytest.raises(BrokerError) as caught:
         waiting.result()
     assert caught.value.reason is Reason.REBALANCE_IN_PROGRESS
     assert shares(told.assignment) == [], "the other may read on while it joins"
-    assert first.member in {member.member for member in node.services.groups.describe("g").members}
+    assert first.member in {member.member for member in node.groups.describe("g").members}
 
 
 def test_nobody_comes_between_a_leader_and_its_assignment(node: Node) -> None:
     told = run_join(node, asking())
-    assert node.services.groups.describe("g").state is State.SYNCING
+    assert node.groups.describe("g").state is State.SYNCING
     with pytest.raises(BrokerError) as caught:
         report(node)
     assert caught.value.reason is Reason.COORDINATOR_LOADING, "a client reports again"
-    node.run(node.services.groups.classic.sync("g", told.member, told.generation, []))
+    node.run(node.groups.classic.sync("g", told.member, told.generation, []))
     assert len(shares(report(node).assignment)) == 2, "the leader gave nothing to anybody"
 
 
 def test_a_group_of_other_words_is_not_migrated(node: Node) -> None:
     asked = asking(protocol_type="connect", protocols=[("x", b"")])
-    job = node.spawn(node.services.groups.classic.join("g", asked))
+    job = node.spawn(node.groups.classic.join("g", asked))
     node.world.advance(3_000)
     job.result()
     with pytest.raises(BrokerError) as caught:
         report(node)
     assert caught.value.reason is Reason.WRONG_GROUP_KIND
     unreadable = asking(protocols=[("x", b"")])
-    job = node.spawn(node.services.groups.classic.join("h", unreadable))
+    job = node.spawn(node.groups.classic.join("h", unreadable))
     node.world.advance(3_000)
     told = job.result()
-    node.run(node.services.groups.classic.sync("h", told.member, 1, []))
+    node.run(node.groups.classic.sync("h", told.member, 1, []))
     with pytest.raises(BrokerError) as caught:
-        node.run(
-            node.services.groups.consumer.heartbeat("h", Heartbeat(member="m", epoch=JOIN, topics=["a"], owned={}))
-        )
+        node.run(node.groups.consumer.heartbeat("h", Heartbeat(member="m", epoch=JOIN, topics=["a"], owned={})))
     assert caught.value.reason is Reason.WRONG_GROUP_KIND
 
 
 def test_what_cannot_be_served_is_refused(node: Node) -> None:
     first = led(node)
     told = report(node)
-    members = node.services.groups.electing("g")
+    members = node.groups.electing("g")
     for asked, reason in (
         (asking(protocol_type="connect"), Reason.INCONSISTENT_PROTOCOLS),
         (asking(protocols=[("other", subscription())]), Reason.INCONSISTENT_PROTOCOLS),
@@ -290,7 +285,7 @@ def test_commits_of_classic_members_are_fenced_by_generations(node: Node) -> Non
     first = led(node)
     report(node)
     commits = [Commit("a", 0, 1)]
-    by_members = node.services.groups.by_members("g")
+    by_members = node.groups.by_members("g")
     node.run(by_members.commit("g", first.member, first.generation, commits))
     run_join(node, asking(first.member))
     with pytest.raises(BrokerError) as caught:
@@ -300,17 +295,17 @@ def test_commits_of_classic_members_are_fenced_by_generations(node: Node) -> Non
 
 def test_a_static_member_goes_on_by_the_other_protocol_where_it_was(node: Node) -> None:
     told = run_join(node, asking(instance="i"))
-    node.run(node.services.groups.classic.sync("g", told.member, 1, [(told.member, assignment({"a": ALL}))]))
+    node.run(node.groups.classic.sync("g", told.member, 1, [(told.member, assignment({"a": ALL}))]))
     report(node, "other")
     topic_id = node.services.hosting.meta("a").topic_id
     taken = Heartbeat(member="x", instance="i", epoch=JOIN, topics=["a"], rebalance_timeout_ms=60_000, owned={})
-    assert len(shares(node.run(node.services.groups.consumer.heartbeat("g", taken)).assignment)) == 2
-    view = {member.member: member.instance for member in node.services.groups.describe("g").members}
+    assert len(shares(node.run(node.groups.consumer.heartbeat("g", taken)).assignment)) == 2
+    view = {member.member: member.instance for member in node.groups.describe("g").members}
     assert view == {"other": None, "x": "i"}
     back = run_join(node, asking(instance="i"))
     assert len(synced(node, back.member, back.generation)) == 2
     assert back.member != told.member
     assert beat(node, told.member, 1) is Reason.MEMBER_NOT_FOUND
-    left = node.run(node.services.groups.electing("g").leave("g", [("", "i")]))
+    left = node.run(node.groups.electing("g").leave("g", [("", "i")]))
     assert left == [None]
     assert topic_id

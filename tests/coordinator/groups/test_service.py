@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 from tests.broker.node import Node
+from tests.sampling import FULL
 
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Membership
@@ -24,11 +25,12 @@ T = TypeVar("T")
 def node() -> Node:
     made = Node()
     made.create("a", 4)
+    made.begin_shards()
     return made
 
 
 def join(node: Node, member: str, *topics: str, group: str = "g") -> Membership:
-    return node.run(node.services.groups.join(group, member, topics or ("a",)))
+    return node.run(node.groups.join(group, member, topics or ("a",)))
 
 
 def reason_of(node: Node, awaitable: object) -> Reason:
@@ -38,7 +40,7 @@ def reason_of(node: Node, awaitable: object) -> Reason:
 
 
 def test_join_sync_heartbeat_leave(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     one = join(node, "m1")
     two = join(node, "m2")
     assert (one.generation, two.generation) == (1, 2)
@@ -51,7 +53,7 @@ def test_join_sync_heartbeat_leave(node: Node) -> None:
 
 
 def test_what_is_not_there(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     with pytest.raises(BrokerError) as caught:
         groups.heartbeat("nope", "m", 1)
     assert caught.value.reason is Reason.GROUP_NOT_FOUND
@@ -66,7 +68,7 @@ def test_what_is_not_there(node: Node) -> None:
 
 
 def test_a_generation_is_durable_before_anyone_hears_of_it(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     first = join(node, "m1")
     with node.world.holding_syncs():
         joining = node.spawn(groups.join("g", "m2", ["a"]))
@@ -86,10 +88,10 @@ def test_a_generation_is_durable_before_anyone_hears_of_it(node: Node) -> None:
 
 
 def test_who_joins_is_told_a_durable_generation_also_if_a_later_one_has_begun(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     with node.world.holding_syncs():
         one = node.spawn(groups.join("g", "m1", ["a"]))
-        node.world._sync_one(node.journal_log)  # m1's generation is durable, m2's will not be
+        node.world._sync_one(node.shard_log("g"))  # m1's generation is durable, m2's will not be
         two = node.spawn(groups.join("g", "m2", ["a"]))
         held, node.world._held = node.world._held[:1], node.world._held[1:]
         node.world.open(held[0][1])
@@ -100,7 +102,7 @@ def test_who_joins_is_told_a_durable_generation_also_if_a_later_one_has_begun(no
 
 
 def test_a_change_that_cannot_be_kept_was_not_made(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     join(node, "m1")
     for change in (
         lambda: groups.join("g", "m2", ["a"]),
@@ -113,24 +115,24 @@ def test_a_change_that_cannot_be_kept_was_not_made(node: Node) -> None:
         assert groups.names() == ["g"]
         assert groups.heartbeat("g", "m1", 1).assignment == {"a": [0, 1, 2, 3]}
     assert join(node, "m2").generation == 2
-    assert node.restarted().services.groups.find("g").image() == groups.find("g").image()
+    assert node.restarted().groups.find("g").image() == groups.find("g").image()
 
 
 def test_members_have_their_session_again_after_a_restart(node: Node) -> None:
     join(node, "m1")
     node.clock.advance(3_600_000)
     again = node.restarted()
-    assert again.run(again.services.groups.expire()) == {}
-    assert again.services.groups.heartbeat("g", "m1", 1).generation == 1
+    assert again.run(again.groups.expire()) == {}
+    assert again.groups.heartbeat("g", "m1", 1).generation == 1
     again.clock.advance(10_001)
-    assert again.run(again.services.groups.expire()) == {"g": ["m1"]}
+    assert again.run(again.groups.expire()) == {"g": ["m1"]}
 
 
 def test_expiry_of_many_groups_while_one_of_them_is_deleted(node: Node) -> None:
     """The sweep waits for the disk; meanwhile an administrator deletes what has just become empty."""
-    groups = node.services.groups
+    groups = node.coordinator("g").groups
     for name in ("g1", "g2", "g3"):
-        join(node, "m", group=name)
+        node.run(groups.join(name, "m", ["a"]))
     node.clock.advance(10_001)
     with node.world.holding_syncs():
         expiring = node.spawn(groups.expire())
@@ -138,13 +140,13 @@ def test_expiry_of_many_groups_while_one_of_them_is_deleted(node: Node) -> None:
         node.world.settle()
     assert expiring.result() == {"g1": ["m"], "g2": ["m"], "g3": ["m"]}
     deleting.result()
-    assert node.restarted().services.groups.names() == groups.names() == ["g1", "g2"]
+    assert node.restarted().coordinator("g").groups.names() == groups.names() == ["g1", "g2"]
 
 
 def test_a_group_that_is_joined_while_it_is_deleted_lives(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     join(node, "m1")
-    node.run(node.services.offsets.commit("g", [Commit("a", 0, 5)]))
+    node.run(node.offsets.commit("g", [Commit("a", 0, 5)]))
     assert reason_of(node, groups.delete("g")) is Reason.GROUP_NOT_EMPTY
     node.run(groups.leave("g", "m1"))
     with node.world.holding_syncs():
@@ -153,13 +155,13 @@ def test_a_group_that_is_joined_while_it_is_deleted_lives(node: Node) -> None:
         node.world.settle()
     deleting.result()
     for each in (node, node.restarted()):
-        found = each.services.groups
+        found = each.groups
         assert found.heartbeat("g", "m2", joining.result().generation).member == "m2"
-        assert each.services.offsets.of_group("g") == {}
+        assert each.offsets.of_group("g") == {}
 
 
 def test_commits_of_members_are_fenced(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     join(node, "m1")
     now = join(node, "m2").generation
     node.run(groups.commit("g", "m1", now, [Commit("a", 0, 5), Commit("a", 1, 6)]))
@@ -170,26 +172,26 @@ def test_commits_of_members_are_fenced(node: Node) -> None:
     assert reason_of(node, groups.commit("g", "m9", now, [Commit("a", 0, 9)])) is Reason.MEMBER_NOT_FOUND
     backwards = groups.commit("g", "m1", now, [Commit("a", 0, 4)], forward_only=True)
     assert reason_of(node, backwards) is Reason.OFFSET_REGRESSION
-    assert {p: c.offset for (_, p), c in node.services.offsets.of_group("g").items()} == {0: 5, 1: 6}
+    assert {p: c.offset for (_, p), c in node.offsets.of_group("g").items()} == {0: 5, 1: 6}
 
 
 def test_a_commit_is_a_sign_of_life(node: Node) -> None:
     join(node, "m1")
     node.clock.advance(9_000)
-    node.run(node.services.groups.commit("g", "m1", 1, [Commit("a", 0, 1)]))
+    node.run(node.groups.commit("g", "m1", 1, [Commit("a", 0, 1)]))
     node.clock.advance(9_000)
-    assert node.run(node.services.groups.expire()) == {}
+    assert node.run(node.groups.expire()) == {}
 
 
 def test_lag(node: Node) -> None:
-    groups = node.services.groups
+    groups = node.groups
     node.append("a", b"1", b"2", b"3")
     node.append("a", b"1", partition=1)
     join(node, "m1")
     node.run(groups.commit("g", "m1", 1, [Commit("a", 0, 1), Commit("a", 1, 99)]))
     rows = {row.partition: (row.committed, row.end_offset, row.lag, row.member) for row in node.run(groups.lag("g"))}
     assert rows == {0: (1, 3, 2, "m1"), 1: (99, 1, 0, "m1"), 2: (None, 0, 0, "m1"), 3: (None, 0, 0, "m1")}
-    node.run(node.services.offsets.commit("only-commits", [Commit("a", 0, 0)]))
+    node.run(node.offsets.commit("only-commits", [Commit("a", 0, 0)]))
     assert [row.lag for row in node.run(groups.lag("only-commits"))] == [3]
     with pytest.raises(BrokerError):
         node.run(groups.lag("nope"))
@@ -199,9 +201,9 @@ def test_lag(node: Node) -> None:
 
 def test_the_lag_of_many_partitions_is_looked_at_in_slices(node: Node) -> None:
     """20,000 commits of one group were one turn of the loop."""
-    groups, many = node.services.groups, 5 * SLICE
+    groups, many = node.groups, 5 * SLICE
     node.create("wide", many)
-    node.run(node.services.offsets.commit("g", [Commit("wide", number, 0) for number in range(many)]))
+    node.run(node.offsets.commit("g", [Commit("wide", number, 0) for number in range(many)]))
     looking = groups.lag("g")
     for _ in range(many // SLICE):
         looking.send(None)  # each time it lets others have a turn
@@ -231,6 +233,7 @@ class Rebalances:
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
         self.node = Node(rng=self.rng)
+        self.node.begin_shards()
         self.partitions = {"a": 3, "b": 2}
         for topic, count in self.partitions.items():
             self.node.create(topic, count)
@@ -241,7 +244,7 @@ class Rebalances:
         self.rebalances = self.zombies = self.restarts = self.refused = 0
 
     def step(self) -> None:
-        rng, groups = self.rng, self.node.services.groups
+        rng, groups = self.rng, self.node.groups
         consumer = rng.choice(self.consumers)
         kind = rng.randrange(100)
         if kind < 30:
@@ -269,14 +272,14 @@ class Rebalances:
         topics = self.rng.choice([["a"], ["b"], ["a", "b"]])
         assignor = self.rng.choice([None, None, *Assignor])
         consumer.told = self.node.run(
-            self.node.services.groups.join("g", consumer.name, topics, assignor=assignor, session_timeout_ms=2_000)
+            self.node.groups.join("g", consumer.name, topics, assignor=assignor, session_timeout_ms=2_000)
         )
         self.note(consumer.told)
 
     def heartbeat(self, consumer: Consumer) -> None:
         if consumer.told is not None:
             told = consumer.told
-            found = self.attempt(lambda: self.node.services.groups.sync("g", consumer.name, told.generation))
+            found = self.attempt(lambda: self.node.groups.sync("g", consumer.name, told.generation))
             if found is not None:
                 self.note(found)
 
@@ -295,11 +298,11 @@ class Rebalances:
         topic = self.rng.choice([topic for topic, shares in told.assignment.items() if shares])
         partition = self.rng.choice(told.assignment[topic])
         offset = self.committed.get((topic, partition), 0) + self.rng.randrange(3)
-        is_current = told.generation == self.node.services.groups.find("g").generation
+        is_current = told.generation == self.node.groups.find("g").generation
         commits = [Commit(topic, partition, offset)]
 
         def call() -> bool:
-            groups = self.node.services.groups
+            groups = self.node.groups
             self.node.run(groups.commit("g", consumer.name, told.generation, commits, forward_only=True))
             return True
 
@@ -326,7 +329,7 @@ class Rebalances:
 
     def several_at_once(self) -> None:
         """Joins and leaves overlap while the disk is busy; then the power goes, or the sync comes."""
-        groups = self.node.services.groups
+        groups = self.node.groups
         cut = self.rng.random() < 0.5
         with self.node.world.holding_syncs():
             jobs = []
@@ -355,7 +358,7 @@ class Rebalances:
 
     def check(self) -> None:
         told = max((place[0] for place in self.owners), default=0)
-        groups = self.node.services.groups
+        groups = self.node.groups
         if "g" in groups.names():
             group = groups.find("g")
             assert group.generation >= told, "a generation went back behind what was told"
@@ -371,7 +374,7 @@ class Rebalances:
             wished = {topic for member in group.members for topic in member.topics}
             assert set(owned) == {(topic, p) for topic in wished for p in range(self.partitions[topic])}
         for (topic, partition), offset in self.committed.items():
-            found = self.node.services.offsets.committed("g", topic, partition)
+            found = self.node.offsets.committed("g", topic, partition)
             assert found is not None
             assert found.offset == offset, "an acknowledged commit is gone or another came in its place"
 
@@ -403,17 +406,17 @@ WEEK_MS = 7 * 24 * 3600 * 1000
 def test_a_group_that_never_committed_is_not_kept_for_long() -> None:
     node = Node()
     node.create("a")
-    groups = node.services.groups
+    groups = node.groups
     node.run(groups.register("registered"))
     node.run(groups.join("left", "m", ["a"]))
     node.run(groups.leave("left", "m"))
     node.run(groups.join("there", "m", ["a"]))
-    node.run(node.services.offsets.commit("committed", [Commit("a", 0, 1)]))
+    node.run(node.offsets.commit("committed", [Commit("a", 0, 1)]))
     node.clock.advance(NEVER_COMMITTED_MS)
     assert node.run(groups.forget_unused(WEEK_MS)) == []
     node.clock.advance(1)
     assert node.run(groups.forget_unused(WEEK_MS)) == ["left", "registered"]
-    assert node.restarted().services.groups.names() == groups.names() == ["committed", "there"]
+    assert node.restarted().groups.names() == groups.names() == ["committed", "there"]
 
 
 def test_a_crash_while_groups_are_forgotten_leaves_none_of_them_by_half() -> None:
@@ -422,26 +425,27 @@ def test_a_crash_while_groups_are_forgotten_leaves_none_of_them_by_half() -> Non
         node = Node()
         node.create("a", 3)
         for name in ("g", "h"):
-            node.run(node.services.groups.register(name))
-            node.run(node.services.offsets.commit(name, [Commit("a", partition, 1) for partition in range(3)]))
-        node.run(node.services.transactions.begin_producer("t"))
+            node.run(node.groups.register(name))
+            node.run(node.offsets.commit(name, [Commit("a", partition, 1) for partition in range(3)]))
+        node.run(node.transactions.begin_producer("t"))
+        node.begin_shards()
         node.clock.advance(WEEK_MS + 1)
         node.disk.stop_at = len(node.disk.operations) + number
         try:
-            node.run(node.services.groups.forget_unused(WEEK_MS))
-            node.run(node.services.transactions.forget_unused())
+            node.run(node.groups.forget_unused(WEEK_MS))
+            node.run(node.transactions.forget_unused())
         except Crash:
             pass
         else:
             break
-        for label, disk in node.disk.crash_states():
+        for label, disk in node.disk.crash_states(limit=None if FULL else 12, rng=Random(number)):
             again = node.restarted(disk)
             states += 1
             for name in ("g", "h"):
-                assert len(again.services.offsets.of_group(name)) in (0, 3), f"{name}: {label}"
-            again.run(again.services.groups.forget_unused(WEEK_MS))
-            again.run(again.services.transactions.forget_unused())
-            assert again.services.groups.names() == again.services.transactions.names() == [], label
+                assert len(again.offsets.of_group(name)) in (0, 3), f"{name}: {label}"
+            again.run(again.groups.forget_unused(WEEK_MS))
+            again.run(again.transactions.forget_unused())
+            assert again.groups.names() == again.transactions.names() == [], label
             assert again.services.holdings.bytes_held == 0, label
     assert states > 3
 
@@ -449,7 +453,7 @@ def test_a_crash_while_groups_are_forgotten_leaves_none_of_them_by_half() -> Non
 def test_many_groups_are_looked_at_in_slices() -> None:
     node = Node()
     node.create("a")
-    groups = node.services.groups
+    groups = node.coordinator("g").groups
     for number in range(3 * SLICE):
         node.spawn(groups.register(f"g{number}"))
     node.world.settle()

@@ -114,18 +114,20 @@ def test_groups_and_transactions_of_a_single_node_are_its_clusters(tmp_path: Pat
         services = server.services
         assert services is not None
         await services.topics.create("orders", 1)
-        await services.offsets.commit("readers", [Commit("orders", 0, 5)])
-        txn = await services.transactions.begin_producer("t")
+        reach = services.coordinators.reach
+        await (await reach("readers")).offsets.commit("readers", [Commit("orders", 0, 5)])
+        transactions = (await reach("t")).transactions
+        txn = await transactions.begin_producer("t")
         producing = Producing("t", txn.producer_id, txn.epoch)
-        await services.transactions.add_partitions(*producing, [("orders", 0)])
+        await transactions.add_partitions(*producing, [("orders", 0)])
         batch = batch_of(b"x", producer=(txn.producer_id, txn.epoch, 0), transactional=True)
         await services.append.append("orders", 0, batch, transactional_id="t")
-        await services.transactions.add_group(*producing, "carried")
+        await transactions.add_group(*producing, "carried")
         commits = [Commit("orders", 0, 1)]
-        await services.pending_commits.stage("carried", producing, commits, guard=lambda: None)
+        await (await reach("carried")).pending_commits.stage("carried", producing, commits, guard=lambda: None)
         services.markers.write = killed  # type: ignore[method-assign]
         with pytest.raises(BrokerError, match="killed"):
-            await services.transactions.end(*producing, commit=True)
+            await transactions.end(*producing, commit=True)
 
     async def check(server: Server) -> None:
         assert server.services is not None

@@ -161,8 +161,6 @@ async def _own_offsets(topic: str, numbers: Sequence[int], services: Services) -
 
 async def group_names(services: Services) -> set[str]:
     """All groups, each shard as its coordinator says. Raises if one cannot be asked."""
-    if not services.coordinators.is_sharded:
-        return {name for each in services.coordinators.here() for name in each.groups.names()}
     shards = range(SHARDS) if services.coordinators.has_shards else ()
     answers = await services.forwarding.together([_groups_of_shard(number, services) for number in shards])
     names = set[str]()

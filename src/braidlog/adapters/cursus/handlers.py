@@ -15,12 +15,13 @@ import msgspec
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.cursus import cluster, events, forwarding, producing, reading
 from braidlog.adapters.cursus.errors import answer_error
-from braidlog.adapters.cursus.served import ServedConnection
+from braidlog.adapters.cursus.served import ServedConnection, Speaker
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.cursus.transactions import COUNTS_CALL, TransactionHandlers
 from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named
 from braidlog.broker.access.authenticate import NOT_PROVED
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.topics import Placed
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, Member, Membership
@@ -148,41 +149,43 @@ async def find_coordinator(message: r.FindCoordinator, services: Services, conve
 # -- groups --------------------------------------------------------------------------------------------------------
 
 
-async def register(request: Request, services: Services, conversation: Conversation) -> a.Registered:
+async def register(
+    request: Request, services: Services, conversation: Conversation, coordinator: Coordinator
+) -> a.Registered:
     message: r.RegisterGroup | r.Subscribe = request.message
     services.hosting.meta(message.topic)
-    await services.groups.register(message.group, by=conversation.principal)
+    await coordinator.groups.register(message.group, by=conversation.principal)
     return a.Registered(message.group, message.topic)
 
 
-async def join(message: r.JoinGroup, services: Services, conversation: Conversation) -> a.Assignment:
-    membership = await services.groups.join(
+async def join(message: r.JoinGroup, _: Services, conversation: Conversation, coordinator: Coordinator) -> a.Assignment:
+    membership = await coordinator.groups.join(
         message.group, message.member, [message.topic], assignor=Assignor.RANGE, by=conversation.principal
     )
     return _assignment(message.topic, membership)
 
 
-def sync(message: r.SyncGroup, services: Services, _: Conversation) -> a.Assignment:
-    return _assignment(message.topic, services.groups.sync(*_member(services, message)))
+def sync(message: r.SyncGroup, _: Services, __: Conversation, coordinator: Coordinator) -> a.Assignment:
+    return _assignment(message.topic, coordinator.groups.sync(*_member(coordinator, message)))
 
 
 def _assignment(topic: str, membership: Membership) -> a.Assignment:
     return a.Assignment(membership.generation, membership.member, tuple(membership.assignment.get(topic, ())))
 
 
-def _member(services: Services, message: r.SyncGroup | r.Heartbeat) -> tuple[str, str, int]:
+def _member(coordinator: Coordinator, message: r.SyncGroup | r.Heartbeat) -> tuple[str, str, int]:
     """Who names no generation means the present one."""
-    present = services.groups.find(message.group).generation
+    present = coordinator.groups.find(message.group).generation
     return message.group, message.member, present if message.generation is None else message.generation
 
 
-def heartbeat(message: r.Heartbeat, services: Services, _: Conversation) -> a.Beating:
-    membership = services.groups.heartbeat(*_member(services, message))
+def heartbeat(message: r.Heartbeat, _: Services, __: Conversation, coordinator: Coordinator) -> a.Beating:
+    membership = coordinator.groups.heartbeat(*_member(coordinator, message))
     return a.Beating(membership.member, membership.generation)
 
 
-async def leave(message: r.LeaveGroup, services: Services, _: Conversation) -> a.Left:
-    await services.groups.leave(message.group, message.member, message.generation)
+async def leave(message: r.LeaveGroup, _: Services, __: Conversation, coordinator: Coordinator) -> a.Left:
+    await coordinator.groups.leave(message.group, message.member, message.generation)
     return a.Left(message.group, message.member)
 
 
@@ -194,11 +197,13 @@ async def list_groups(_: Request, services: Services, conversation: Conversation
     return a.GroupList(len(names), tuple(names))
 
 
-def group_status(message: r.GroupStatus, services: Services, _: Conversation) -> a.GroupDescription:
-    committed = sorted({topic for topic, _ in services.offsets.of_group(message.group)})
-    if committed and message.group not in services.groups.known():
+def group_status(
+    message: r.GroupStatus, services: Services, _: Conversation, coordinator: Coordinator
+) -> a.GroupDescription:
+    committed = sorted({topic for topic, _ in coordinator.offsets.of_group(message.group)})
+    if committed and message.group not in coordinator.groups.known():
         return a.GroupDescription(message.group, ",".join(committed), "Empty")
-    group = services.groups.find(message.group)
+    group = coordinator.groups.find(message.group)
     topics = sorted({topic for member in group.members for topic in member.topics}) or committed
     members = [_show_member(group, member) for member in group.members]
     return a.GroupDescription(
@@ -226,10 +231,10 @@ def _show_time(time_ms: int) -> str:
 # -- commits -------------------------------------------------------------------------------------------------------
 
 
-async def commit(message: r.Commit, services: Services, conversation: Conversation) -> a.Ok:
+async def commit(message: r.Commit, services: Services, conversation: Conversation, coordinator: Coordinator) -> a.Ok:
     _check_committed(message.topic, message.partition, services)
     wanted = [Commit(message.topic, message.partition, message.offset)]
-    await services.offsets.commit(message.group, wanted, forward_only=True, by=conversation.principal)
+    await coordinator.offsets.commit(message.group, wanted, forward_only=True, by=conversation.principal)
     return a.Ok()
 
 
@@ -241,12 +246,14 @@ def _check_committed(topic: str, number: int, services: Services) -> None:
         services.hosting.check_partition(topic, number)
 
 
-async def commit_offset(message: r.CommitOffset, services: Services, conversation: Conversation) -> a.Ok:
+async def commit_offset(
+    message: r.CommitOffset, services: Services, conversation: Conversation, coordinator: Coordinator
+) -> a.Ok:
     topics = reading.topics_of(services, conversation, message.topic, message.partition)
     wanted = [Commit(topic, message.partition, message.offset) for topic in topics]
     by = conversation.principal
     if message.member and message.generation is not None:
-        await services.groups.commit(
+        await coordinator.groups.commit(
             message.group,
             message.member,
             message.generation,
@@ -256,23 +263,27 @@ async def commit_offset(message: r.CommitOffset, services: Services, conversatio
             is_pattern=reading.is_pattern(message.topic),
         )
     else:
-        await services.offsets.commit(message.group, wanted, forward_only=True, by=by)
+        await coordinator.offsets.commit(message.group, wanted, forward_only=True, by=by)
     return a.Ok()
 
 
-async def batch_commit(message: r.BatchCommit, services: Services, conversation: Conversation) -> a.BatchCommitted:
+async def batch_commit(
+    message: r.BatchCommit, _: Services, conversation: Conversation, coordinator: Coordinator
+) -> a.BatchCommitted:
     wanted = [Commit(message.topic, entry.partition, entry.offset) for entry in message.offsets]
     by = conversation.principal
-    await services.groups.commit(message.group, message.member, message.generation, wanted, forward_only=True, by=by)
+    await coordinator.groups.commit(message.group, message.member, message.generation, wanted, forward_only=True, by=by)
     return a.BatchCommitted(len(wanted))
 
 
-def fetch_offset(message: r.FetchOffset, services: Services, conversation: Conversation) -> a.CommittedOffset:
+def fetch_offset(
+    message: r.FetchOffset, services: Services, conversation: Conversation, coordinator: Coordinator
+) -> a.CommittedOffset:
     """Of several topics the least: whoever goes on there misses nothing of any."""
     topics = reading.topics_of(services, conversation, message.topic, message.partition)
     for topic in topics:
         _check_committed(topic, message.partition, services)
-    found = [services.offsets.committed(message.group, topic, message.partition) for topic in topics]
+    found = [coordinator.offsets.committed(message.group, topic, message.partition) for topic in topics]
     return a.CommittedOffset(min(0 if each is None else each.offset for each in found))
 
 
@@ -310,17 +321,6 @@ def _topic(request: Request) -> str | None:
 def _topic_or_pattern(request: Request) -> str | None:
     """A pattern names no topic in particular: the handler leaves out what may not be read."""
     return None if reading.is_pattern(request.message.topic) else _topic(request)
-
-
-class _Speaker:
-    """A conversation in which one request speaks for another principal."""
-
-    def __init__(self, conversation: Conversation, principal: str) -> None:
-        self._conversation = conversation
-        self.principal = principal
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the conversation has
-        return getattr(self._conversation, name)
 
 
 def _nothing(_: Request) -> None:
@@ -484,7 +484,7 @@ class CursusAdapter(ForwardingAdapter):
         """Serve one request for whom it says it is from; the connection stays whose it was."""
         if not await conversation.prove(credentials.principal, credentials.token.encode()):
             return Failure.of(ErrorCode.AUTHENTICATION_FAILED, reason=NOT_PROVED)
-        return await answer_of(self.serve, route, _Speaker(conversation, credentials.principal), request)
+        return await answer_of(self.serve, route, Speaker(conversation, credentials.principal), request)
 
     def failure(self, request: Request, error: Exception) -> Failure | a.Ack:
         routing, elsewhere = self._services.routing, None

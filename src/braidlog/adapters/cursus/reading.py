@@ -347,7 +347,7 @@ async def _committed(services: Services, conversation: Conversation, message: r.
     place = message.topic, message.partition
 
     async def here() -> a.CommittedOffset:
-        found = services.coordinators.of(message.group).offsets.committed(message.group, *place)
+        found = (await services.coordinators.reach(message.group)).offsets.committed(message.group, *place)
         return a.CommittedOffset(NOWHERE if found is None else found.offset)
 
     try:

@@ -7,6 +7,7 @@ was refused; once frames are pushed, what the client still sends is dropped.
 
 from typing import Any
 
+from braidlog.adapters.contract import Conversation
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 from braidlog.wire.cursus.connection import ServerConnection
@@ -76,3 +77,14 @@ class ServedConnection(ServerConnection):
         """The stream has begun and will end the connection: nothing more is read from the client."""
         self._is_pushing = True
         self._inbox.take(len(self._inbox))
+
+
+class Speaker:
+    """A conversation in which one request speaks for another principal."""
+
+    def __init__(self, conversation: Conversation, principal: str) -> None:
+        self._conversation = conversation
+        self.principal = principal
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the conversation has
+        return getattr(self._conversation, name)

@@ -11,11 +11,7 @@ from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.broker.transaction_checks import TransactionChecks
 from braidlog.cluster.store import Metadata
-from braidlog.coordinator.groups.service import Groups
-from braidlog.coordinator.offsets import Offsets
-from braidlog.coordinator.pending_commits import PendingCommits
 from braidlog.coordinator.streams import EventStreams
-from braidlog.coordinator.transactions import Transactions
 from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
@@ -33,11 +29,7 @@ class Services(msgspec.Struct, frozen=True):
     metadata: Metadata
     append: Append
     fetch: Fetch
-    offsets: Offsets
-    pending_commits: PendingCommits
-    groups: Groups
     streams: EventStreams
     producer_names: ProducerNames
-    transactions: Transactions
     transaction_checks: TransactionChecks
     authorize: Authorize

@@ -10,6 +10,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.producing import ANY_PARTITION, choose_partition, record_of
 from braidlog.adapters.cursus.records import encode_whole
 from braidlog.adapters.cursus.services import Services
+from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.forwarding import Call
 from braidlog.coordinator.holdings import NODE
 from braidlog.coordinator.offsets import Commit
@@ -52,14 +53,14 @@ class TransactionHandlers:
         self._offsets: dict[Epoch, int] = {}
 
     async def init_producer(
-        self, message: r.InitProducerId, services: Services, conversation: Conversation
+        self, message: r.InitProducerId, _: Services, conversation: Conversation, coordinator: Coordinator
     ) -> a.ProducerSession:
-        txn = await services.transactions.begin_producer(message.transactional_id, by=conversation.principal)
+        txn = await coordinator.transactions.begin_producer(message.transactional_id, by=conversation.principal)
         return a.ProducerSession(message.transactional_id, str(txn.producer_id), txn.epoch)
 
-    async def begin(self, message: r.BeginTxn, services: Services, _: Conversation) -> a.TxnBegun:
+    async def begin(self, message: r.BeginTxn, _: Services, __: Conversation, coordinator: Coordinator) -> a.TxnBegun:
         name = message.transactional_id
-        txn = await services.transactions.begin(name, _producer(message.producer_id), message.epoch)
+        txn = await coordinator.transactions.begin(name, _producer(message.producer_id), message.epoch)
         self._own((name, message.epoch), ends=True)
         return a.TxnBegun(name, _STATES[txn.state], message.producer_id, txn.epoch)
 
@@ -85,36 +86,40 @@ class TransactionHandlers:
         return a.TxnStaged(name, staged, message.topic, partition)
 
     async def send_offsets(
-        self, message: r.SendOffsetsToTxn, services: Services, conversation: Conversation
+        self, message: r.SendOffsetsToTxn, _: Services, conversation: Conversation, coordinator: Coordinator
     ) -> a.TxnOffsetsStaged:
         name = message.transactional_id
         producing = Producing(name, _producer(message.producer_id), message.epoch)
         commits = [Commit(message.topic, entry.partition, entry.offset) for entry in message.offsets]
 
         def guard() -> None:
-            group = services.groups.find(message.group)
+            group = coordinator.groups.find(message.group)
             for commit in commits:
                 group.check_owner(message.member, message.generation, commit.topic, commit.partition)
-            services.offsets.check(message.group, commits, forward_only=True)
+            coordinator.offsets.check(message.group, commits, forward_only=True)
 
-        staged = await services.pending_commits.stage(
+        staged = await coordinator.pending_commits.stage(
             message.group, producing, commits, guard=guard, by=conversation.principal
         )
         self._offsets.pop((name, message.epoch), None)
         self._count(self._offsets, (name, message.epoch), staged)
         return a.TxnOffsetsStaged(name, staged)
 
-    async def end(self, message: r.EndTxn, services: Services, _: Conversation) -> a.TxnState | Failure:
+    async def end(
+        self, message: r.EndTxn, services: Services, _: Conversation, coordinator: Coordinator
+    ) -> a.TxnState | Failure:
         if message.result not in _RESULTS:
             return Failure.of("invalid_result", command="END_TXN", value=echo(message.result))
         name = message.transactional_id
-        txn = await services.transactions.end(
+        txn = await coordinator.transactions.end(
             name, _producer(message.producer_id), message.epoch, commit=_RESULTS[message.result]
         )
         return a.TxnState(name, _STATES[txn.state], *await self._counted((name, message.epoch), services, ends=True))
 
-    async def status(self, message: r.TxnStatus, services: Services, _: Conversation) -> a.TxnState:
-        txn, name = services.transactions.find(message.transactional_id), message.transactional_id
+    async def status(
+        self, message: r.TxnStatus, services: Services, _: Conversation, coordinator: Coordinator
+    ) -> a.TxnState:
+        txn, name = coordinator.transactions.find(message.transactional_id), message.transactional_id
         return a.TxnState(name, _STATES[txn.state], *await self._counted((name, txn.epoch), services, ends=False))
 
     # -- counts: each node counts what it has staged ---------------------------------------------------------------

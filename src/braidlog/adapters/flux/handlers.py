@@ -15,6 +15,7 @@ from braidlog.adapters.flux.errors import failed
 from braidlog.adapters.flux.services import Services
 from braidlog.adapters.routing import ForwardingAdapter, Route, named
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.topics import Placed
 from braidlog.cluster.events import FIRST_LEADER_EPOCH
 from braidlog.codec.records import encode_batch
@@ -113,9 +114,11 @@ def _inclusive(high_watermark: int) -> int:
 # --- groups -----------------------------------------------------------------------------------------------------------------
 
 
-async def join(request: m.Join, services: Services, conversation: Conversation, *, replicas: int = 1) -> m.Joined:
+async def join(
+    request: m.Join, services: Services, conversation: Conversation, coordinator: Coordinator, *, replicas: int = 1
+) -> m.Joined:
     await _first_use(request.topic, services, conversation, replicas)
-    membership = await services.groups.join(
+    membership = await coordinator.groups.join(
         request.group,
         request.consumer_id,
         [request.topic],
@@ -127,38 +130,38 @@ async def join(request: m.Join, services: Services, conversation: Conversation, 
     return m.Joined(membership.generation + _GENERATION_SHIFT, _assigned_partitions(membership, request.topic))
 
 
-def sync(request: m.Sync, services: Services, _: Conversation) -> m.Synced:
-    membership = _member(request, services)
+def sync(request: m.Sync, _: Services, __: Conversation, coordinator: Coordinator) -> m.Synced:
+    membership = _member(request, coordinator)
     return m.Synced(membership.generation + _GENERATION_SHIFT, _assigned_partitions(membership, request.topic))
 
 
-def heartbeat(request: m.Heartbeat, services: Services, _: Conversation) -> m.HeartbeatTaken:
-    _member(request, services)
+def heartbeat(request: m.Heartbeat, _: Services, __: Conversation, coordinator: Coordinator) -> m.HeartbeatTaken:
+    _member(request, coordinator)
     return m.HeartbeatTaken()
 
 
-async def leave(request: m.Leave, services: Services, _: Conversation) -> m.Left:
-    membership = _member(request, services)
-    await services.groups.leave(request.group, request.consumer_id, membership.generation)
+async def leave(request: m.Leave, _: Services, __: Conversation, coordinator: Coordinator) -> m.Left:
+    membership = _member(request, coordinator)
+    await coordinator.groups.leave(request.group, request.consumer_id, membership.generation)
     return m.Left()
 
 
-async def commit(request: m.Commit, services: Services, _: Conversation) -> m.Committed:
-    membership = _member(request, services)
+async def commit(request: m.Commit, _: Services, __: Conversation, coordinator: Coordinator) -> m.Committed:
+    membership = _member(request, coordinator)
     # The published clients commit the offset after the last one processed, which is what the services keep.
     commits = [Commit(request.topic, request.partition, request.offset)]
-    await services.groups.commit(request.group, request.consumer_id, membership.generation, commits)
+    await coordinator.groups.commit(request.group, request.consumer_id, membership.generation, commits)
     return m.Committed()
 
 
-def committed(request: m.ReadOffset, services: Services, _: Conversation) -> m.OffsetRead:
-    found = services.offsets.committed(request.group, request.topic, request.partition)
+def committed(request: m.ReadOffset, _: Services, __: Conversation, coordinator: Coordinator) -> m.OffsetRead:
+    found = coordinator.offsets.committed(request.group, request.topic, request.partition)
     return m.OffsetRead(0 if found is None else found.offset)
 
 
-def _member(request: m.Sync | m.Heartbeat | m.Leave | m.Commit, services: Services) -> Membership:
+def _member(request: m.Sync | m.Heartbeat | m.Leave | m.Commit, coordinator: Coordinator) -> Membership:
     """The membership that a request names, if it is the present one."""
-    membership = services.groups.sync(request.group, request.consumer_id, request.generation - _GENERATION_SHIFT)
+    membership = coordinator.groups.sync(request.group, request.consumer_id, request.generation - _GENERATION_SHIFT)
     _assigned_partitions(membership, request.topic)
     return membership
 

@@ -11,8 +11,6 @@ from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
-from braidlog.coordinator.groups.service import Groups
-from braidlog.coordinator.offsets import Offsets
 from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
@@ -31,7 +29,5 @@ class Services(msgspec.Struct, frozen=True):
     forwarding: Forwarding
     append: Append
     fetch: Fetch
-    offsets: Offsets
-    groups: Groups
     authorize: Authorize
     metadata: Metadata

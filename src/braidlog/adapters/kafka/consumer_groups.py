@@ -16,6 +16,7 @@ from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, operations
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.coordinator import Coordinator
 from braidlog.coordinator.consumer_groups.messages import JOIN, PAUSE, Heartbeat
 from braidlog.coordinator.groups.messages import State
 from braidlog.coordinator.groups.service import GroupKind, MemberView
@@ -34,7 +35,7 @@ CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
 
 async def heartbeat(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, conversation: Conversation, coordinator: Coordinator
 ) -> m.ConsumerGroupHeartbeatResponse:
     message: m.ConsumerGroupHeartbeatRequest = request.message
     _check(message, request.version)
@@ -53,7 +54,7 @@ async def heartbeat(
         assignor=message.server_assignor,
         owned=None if owned is None else {each.topic_id.hex(): set(each.partitions) for each in owned},
     )
-    told = await services.groups.consumer.heartbeat(message.group_id, asked)
+    told = await coordinator.groups.consumer.heartbeat(message.group_id, asked)
     assignment = None
     if told.assignment is not None:
         assignment = m.ConsumerGroupHeartbeatResponseAssignment(

@@ -105,9 +105,9 @@ def refuse_describe(request: Request, code: E, text: str) -> g.DescribeGroupsRes
     return g.DescribeGroupsResponse(groups=groups)
 
 
-def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
+async def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
     message: g.ListGroupsRequest = request.message
-    there = {name: each.groups for each in services.coordinators.all_led() for name in each.groups.names()}
+    there = {name: each.groups for each in await services.coordinators.all_led() for name in each.groups.names()}
     visible = services.authorize.visible(conversation.principal, sorted(there), Kind.GROUP)
     views = [there[name].describe(name) for name in visible]
     shown = [

@@ -13,8 +13,9 @@ from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, 
 from braidlog.adapters.kafka.routes import Refusal, Route, on_group, resolved, topics_by_id, topics_named, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR, id_of, named, unknown
-from braidlog.adapters.routing import Denied, Handler, Need, services_of
+from braidlog.adapters.routing import Denied, Handler, Need
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.coordinator import Coordinator
 from braidlog.coordinator.groups.messages import Joining, MemberIdRequired
 from braidlog.coordinator.offsets import Commit, Committed
 from braidlog.model.errors import BrokerError, StorageFault
@@ -98,7 +99,7 @@ def refuse_coordinator(request: Request, code: E, text: str) -> c.FindCoordinato
 
 
 async def join(
-    request: Request, services: Services, conversation: Conversation, *, session_timeout_ms_min: int
+    request: Request, _: Services, conversation: Conversation, coordinator: Coordinator, *, session_timeout_ms_min: int
 ) -> g.JoinGroupResponse:
     message: g.JoinGroupRequest = request.message
     told_ms = message.rebalance_timeout_ms
@@ -116,7 +117,7 @@ async def join(
         knows_skipping=request.version >= SKIPPING_SINCE,
     )
     try:
-        joined = await services.groups.electing(message.group_id).join(
+        joined = await coordinator.groups.electing(message.group_id).join(
             message.group_id, asked, by=conversation.principal
         )
     except MemberIdRequired as required:
@@ -136,9 +137,9 @@ def refuse_join(request: Request, code: E, _: str) -> g.JoinGroupResponse:
     return g.JoinGroupResponse(error_code=code, member_id=request.message.member_id)
 
 
-async def sync(request: Request, services: Services, _: Conversation) -> g.SyncGroupResponse:
+async def sync(request: Request, _: Services, __: Conversation, coordinator: Coordinator) -> g.SyncGroupResponse:
     message: g.SyncGroupRequest = request.message
-    synced = await services.groups.electing(message.group_id).sync(
+    synced = await coordinator.groups.electing(message.group_id).sync(
         message.group_id,
         message.member_id,
         message.generation_id,
@@ -152,10 +153,10 @@ async def sync(request: Request, services: Services, _: Conversation) -> g.SyncG
 
 
 def heartbeat(
-    request: Request, services: Services, _: Conversation
+    request: Request, _: Services, __: Conversation, coordinator: Coordinator
 ) -> g.HeartbeatResponse | Coroutine[Any, Any, g.HeartbeatResponse]:
     message: g.HeartbeatRequest = request.message
-    waiting = services.groups.electing(message.group_id).heartbeat(
+    waiting = coordinator.groups.electing(message.group_id).heartbeat(
         message.group_id, message.member_id, message.generation_id, message.group_instance_id
     )
     return g.HeartbeatResponse() if waiting is None else _heartbeat_later(waiting)
@@ -166,11 +167,11 @@ async def _heartbeat_later(waiting: Coroutine[Any, Any, None]) -> g.HeartbeatRes
     return g.HeartbeatResponse()
 
 
-async def leave(request: Request, services: Services, _: Conversation) -> g.LeaveGroupResponse:
+async def leave(request: Request, _: Services, __: Conversation, coordinator: Coordinator) -> g.LeaveGroupResponse:
     """One member until version 2; several, each with an answer of its own, after."""
     message: g.LeaveGroupRequest = request.message
     leaving = message.members or [g.LeaveGroupRequestMember(message.member_id)]
-    results = await services.groups.electing(message.group_id).leave(
+    results = await coordinator.groups.electing(message.group_id).leave(
         message.group_id, [(each.member_id, each.group_instance_id) for each in leaving]
     )
     codes = [E.NONE if error is None else coordinator_code(error) for error in results]
@@ -187,7 +188,7 @@ async def leave(request: Request, services: Services, _: Conversation) -> g.Leav
 
 
 async def commit(
-    request: Request, services: Services, conversation: Conversation, denied: Denied
+    request: Request, services: Services, conversation: Conversation, denied: Denied, coordinator: Coordinator
 ) -> g.OffsetCommitResponse:
     message: g.OffsetCommitRequest = request.message
     checked = []
@@ -195,11 +196,11 @@ async def commit(
     for topic in message.topics:
         for each in topic.partitions:
             await pace.step()
-            checked.append(_check_commit(topic, each, message, services, denied))
+            checked.append(_check_commit(topic, each, message, services, denied, coordinator))
     good = [found for found in checked if isinstance(found, Commit)]
     failed = E.NONE
     try:
-        await services.groups.by_members(message.group_id).commit(
+        await coordinator.groups.by_members(message.group_id).commit(
             message.group_id,
             message.member_id,
             message.generation_id_or_member_epoch,
@@ -233,12 +234,13 @@ def _check_commit(
     message: g.OffsetCommitRequest,
     services: Services,
     denied: Denied,
+    coordinator: Coordinator,
 ) -> Commit | E:
     name = named(services, topic.name, topic.topic_id)
     if name is None:
         return unknown(topic.topic_id)
     return checked_commit(
-        services,
+        coordinator,
         denied,
         message.group_id,
         Commit(
@@ -251,12 +253,12 @@ def _check_commit(
     )
 
 
-def checked_commit(services: Services, denied: Denied, group: str, wanted: Commit) -> Commit | E:
+def checked_commit(coordinator: Coordinator, denied: Denied, group: str, wanted: Commit) -> Commit | E:
     """The commit if it can be made, else why not."""
     if wanted.topic in denied:
         return E.TOPIC_AUTHORIZATION_FAILED
     try:
-        services.offsets.check(group, [wanted])
+        coordinator.offsets.check(group, [wanted])
     except BrokerError as error:
         return coordinator_code(error)
     return wanted
@@ -275,8 +277,7 @@ async def fetch(
                 coordinator.groups.consumer.check_fetch(each.group_id, each.member_id, each.member_epoch)
             if asked is None:
                 asked = _all_of(coordinator.offsets.of_group(each.group_id), services, conversation)
-            own = services_of(services, coordinator)
-            return _committed(each.group_id, asked, own, denied, stable=message.require_stable)
+            return _committed(each.group_id, asked, services, denied, coordinator, stable=message.require_stable)
 
     if request.version < SEVERAL_SINCE:
         return g.OffsetFetchResponse(topics=await committed(message))
@@ -296,12 +297,13 @@ def _committed(
     asked: Sequence[g.OffsetFetchRequestTopic],
     services: Services,
     denied: Denied,
+    coordinator: Coordinator,
     *,
     stable: bool,
 ) -> list[g.OffsetFetchResponseTopic]:
     """Where a group is; with `stable`, a partition that a transaction is about to commit to says so instead."""
-    committed = services.offsets.of_group(group)
-    moving = services.pending_commits.places(group) if stable else set()
+    committed = coordinator.offsets.of_group(group)
+    moving = coordinator.pending_commits.places(group) if stable else set()
 
     def tell(name: str | None, topic: g.OffsetFetchRequestTopic, number: int) -> g.OffsetFetchResponsePartition:
         if name is None:
@@ -346,12 +348,12 @@ def refuse_fetch(request: Request, code: E, _: str) -> g.OffsetFetchResponse:
 
 
 async def delete_offsets(
-    request: Request, services: Services, _: Conversation, denied: Denied
+    request: Request, services: Services, _: Conversation, denied: Denied, coordinator: Coordinator
 ) -> g.OffsetDeleteResponse:
     message: g.OffsetDeleteRequest = request.message
     asked = [(topic.name, each.partition_index) for topic in message.topics for each in topic.partitions]
     wanted = [place for place in asked if place[0] not in denied]
-    refused = set(await services.groups.delete_commits(message.group_id, wanted))
+    refused = set(await coordinator.groups.delete_commits(message.group_id, wanted))
 
     def code(place: tuple[str, int]) -> E:
         if place[0] in denied:

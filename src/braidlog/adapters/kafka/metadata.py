@@ -126,7 +126,7 @@ def _asked(request: Request, services: Services, conversation: Conversation) -> 
 
 def _visible(services: Services, conversation: Conversation) -> list[str]:
     """Of a new cluster, `__consumer_offsets` does not exist before the first group, as in Kafka."""
-    internal = [OFFSETS_TOPIC] if services.coordinators.has_shards else []
+    internal = [OFFSETS_TOPIC] if services.routing.has_shards else []
     return services.authorize.visible(conversation.principal, [*internal, *services.hosting.names()])
 
 
@@ -149,7 +149,7 @@ async def _topic(
         code = await make(name)
         if code is not E.NONE:
             return c.MetadataResponseTopic(code, name)
-    if name == OFFSETS_TOPIC:
+    if name == OFFSETS_TOPIC and not services.routing.has_shards:
         await services.coordinators.ensure_shards()
     return c.MetadataResponseTopic(
         name=name,
@@ -213,7 +213,7 @@ def _state(name: str, number: int, services: Services, where: _Where) -> Partiti
 
 
 def _shard_state(number: int, services: Services) -> PartitionState:
-    """A shard without a replicated log: this node keeps it, or the cluster makes the log when a coordinator is first needed."""
+    """A shard that is a lone node's, or whose log the cluster makes when a coordinator is first needed."""
     leader = services.routing.leader_of_shard(number)
     if leader is None:
         return PartitionState(number, E.LEADER_NOT_AVAILABLE, NO_LEADER, -1, [], [])
@@ -288,7 +288,7 @@ async def describe_topic_partitions(
 ) -> c.DescribeTopicPartitionsResponse:
     message: c.DescribeTopicPartitionsRequest = request.message
     names = sorted({topic.name for topic in message.topics})
-    if OFFSETS_TOPIC in names and OFFSETS_TOPIC not in denied:
+    if OFFSETS_TOPIC in names and OFFSETS_TOPIC not in denied and not services.routing.has_shards:
         await services.coordinators.ensure_shards()
     if not names:
         names = _visible(services, conversation)

@@ -368,8 +368,7 @@ def _ids_of_producers(request: Request, services: Services) -> Iterable[str]:
     """Whose producers the batches say that they are from: what the request says of itself need not be true."""
     records = (each.records or b"" for topic in request.message.topic_data for each in topic.partition_data)
     producers = {int.from_bytes(each[_PRODUCER_AT], "big", signed=True) for each in records}
-    known = ((services.coordinators.of_producer(each).transactions, each) for each in producers)
-    return [name for transactions, each in known if (name := transactions.id_of(each)) is not None]
+    return [name for each in producers if (name := services.coordinators.id_of(each)) is not None]
 
 
 def routes() -> dict[Key, Route]:

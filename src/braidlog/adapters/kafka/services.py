@@ -17,13 +17,7 @@ from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
-from braidlog.coordinator.groups.service import Groups
-from braidlog.coordinator.journal import Journal
-from braidlog.coordinator.offsets import Offsets
-from braidlog.coordinator.pending_commits import PendingCommits
 from braidlog.coordinator.producer_ids import ProducerIds
-from braidlog.coordinator.staging import Staging
-from braidlog.coordinator.transactions import Transactions
 from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
@@ -47,16 +41,10 @@ class Services(msgspec.Struct, frozen=True):
     append: Append
     intake: Intake
     fetch: Fetch
-    offsets: Offsets
-    pending_commits: PendingCommits
-    groups: Groups
     producer_ids: ProducerIds
-    transactions: Transactions
-    staging: Staging
     authorize: Authorize
     rules: Rules
     users: Users
-    journal: Journal
     group_settings: GroupSettings
     quota_changes: QuotaChanges
     cuts: Cuts

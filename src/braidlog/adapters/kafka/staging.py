@@ -12,6 +12,7 @@ from braidlog.adapters.kafka.routes import Route, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied, Need
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.coordinator import Coordinator
 from braidlog.coordinator.transaction import Producing
 from braidlog.model.stages import PREFIX
 from braidlog.wire.kafka.apis import Key
@@ -22,7 +23,8 @@ from braidlog.wire.kafka.messages.parts import TransactionalProducer
 
 
 def _topics(request: Request, services: Services) -> Iterable[str]:
-    return services.transactions.topics_of(each.transactional_id for each in request.message.stages or ())
+    transactions = services.coordinators.of(request.message.sink).transactions
+    return transactions.topics_of(each.transactional_id for each in request.message.stages or ())
 
 
 def _sink(request: Request, _: Services) -> Iterable[str]:
@@ -39,11 +41,11 @@ def _stages(told: list[TransactionalProducer]) -> list[Producing]:
 
 
 async def commit(
-    request: Request, services: Services, conversation: Conversation, denied: Denied
+    request: Request, _: Services, conversation: Conversation, denied: Denied, coordinator: Coordinator
 ) -> s.CommitBatchResponse:
     message: s.CommitBatchRequest = request.message
     denied.check(*denied)
-    decided = await services.staging.commit(
+    decided = await coordinator.staging.commit(
         message.sink,
         message.batch_id,
         _stages(message.stages),
@@ -54,11 +56,11 @@ async def commit(
 
 
 async def abort(
-    request: Request, services: Services, conversation: Conversation, denied: Denied
+    request: Request, _: Services, conversation: Conversation, denied: Denied, coordinator: Coordinator
 ) -> s.AbortBatchResponse:
     message: s.AbortBatchRequest = request.message
     denied.check(*denied)
-    decided = await services.staging.abort(
+    decided = await coordinator.staging.abort(
         message.sink,
         message.batch_id,
         None if message.stages is None else _stages(message.stages),
@@ -67,9 +69,9 @@ async def abort(
     return s.AbortBatchResponse(last_batch=decided.last_batch, already=decided.already)
 
 
-def state(request: Request, services: Services, conversation: Conversation) -> s.SinkStateResponse:
+def state(request: Request, _: Services, conversation: Conversation, coordinator: Coordinator) -> s.SinkStateResponse:
     message: s.SinkStateRequest = request.message
-    last = services.staging.last_batch(message.sink, owner=conversation.principal, writer=message.writer)
+    last = coordinator.staging.last_batch(message.sink, owner=conversation.principal, writer=message.writer)
     return s.SinkStateResponse(last_batch=last)
 
 

@@ -70,8 +70,7 @@ def unknown(topic_id: bytes) -> E:
 
 def cluster_id(services: Services) -> str:
     """One for each cluster, of a node that is alone for its data folder, as long as it lives; in the form of Kafka's own."""
-    identity = bytes.fromhex(services.hosting.cluster_id) or services.journal.identity
-    return base64.urlsafe_b64encode(identity).rstrip(b"=").decode()
+    return base64.urlsafe_b64encode(bytes.fromhex(services.hosting.cluster_id)).rstrip(b"=").decode()
 
 
 # -- who leads -----------------------------------------------------------------------------------------------------

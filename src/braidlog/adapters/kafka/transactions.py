@@ -17,6 +17,7 @@ from braidlog.adapters.kafka.routes import Refusal, Route, on_group, on_topics, 
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied, Handler, Need
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.coordinator import Coordinator
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transaction import Producing, Transaction, TxnState
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -63,7 +64,7 @@ def _said(request: Request, code: E) -> E:
 
 
 async def init_producer_id(
-    request: Request, services: Services, conversation: Conversation
+    request: Request, services: Services, conversation: Conversation, coordinator: Coordinator | None
 ) -> t.InitProducerIdResponse:
     """A producer without transactions gets a new id whenever it asks: what it had belongs to its past.
 
@@ -72,9 +73,9 @@ async def init_producer_id(
     message: t.InitProducerIdRequest = request.message
     if message.transactional_id is None:
         return t.InitProducerIdResponse(producer_id=await services.producer_ids.take())
-    if not message.transactional_id or (message.producer_id < 0) != (message.producer_epoch < 0):
+    if coordinator is None or (message.producer_id < 0) != (message.producer_epoch < 0):
         return refuse_init(request, E.INVALID_REQUEST, "")
-    begun = await services.transactions.begin_producer(
+    begun = await coordinator.transactions.begin_producer(
         message.transactional_id,
         message.transaction_timeout_ms,
         expected=None if message.producer_id < 0 else (message.producer_id, message.producer_epoch),
@@ -91,7 +92,7 @@ def refuse_init(_: Request, code: E, __: str) -> t.InitProducerIdResponse:
 
 
 async def add_partitions(
-    request: Request, services: Services, _: Conversation, denied: Denied
+    request: Request, services: Services, _: Conversation, denied: Denied, coordinator: Coordinator
 ) -> t.AddPartitionsToTxnResponse:
     message: t.AddPartitionsToTxnRequest = request.message
     places = [(topic.name, number) for topic in message.topics for number in topic.partitions]
@@ -101,7 +102,7 @@ async def add_partitions(
         return _added(message, lambda place: codes[place] or E.OPERATION_NOT_ATTEMPTED)
     whole = E.NONE
     try:
-        await services.transactions.add_partitions(
+        await coordinator.transactions.add_partitions(
             message.transactional_id, message.producer_id, message.producer_epoch, places
         )
     except (BrokerError, StorageFault) as error:
@@ -135,16 +136,18 @@ def refuse_partitions(request: Request, code: E, _: str) -> t.AddPartitionsToTxn
     return _added(request.message, lambda _: code)
 
 
-async def add_group(request: Request, services: Services, _: Conversation) -> t.AddOffsetsToTxnResponse:
+async def add_group(
+    request: Request, _: Services, __: Conversation, coordinator: Coordinator
+) -> t.AddOffsetsToTxnResponse:
     message: t.AddOffsetsToTxnRequest = request.message
-    await services.transactions.add_group(
+    await coordinator.transactions.add_group(
         message.transactional_id, message.producer_id, message.producer_epoch, message.group_id
     )
     return t.AddOffsetsToTxnResponse()
 
 
 async def commit_offsets(
-    request: Request, services: Services, conversation: Conversation, denied: Denied
+    request: Request, _: Services, conversation: Conversation, denied: Denied, coordinator: Coordinator
 ) -> t.TxnOffsetCommitResponse:
     message: t.TxnOffsetCommitRequest = request.message
     checked = {}
@@ -159,14 +162,14 @@ async def commit_offsets(
                 each.committed_metadata or "",
                 each.committed_leader_epoch,
             )
-            checked[wanted.topic, wanted.partition] = checked_commit(services, denied, message.group_id, wanted)
+            checked[wanted.topic, wanted.partition] = checked_commit(coordinator, denied, message.group_id, wanted)
     whole = E.NONE
     try:
-        await services.pending_commits.stage(
+        await coordinator.pending_commits.stage(
             message.group_id,
             Producing(message.transactional_id, message.producer_id, message.producer_epoch),
             [found for found in checked.values() if isinstance(found, Commit)],
-            guard=lambda: services.groups.by_members(message.group_id).check_transactional(
+            guard=lambda: coordinator.groups.by_members(message.group_id).check_transactional(
                 message.group_id, message.member_id, message.generation_id, message.group_instance_id
             ),
             by=conversation.principal,
@@ -191,10 +194,10 @@ def refuse_offsets(request: Request, code: E, _: str) -> t.TxnOffsetCommitRespon
     return _staged(request.message, lambda _: code)
 
 
-async def end(request: Request, services: Services, _: Conversation) -> t.EndTxnResponse:
+async def end(request: Request, _: Services, __: Conversation, coordinator: Coordinator) -> t.EndTxnResponse:
     message: t.EndTxnRequest = request.message
     bump = request.version >= V2_ENDS_SINCE
-    over = await services.transactions.end(
+    over = await coordinator.transactions.end(
         message.transactional_id, message.producer_id, message.producer_epoch, commit=message.committed, bump=bump
     )
     return t.EndTxnResponse(producer_id=over.producer_id, producer_epoch=over.epoch) if bump else t.EndTxnResponse()
@@ -210,8 +213,7 @@ async def write_markers(request: Request, services: Services, _: Conversation) -
         if marker.transaction_result:
             return PartitionOutcome(number, E.INVALID_TXN_STATE)
         try:
-            transactions = services.coordinators.of_producer(marker.producer_id).transactions
-            await transactions.abort_in(marker.producer_id, marker.producer_epoch, topic, number)
+            await services.coordinators.abort_in(marker.producer_id, marker.producer_epoch, topic, number)
         except (BrokerError, StorageFault) as error:
             return PartitionOutcome(number, code_of(error))
         return PartitionOutcome(number)
@@ -245,7 +247,9 @@ def refuse_markers(request: Request, code: E, _: str) -> t.WriteTxnMarkersRespon
 # -- looking -----------------------------------------------------------------------------------------------------
 
 
-def list_transactions(request: Request, services: Services, conversation: Conversation) -> t.ListTransactionsResponse:
+async def list_transactions(
+    request: Request, services: Services, conversation: Conversation
+) -> t.ListTransactionsResponse:
     message: t.ListTransactionsRequest = request.message
     now_ms = services.world.now_ms()
 
@@ -257,7 +261,7 @@ def list_transactions(request: Request, services: Services, conversation: Conver
             and (message.duration_filter < 0 or lasts_ms >= message.duration_filter)
         )
 
-    there = {name: each for each in services.coordinators.all_led() for name in each.transactions.names()}
+    there = {name: each for each in await services.coordinators.all_led() for name in each.transactions.names()}
     ids = services.authorize.visible(conversation.principal, sorted(there), Kind.TRANSACTIONAL_ID)
     found = ((name, there[name].transactions.find(name)) for name in ids)
     return t.ListTransactionsResponse(

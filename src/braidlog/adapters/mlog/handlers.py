@@ -15,8 +15,9 @@ from braidlog.adapters.mlog import topics
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
 from braidlog.adapters.mlog.topics import led
-from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Route, named, then
+from braidlog.adapters.routing import TO_BE_KNOWN, Authorized, ForwardingAdapter, Route, named, then
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.coordinator import Coordinator
 from braidlog.codec.layout import Packed, RowForm
 from braidlog.codec.records import sealed_batch
 from braidlog.codec.rows import Ended
@@ -98,8 +99,8 @@ def _check_values(values: Sequence[bytes | None], bytes_max: int) -> None:
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
-async def fetch(message: m.FetchRequest, services: Services, conversation: Conversation) -> m.FetchResponse:
-    hosted, offset = _consumer(services, message, conversation)
+async def fetch(message: m.FetchRequest, services: Services, _: Conversation) -> m.FetchResponse:
+    hosted, offset = _consumer(services, message)
     entry = _fitted(hosted, offset, await _collect(services, message.topic, offset, 1))[0]
     return m.FetchResponse(entry)
 
@@ -112,9 +113,9 @@ async def fetch_as_replica(message: m.FetchRequest, services: Services, _: Conve
 
 
 async def fetch_batch(
-    message: m.FetchBatchRequest, services: Services, conversation: Conversation
+    message: m.FetchBatchRequest, services: Services, _: Conversation
 ) -> m.FetchBatchResponse | m.PackedEntries:
-    offset = _consumer(services, message, conversation)[1]
+    offset = _consumer(services, message)[1]
     entries = await _collect_entries(services, message.topic, offset, message.max_count)
     return m.PackedEntries(entries) if entries.number else m.FetchBatchResponse(None)
 
@@ -151,7 +152,7 @@ async def fetch_batch_as_replica(
 
 
 def fetch_stream(message: m.FetchStreamRequest, services: Services, conversation: Conversation) -> Stream:
-    hosted, offset = _consumer(services, message, conversation)
+    hosted, offset = _consumer(services, message)
     if offset > hosted.high_watermark:
         raise OffsetOutOfRange(hosted, offset)
     if conversation.connection.streaming:
@@ -176,16 +177,11 @@ async def _push_records(services: Services, conversation: Conversation, topic: s
 
 
 def _consumer(
-    services: Services,
-    message: m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest,
-    conversation: Conversation,
+    services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest
 ) -> tuple[Partition, int]:
-    """Where a consumer reads: 0 is "where I was", and what retention has taken is passed over (entries tell their offsets)."""
+    """Where a consumer reads: what retention has taken is passed over (entries tell their offsets)."""
     hosted = led(services, message.topic)
-    offset, group = message.offset, _group(message)
-    if not offset and services.authorize.is_allowed(conversation.principal, Operation.DESCRIBE, group, Kind.GROUP):
-        offset = _committed(services, message.topic, group)
-    return hosted, max(offset, hosted.start_offset)
+    return hosted, max(message.offset, hosted.start_offset)
 
 
 def _replica(services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.ReplicateRequest) -> Partition:
@@ -310,24 +306,22 @@ async def apply_isr_update(
 
 
 async def commit_offset(
-    message: m.CommitOffsetRequest, services: Services, conversation: Conversation
+    message: m.CommitOffsetRequest, services: Services, conversation: Conversation, coordinator: Coordinator
 ) -> m.CommitOffsetResponse:
     services.hosting.check_sole_partition(message.topic)
     wanted = [Commit(message.topic, 0, message.offset)]
-    await services.offsets.commit(_group(message), wanted, by=conversation.principal)
+    await coordinator.offsets.commit(_group(message), wanted, by=conversation.principal)
     return m.CommitOffsetResponse(success=True)
 
 
-def fetch_offset(message: m.FetchOffsetRequest, services: Services, _: Conversation) -> m.FetchOffsetResponse:
+def fetch_offset(
+    message: m.FetchOffsetRequest, services: Services, _: Conversation, coordinator: Coordinator
+) -> m.FetchOffsetResponse:
     services.hosting.check_sole_partition(message.topic)
     group = _group(message)
     check_group_name(group)
-    return m.FetchOffsetResponse(_committed(services, message.topic, group))
-
-
-def _committed(services: Services, topic: str, group: str) -> int:
-    found = services.offsets.committed(group, topic, 0)
-    return 0 if found is None else found.offset
+    found = coordinator.offsets.committed(group, message.topic, 0)
+    return m.FetchOffsetResponse(0 if found is None else found.offset)
 
 
 # -- the table -----------------------------------------------------------------------------------------------------
@@ -349,11 +343,15 @@ _CONSUMER = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.consu
 """Who names no consumer reads where the default one is if it may know, else from the start: no rule is needed to read."""
 
 
-def _goes_on(request: m.Request) -> bool:
-    """Whether a consumer that has a name asks for what follows its last commit."""
-    if not isinstance(request, m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest):
+def _goes_on(request: m.Request, services: Authorized, conversation: Conversation) -> bool:
+    """Whether a consumer asks for what follows its last commit: one without a name if this node keeps that."""
+    if not isinstance(request, m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest) or request.offset:
         return False
-    return bool(request.consumer_id) and not request.offset
+    may = services.authorize.is_allowed
+    return bool(request.consumer_id) or (
+        services.coordinators.keeps(DEFAULT_CONSUMER)
+        and may(conversation.principal, Operation.DESCRIBE, DEFAULT_CONSUMER, Kind.GROUP)
+    )
 
 
 class MlogAdapter(ForwardingAdapter):
@@ -410,7 +408,7 @@ class MlogAdapter(ForwardingAdapter):
     def handle(self, conversation: Conversation, request: m.Request) -> Any:  # noqa: ANN401
         asked_by = self.replica_routes if getattr(request, "replica_node_id", "") else self.routes
         route = asked_by.get(type(request)) or self.routes[type(request)]
-        if asked_by is self.routes and _goes_on(request):
+        if asked_by is self.routes and _goes_on(request, self._services, conversation):
             return self._fetch_committed(route, conversation, request)
         return self.serve(route, conversation, request)
 

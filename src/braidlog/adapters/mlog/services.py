@@ -9,7 +9,6 @@ from braidlog.broker.placement import Placement
 from braidlog.broker.routing import Routing
 from braidlog.broker.topic_leaders import TopicLeaders
 from braidlog.broker.topics import Topics
-from braidlog.coordinator.offsets import Offsets
 from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
@@ -27,5 +26,4 @@ class Services(msgspec.Struct, frozen=True):
     forwarding: Forwarding
     append: Append
     fetch: Fetch
-    offsets: Offsets
     authorize: Authorize

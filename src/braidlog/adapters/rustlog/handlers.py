@@ -12,6 +12,7 @@ from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, n
 from braidlog.adapters.rustlog.errors import TopicMissing, failure
 from braidlog.adapters.rustlog.services import Services
 from braidlog.broker.access.authorize import Kind, Operation
+from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.metrics import log_report
 from braidlog.codec.layout import Packed, RowForm
 from braidlog.coordinator.offsets import Commit
@@ -133,14 +134,16 @@ def _too_large(offset: int) -> BrokerError:
     )
 
 
-async def commit(message: m.OffsetCommit, services: Services, conversation: Conversation) -> m.OffsetCommitResponse:
+async def commit(
+    message: m.OffsetCommit, _: Services, conversation: Conversation, coordinator: Coordinator
+) -> m.OffsetCommitResponse:
     wanted = [Commit(message.topic, message.partition, message.offset)]
-    await services.offsets.commit(message.group, wanted, by=conversation.principal)
+    await coordinator.offsets.commit(message.group, wanted, by=conversation.principal)
     return m.OffsetCommitResponse(success=True)
 
 
-def committed(message: m.OffsetFetch, services: Services, _: Conversation) -> m.OffsetFetchResponse:
-    found = services.offsets.committed(message.group, message.topic, message.partition)
+def committed(message: m.OffsetFetch, _: Services, __: Conversation, coordinator: Coordinator) -> m.OffsetFetchResponse:
+    found = coordinator.offsets.committed(message.group, message.topic, message.partition)
     return m.OffsetFetchResponse(offset=None if found is None else found.offset)
 
 

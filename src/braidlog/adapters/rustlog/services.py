@@ -7,8 +7,6 @@ from braidlog.broker.coordinators import Coordinators
 from braidlog.broker.forwarding import Forwarding
 from braidlog.broker.routing import Routing
 from braidlog.broker.topics import Topics
-from braidlog.coordinator.groups.service import Groups
-from braidlog.coordinator.offsets import Offsets
 from braidlog.model.world import World
 from braidlog.partition.append import Append
 from braidlog.partition.fetch import Fetch
@@ -21,8 +19,6 @@ class Services(msgspec.Struct, frozen=True):
     topics: Topics
     append: Append
     fetch: Fetch
-    offsets: Offsets
-    groups: Groups
     routing: Routing
     coordinators: Coordinators
     forwarding: Forwarding

@@ -9,9 +9,9 @@ from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
 
 HELD = {
+    "__coordinator_state": "committed offsets, groups, transactions, sinks, named producers, snapshots of streams",
     "__kv": "the change feed of keys and values, up to now; the keys and values themselves are not in it",
     "__metadata": "users, rules, who holds which partition, and the settings that a topic's folder does not hold",
-    "__state": "committed offsets, groups, transactions, sinks, named producers, snapshots of streams",
 }
 
 
@@ -22,9 +22,10 @@ HELD = {
 def accept_loss(data: str, topic: str, *, yes: bool) -> None:
     """Let the next node on the folder DATA begin without an internal TOPIC that is lost.
 
-    A node refuses to start if its metadata or its coordinator's state was there and is not. Restore the topic's folder if
-    there is a copy; this is for when there is none. Records of topics are not touched: without `__metadata` a node takes every
-    topic that it finds in the folder. Nothing is done if the topic is there. The folder must not be open elsewhere.
+    A node refuses to start if its metadata was there and is not; without the state of its coordinators it refuses groups and
+    transactions. Restore the topic's folder if there is a copy; this is for when there is none. Records of topics are not
+    touched: without `__metadata` a node takes every topic that it finds in the folder. Nothing is done if the topic is there.
+    The folder must not be open elsewhere.
     """
     folder = DataFolder(OsDisk(), data, SystemClock(), create=False)
     try:

@@ -6,8 +6,7 @@ everything in it, by one write, and only if there was none; a folder follows it 
 
     cluster.a     moving to <id>                 it starts with [cluster] etcd only when the move is done
     folder.a      belongs to cluster <id>        it does not start without
-    topics/       shards of the coordinators,    written again by each try, from a journal and a store that no node writes
-                  logs of keys
+    topics/       logs of keys                   written again by each try, from a store that no node writes
     etcd          the image, in pieces           nobody sees it without a head
     etcd          entry 1 and the head           the cluster is there
     cluster.a     has followed entry 1           the move is done

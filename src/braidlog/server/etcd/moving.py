@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from braidlog.broker.journal_to_shards import read_shards
 from braidlog.cluster.etcd import images
 from braidlog.cluster.etcd.entries import Keys
 from braidlog.cluster.etcd.moving import is_moving, move_into_etcd
@@ -61,7 +60,6 @@ async def move_folder(
         if position is not None and not is_moving(position):
             keys_of_node.finish()  # the try that moved the folder was killed before it did so
         keys_of_node.prepare(image)
-        write_shards = read_shards(folder, world, node)
         if config.is_embedded:
             member = Member(config.member(node), Path(folder.path) / MEMBER_FOLDER, find_program(), tls)
             await member.start()
@@ -76,7 +74,7 @@ async def move_folder(
             image,
             node=node,
             new_cluster=new_cluster,
-            bring=lambda: [*write_shards(), *keys_of_node.write()],
+            bring=keys_of_node.write,
         )
         keys_of_node.finish()
         return Moved(moved.cluster, keys_of_node.keys)
