@@ -282,7 +282,8 @@ def test_a_node_that_was_taken_for_dead_comes_back_by_itself(tmp_path: Path, etc
 
 
 async def coordinator(nodes: ThreeNodes, name: str) -> tuple[int, Coordinator]:
-    """Who keeps a name, once somebody does."""
+    """Return the node that keeps a name, once one does, and its coordinator."""
+    await nodes.services(next(iter(nodes.servers))).coordinators.ensure_shards()
     found: list[tuple[int, Coordinator]] = []
 
     def look() -> bool:

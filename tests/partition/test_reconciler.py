@@ -4,10 +4,7 @@ import msgspec
 import pytest
 from tests.broker.node import Node
 
-from braidlog.broker.feed import SETTINGS as FEED_SETTINGS
-from braidlog.cluster.events import DeleteTopic
 from braidlog.coordinator.offsets import Commit
-from braidlog.kv.slots import FEED_TOPIC
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.partition.hosted_log import Role
@@ -79,18 +76,6 @@ def test_a_topic_whose_folder_is_lost_is_refused_until_the_loss_is_accepted(node
     again.create("a")
     again.append("a", b"three")
     assert again.restarted().values("a") == [b"three"]
-
-
-def test_the_feed_of_slots_is_made_where_the_feed_of_a_lone_node_was(node: Node) -> None:
-    """`braid cluster init` ends the feed by an event; its folder is still there."""
-    topics = node.services.topics
-    node.run(topics.publish(FEED_TOPIC, FEED_SETTINGS))
-    known = node.services.hosting.topics[FEED_TOPIC]
-    node.services.metadata.change_alone([DeleteTopic(topic=FEED_TOPIC, topic_id=known.topic_id, deleted_ms=1)])
-    assert not node.run(node.services.reconciler.follow())
-    node.run(topics.create_internal(FEED_TOPIC, 3, FEED_SETTINGS))
-    for each in (node, node.restarted()):
-        assert each.values(FEED_TOPIC, 2) == []
 
 
 def test_a_partition_whose_folder_is_lost_is_not_made_again_by_a_growth(node: Node) -> None:
