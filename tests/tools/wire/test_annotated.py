@@ -6,6 +6,7 @@ import zlib
 from pathlib import Path
 
 import pytest
+from tests.wire.damage import spelled
 
 from braidlog.tools.wire.annotated import NotationError, encode, parse, words_of
 from braidlog.tools.wire.script import Expect, ExpectClose, ExpectNothing, Send, read_script
@@ -140,6 +141,8 @@ def test_the_vectors_of_the_tests_are_annotated_hex(dialect: str, path: Path) ->
             expected = theirs.read_bytes(line)
         elif dialect == "cursus":
             expected = theirs._bytes(theirs._TOKEN.findall(line))
-        else:
+        elif dialect == "mlog":
             expected = theirs._bytes(line)
+        else:
+            expected = spelled(line)
         assert bytes_of(line) == expected, line
