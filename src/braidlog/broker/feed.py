@@ -61,7 +61,7 @@ class Source(ABC):
 
     @abstractmethod
     def refuse(self, error: BrokerError | StorageFault) -> StorageFault | None:
-        """The feed tries again later. Raise the error if it never will; return what callers that wait are told."""
+        """The feed retries later. Raise the error if it never will; return the error for callers that wait."""
 
     def resume(self) -> None:  # noqa: B027 - not every source has something to do
         """The feed has caught up after a refusal."""

@@ -99,7 +99,7 @@ class KeyValue:
         self._steady = SteadyClock(self._world, not_before_ms=store.clock.wall_ms)
 
     def _open_feed(self) -> Feed:
-        """Before the store: the feed is told what is new, while the store is recovered."""
+        """Open the feed before the store: recovery passes new changes to it."""
         hosting, linger_ms = self._topics.hosting, self.settings.feed_linger_ms
         if self.settings.flush is not Flush.ACK:  # each round also syncs the store's log
             linger_ms = max(linger_ms, self.settings.flush_interval_ms)

@@ -27,7 +27,7 @@ _SETTLES: Final = frozenset((Op.SET, Op.DEL, Op.EXPIRED, Op.EVICTED))
 
 
 class Doubt:
-    """The keys of a store that nobody can vouch for. They are not in its keyspace."""
+    """Keys of a store whose value is unknown. They are not in its keyspace."""
 
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
@@ -58,7 +58,7 @@ class Doubt:
             self._keys[key] = None
 
     def add_all(self, keyspace: Keyspace) -> None:
-        """Changes of keys that nobody can name cannot be read. `keyspace`: an empty one."""
+        """Changes of unknown keys cannot be read. `keyspace`: an empty one."""
         self._keyspace, self._is_about_all = keyspace, True
         self._keys.clear()
         self._absent.clear()

@@ -68,7 +68,7 @@ def look_up(
 ) -> int:
     """Read rows[at:], of all rows without `rows`, as far as they are plain; return where one is that is not."""
     data, deadlines, recency = store.keyspace.data, store.keyspace.deadlines, store.keyspace.recency
-    assert isinstance(data, dict), "nobody reads columns while an image looks at the keys"
+    assert isinstance(data, dict), "columns are not read while an image looks at the keys"
     end, hits = read_rows(data, deadlines, recency, columns.keys, rows, at, now_ms, is_leader, results)
     store.hits += hits
     store.misses += end - at - hits

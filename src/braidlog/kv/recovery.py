@@ -332,7 +332,7 @@ class Recovery:
                 self._replay_entries(reading, clock, size)
                 break
             except BadEntry as bad:
-                # Without a mark nobody can say whether these bytes were ever durable; in a file that was followed by
+                # Without a mark it is unknown whether these bytes were ever durable; in a file that was followed by
                 # another they were.
                 if durable_to is None:
                     raise StorageFault(
@@ -409,7 +409,7 @@ class Recovery:
         reading.position, reading.sequence, reading.is_damaged = to.position, to.sequence, True
 
     def _lose(self, first: int, last: int, why: str) -> None:
-        """Mutations of keys that nobody can name are lost, unless the snapshot has what was in them."""
+        """Mutations of unknown keys are lost, unless the snapshot has what was in them."""
         if last <= self._sequence:
             self.notes.append(f"{why}; the snapshot has what was in it")
             return

@@ -158,7 +158,7 @@ class Store:
         return cast("R", self._handlers[type(operation)](operation, now_ms))
 
     def _check_doubt(self, operation: o.Operation[Any], doubt: Doubt) -> None:
-        """Refuse what depends on a value that nobody knows: anything but to set it."""
+        """Refuse what depends on an unknown value: anything but to set it."""
         is_set = isinstance(operation, o.Set) and operation.only is o.Only.ALWAYS
         if not is_set and doubt.holds(operation.key):
             what = f"key {quoted(operation.key)} is in doubt: the log that may have changed it is damaged"

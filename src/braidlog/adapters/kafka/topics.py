@@ -108,7 +108,7 @@ def _known(services: Services, name: str, topic_id: bytes, number: int) -> Assig
 
 
 def _leader(known: Assignment) -> CurrentLeader:
-    """Without a leader the epoch is told all the same: a client then waits for a later one."""
+    """Return the epoch also where there is no leader: a client then waits for a later epoch."""
     return CurrentLeader(-1 if known.leader is None else known.leader, known.leader_epoch)
 
 
