@@ -32,7 +32,8 @@ def _with_pages(entry: Any, docs: Path) -> Any:  # noqa: ANN401 - as YAML has it
             found.extend(inner if isinstance(each, str) and isinstance(inner, list) else [inner])
         return found
     if entry.endswith("/"):
-        return sorted(str(path.relative_to(docs)) for path in (docs / entry).glob("*.md"))
+        pages = [str(path.relative_to(docs)) for path in (docs / entry).glob("*.md")]
+        return sorted(pages, key=lambda page: (not page.endswith("README.md"), page))
     return entry
 
 

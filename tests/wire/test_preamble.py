@@ -15,7 +15,7 @@ from braidlog.wire.preamble import LINE_BYTES_MAX, NO_INTRODUCTION, Introduction
 from braidlog.wire.rustlog.connection import ServerConnection as RustlogServer
 
 LINE = b"AUTH alice s3cret-t0ken\n"
-"""As docs/adr/0009 writes it."""
+"""As docs/adr/0013-auth-line.md writes it."""
 
 FIRST_FRAMES = {
     "mlog Produce": bytes.fromhex("0002 0000001a") + b'{"Topic":"t","Value":"eA"}',

@@ -1,4 +1,4 @@
-"""The rule by which the blocking clients are made of the asyncio ones (ADR 22).
+"""The rule by which the blocking clients are made of the asyncio ones (ADR 42).
 
 A coroutine method is run in the client's thread and waited for; a plain method or a property is asked directly. Parameters,
 defaults, docstrings and types are those of the asyncio method: `send = blocking(aio.Producer.send)`.

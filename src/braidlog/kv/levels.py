@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Level(IntEnum):
-    """What each promises is in ADR 72."""
+    """What each promises is in ADR 31."""
 
     ONE = 1
     """Written: the leader has it. Read: any replica, which may be behind."""

@@ -1,7 +1,7 @@
 """What is asked of the node and waited for: records of the schemas' log, comparisons of schemas, who may do what, who signs in.
 
 Knows: the log of schemas, tokens, passwords, rules, the process that compares. Refuses to know: HTTP, subjects, schemas. A
-subject is asked about as a topic: the rules of a node's topics are those of its schemas (ADR 91).
+subject is asked about as a topic: the rules of a node's topics are those of its schemas (ADR 35).
 """
 
 from collections.abc import Awaitable, Callable

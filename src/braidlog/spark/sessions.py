@@ -20,7 +20,8 @@ JAVA_MIN = 17
 _CHECKPOINTS = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 _UNCHECKED_ARROW = "ARROW_ENABLE_UNSAFE_MEMORY_ACCESS"
 """Arrow's Java looks at the bounds of every value that it reads: a tenth of what tasks take to make rows of a topic. What is
-read are batches that Python workers of the same job have written, by row numbers below their count (ADR 141)."""
+read are batches that Python workers of the same job have written, by row numbers below their count
+(docs/performance-tried.md)."""
 _MEMORY_SHARE, _MEMORY_MB_MIN, _MEMORY_MB_MAX = 4, 1024, 8192
 
 

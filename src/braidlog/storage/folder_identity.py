@@ -1,6 +1,6 @@
 """Whose a data folder is, and which versions of braidlog read it.
 
-Invariant: whoever changes any file of a folder so that the version before cannot read it raises `FORMAT` (ADR 109).
+Invariant: whoever changes any file of a folder so that the version before cannot read it raises `FORMAT` (ADR 7).
 """
 
 import msgspec

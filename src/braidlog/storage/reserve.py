@@ -5,7 +5,7 @@ Invariant: between the end of a segment and the end of its file there are zeros 
 that is open has any. What is full, closed or copied ends where its file ends.
 
 A file that grows makes each sync wait for the file system's journal too. An append over zeros that are on the disk does not:
-docs/adr/0124-zeros-ahead-of-the-end.md has what it saves. The zeros are written by the append that has used up the last ones,
+docs/performance-tried.md has what it saves. The zeros are written by the append that has used up the last ones,
 right behind it, and become durable with its sync.
 """
 

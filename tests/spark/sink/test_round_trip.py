@@ -159,7 +159,7 @@ def test_what_is_wrong_is_said_and_nothing_is_written(spark: SparkSession, serve
 def test_a_task_that_fails_leaves_nothing_open(spark: SparkSession, servers: str) -> None:
     """Readers of committed records would wait for it: what comes later must be read at once.
 
-    One task: others that Spark cancels after the driver's abort may leave theirs open until it expires (ADR 13).
+    One task: others that Spark cancels after the driver's abort may leave theirs open until it expires (ADR 29).
     """
     topic = fresh()
     rows = "cast(id as string) as value", "if(id = 19000, 77, 0) as partition"

@@ -1,4 +1,4 @@
-"""Batches of idempotent producers that were refused for now: those sent behind them are refused for now, too (ADR 113).
+"""Batches of idempotent producers that were refused for now: those sent behind them are refused for now, too (ADR 10).
 
 A producer has several batches under way. The first may come before this node leads, or while too few replicas are in sync, and
 the second when it could be written but for the gap that the first has left. That gap is nobody's fault; but librdkafka, told of

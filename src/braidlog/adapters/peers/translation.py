@@ -1,6 +1,6 @@
 """Messages of replication ⇄ partitions of Kafka's Fetch.
 
-Knows: which field says what (the table is in ADR 54). Refuses to know: connections, sessions, when anything is sent.
+Knows: which field says what (the table is in ADR 22). Refuses to know: connections, sessions, when anything is sent.
 Invariants: batches stay the bytes that they are; one whose checksum is wrong is a `ProtocolError`.
 """
 

@@ -1,6 +1,6 @@
 """Topics as a Spark sink: rows of a DataFrame become records, each once, whatever is killed in between.
 
-How a batch counts once is the broker's affair (docs/adr/0013-a-stage-is-an-open-transaction.md).
+How a batch counts once is the broker's affair (docs/adr/0029-sink-batches.md).
 
 | file | what it knows |
 |---|---|
