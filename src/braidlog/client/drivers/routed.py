@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from braidlog.client.drivers.contract import Driver
-from braidlog.client.drivers.link import Endpoint, Link, Links, Wire
+from braidlog.client.drivers.link import ConnectionWire, Endpoint, Link, Links
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, ConnectError, RefusedError, SignInError
 from braidlog.client.schemes import Target
@@ -34,7 +34,7 @@ class RoutedDriver(Driver):
         target: Target,
         policy: Policy,
         tls: ssl.SSLContext | None,
-        make_wire: Callable[[], Wire],
+        make_wire: Callable[[], ConnectionWire],
         greet: Callable[[Link], Awaitable[None]] | None = None,
     ) -> None:
         if greet is None and target.principal is not None:
