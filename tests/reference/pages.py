@@ -1,6 +1,6 @@
 """Pages of docs/reference made from the tables that a node uses: settings, metrics, errors, protocol-limits; `make reference`.
 
-    python -m braidlog.cli.reference_pages settings > docs/reference/settings.md
+    python -m tests.reference.pages settings > docs/reference/settings.md
 
 Knows: where settings, metrics and errors are declared, how a sentence beside one is found. Refuses to know: any of them.
 Invariant: a page holds nothing that was written by hand: it is right whenever it is made.
@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import click
 import msgspec
+from tests.reference.commands import exit_codes
 
 from braidlog.adapters.kafka.settings import ROWS
 from braidlog.cli.node.config_init import NOTES
-from braidlog.cli.reference import exit_codes
 from braidlog.client.errors import Refusal
 from braidlog.client.schemes import capability_table
 from braidlog.model.errors import Reason
@@ -121,7 +121,7 @@ def _codes(dialect: str) -> Mapping[Reason, Any]:
     return table
 
 
-def _code(value: Any) -> str:  # noqa: ANN401 - whatever a dialect has for a code
+def _code(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(_code(each) for each in value) or "its text alone"
     assert isinstance(value, Enum)
