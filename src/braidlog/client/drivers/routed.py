@@ -74,12 +74,18 @@ class RoutedDriver(Driver):
         async with self.reaching(at or self.home, channel) as link:
             return await link.ask(message, self._policy.request_timeout + waits_ms / 1000)
 
-    async def ask_checked(self, message: Any, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
-        """The same, of nobody in particular; an answer that is a refusal is raised."""
-        return self.checked(await self.ask(message, None, channel, waits_ms))
+    async def ask_checked(
+        self,
+        message: Any,  # noqa: ANN401
+        at: Address | None = None,
+        channel: str = CONTROL,
+        waits_ms: int = 0,
+    ) -> Any:  # noqa: ANN401
+        """The same; an answer that is a refusal is raised."""
+        return self.checked(await self.ask(message, at, channel, waits_ms))
 
     def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
-        """The answer, or the refusal that it is, raised. Where every answer has its own codes, whoever asks looks at them."""
+        """The answer, or the refusal that it is, raised."""
         return answer
 
     async def ask_all(self, messages: Sequence[Any], at: Address | None = None, channel: str = CONTROL) -> list[Any]:
