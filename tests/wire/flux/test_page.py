@@ -2,11 +2,11 @@
 
 from tests.wire.pages import page, table
 
-from braidlog.wire.flux.lines import CORRELATION_ID_BYTES_MAX, PAIR
+from braidlog.wire.flux.lines import CORRELATION_ID_BYTES_MAX
 from braidlog.wire.flux.messages import ErrorCode
 from braidlog.wire.flux.operations import OPERATIONS, WAIT_MS_MAX, Argument, Operation, Place
 from braidlog.wire.flux.records import LINE_BYTES_MAX, RECORDS_PER_LINE_MAX
-from braidlog.wire.flux.tokens import KEY_BYTES_MAX
+from braidlog.wire.flux.tokens import KEY_BYTES_MAX, PAIR
 
 PAGE = page("flux")
 
