@@ -99,6 +99,7 @@ WAYS = {
 FOLDERS = {
     "attack": "a whole node under attack, its clients' histories checked",
     "docs": "the blocks of README and guides, executed",
+    "histories": "what clients saw, and the checkers that judge it",
     "interop": "clients and test suites of others",
     "nemesis": "a cluster of real processes under faults, its clients' histories checked",
     "samples": "data folders of earlier versions",

@@ -29,9 +29,9 @@ from tests.attack.clients import TROUBLE, Client
 from tests.attack.disk import Disk
 from tests.attack.nemeses import Nemeses
 from tests.attack.node import BUGS
+from tests.histories.checker import check, check_damaged
+from tests.histories.history import Append, History, Operation, Outcome, Read
 
-from braidlog.testing.checker import check, check_damaged
-from braidlog.testing.history import Append, History, Operation, Outcome, Read
 from braidlog.testing.server import ServerProcess
 
 for _name in ("aiokafka", "kafka", "cursus"):

@@ -12,9 +12,9 @@ from typing import ClassVar
 
 from tests.adapters.doors import DOORS, Door
 from tests.adapters.mayfly.client import Client as MayflyClient
+from tests.histories.history import Append, History, Increment, Lease, Looked, Outcome, Read, Seen, Written
 
 from braidlog.codec.errors import ProtocolError
-from braidlog.testing.history import Append, History, Increment, Lease, Looked, Outcome, Read, Seen, Written
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mayfly import messages as mayfly
 

@@ -23,8 +23,8 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 from tests.adapters.kafka.client import Client as KafkaConnection
 from tests.attack.clients import PAUSE_SECONDS, Client
+from tests.histories.history import Append, History, Outcome, Read, Resends, Transaction
 
-from braidlog.testing.history import Append, History, Outcome, Read, Resends, Transaction
 from braidlog.testing.server import ServerProcess
 
 SECONDS_MAX = 100

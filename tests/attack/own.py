@@ -9,12 +9,12 @@ import time
 from collections import deque
 
 from tests.attack.clients import PAUSE_SECONDS, WINDOW, Client
+from tests.histories.history import Append, History, Outcome
 
 import braidlog
 from braidlog.client.blocking import Delivery, Producer
 from braidlog.client.errors import ClientError, RefusedError, Stored, UnknownOutcomeError
 from braidlog.client.schemes import SCHEMES
-from braidlog.testing.history import Append, History, Outcome
 from braidlog.testing.server import ServerProcess
 
 DOOR_SECONDS = 5

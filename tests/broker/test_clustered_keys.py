@@ -13,6 +13,8 @@ import pytest
 from tests.broker.test_keyvalue import KvNode
 from tests.broker.three_nodes import registered
 from tests.cluster.test_three_nodes import NODES, SECONDS_MAX, ThreeNodes
+from tests.histories.history import Action, Call, Outcome
+from tests.histories.linearizability import check_calls
 from tests.server.etcd.members import Member as EtcdMember
 from tests.server.etcd.members import members
 from tests.server.etcd.test_cluster_store import config_for
@@ -35,8 +37,6 @@ from braidlog.partition.partition import Partition
 from braidlog.partition.published import read_published
 from braidlog.partition.replicated_slot import TailFolder
 from braidlog.server.compose import Server
-from braidlog.testing.history import Action, Call, Outcome
-from braidlog.testing.linearizability import check_calls
 
 COUNTERS = [b"counter %d" % at for at in range(12)]
 CALLS = 25

@@ -20,11 +20,9 @@ from braidlog.codec.compression import Compression, compress
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import (
     NO_NUMBER,
-    ControlKind,
     EndMarker,
     check_batch_records,
     control_batch,
-    control_kind,
     decode_batch,
     encode_batch,
     read_marker,
@@ -66,12 +64,12 @@ def test_the_commit_vector_reads_and_writes():
     header = read_header(vector)
     assert header.is_control
     assert header.is_transactional
-    assert control_kind(vector, 0, header, decompressed_bytes_max=BOUND) is ControlKind.COMMIT
+    assert read_marker(vector, 0, header, decompressed_bytes_max=BOUND).commit
     assert decode(vector) == [(9, T + 77, bytes.fromhex("00000001"), bytes(6), ())]
     fields = {"base_offset": 9, "leader_epoch": 0, "producer_id": 1000, "producer_epoch": 0}
     assert vector == control_batch(**fields, commit=True, timestamp_ms=T + 77)
     aborted = control_batch(**fields, commit=False, timestamp_ms=T + 77, coordinator_epoch=3)
-    assert control_kind(aborted, 0, read_header(aborted), decompressed_bytes_max=BOUND) is ControlKind.ABORT
+    assert not read_marker(aborted, 0, read_header(aborted), decompressed_bytes_max=BOUND).commit
     assert decode(aborted)[0][3] == bytes.fromhex("000000000003")
     assert read_marker(aborted, 0, read_header(aborted)) == EndMarker(commit=False, coordinator_epoch=3)
 
@@ -134,7 +132,7 @@ def test_damage_under_a_checksum_that_holds(name, data):
     for read in (
         lambda: decode(sealed),
         lambda: check_batch_records(sealed, 0, read_header(sealed), decompressed_bytes_max=BOUND),
-        lambda: control_kind(sealed, 0, read_header(sealed), decompressed_bytes_max=BOUND),
+        lambda: read_marker(sealed, 0, read_header(sealed), decompressed_bytes_max=BOUND),
         lambda: select_batch(
             sealed,
             0,
@@ -251,11 +249,11 @@ def test_select_leaves_the_append_time():
 def test_control_records_that_are_none():
     batch = encode_batch([b"a"], base_timestamp=T)
     with pytest.raises(ProtocolError):
-        control_kind(batch, 0, read_header(batch), decompressed_bytes_max=BOUND)
+        read_marker(batch, 0, read_header(batch), decompressed_bytes_max=BOUND)
     marker = bytearray(read_vector("commit.vec"))
     marker[69] = 2  # the kind's last byte
     with pytest.raises(ProtocolError, match="kind 2"):
-        control_kind(seal(marker), 0, read_header(marker), decompressed_bytes_max=BOUND)
+        read_marker(seal(marker), 0, read_header(marker), decompressed_bytes_max=BOUND)
 
 
 @pytest.mark.parametrize("keys", [None, [b"k", None, b""]])

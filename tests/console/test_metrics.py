@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tests.console.asking import ask, samples
 from tests.console.waiting import until
+from tests.reference.pages import metric_table
 
 import braidlog
 from braidlog import console, kv
 from braidlog.model.metric_rows import COUNTER, GAUGE, HISTOGRAM
 from braidlog.model.metrics import TABLE
-from braidlog.model.metrics_text import markdown
 from braidlog.testing.server import ServerProcess
 
 ROOT = Path(__file__).parents[2]
@@ -169,7 +169,7 @@ def test_names_say_their_unit_and_kind() -> None:
 
 
 def test_the_guide_has_this_table() -> None:
-    assert markdown() in (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    assert metric_table() in (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
 
 
 # -- the Grafana dashboard -----------------------------------------------------------------------------------------

@@ -5,9 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.reference.pages import capability_table
+
 import braidlog
 from braidlog.client import errors
-from braidlog.client.schemes import SCHEMES, capability_table
+from braidlog.client.schemes import SCHEMES
 from braidlog.testing.server import ServerProcess
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs/guides/client.md").read_text(encoding="utf-8")

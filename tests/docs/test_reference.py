@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.reference.commands import page
+from tests.reference.pages import PAGES
 
-from braidlog.cli.reference import page
-from braidlog.cli.reference_pages import PAGES
 from braidlog.model.errors import Reason
 from braidlog.server.config import load_config
 

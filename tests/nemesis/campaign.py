@@ -30,6 +30,8 @@ from tests.attack.campaign import noting
 from tests.attack.clients import Client
 from tests.attack.foreign import CommittedReader, TransactionalProducer
 from tests.attack.node import BUGS
+from tests.histories.checker import check
+from tests.histories.history import Append, Call, History, Increment, Operation, Outcome, Read, Transaction, Written
 from tests.nemesis.console import ConsoleReader
 from tests.nemesis.faults import CannotGoOnError, Faults
 from tests.nemesis.keys import HASH, LIST, fetch_porcupine, second_opinion, write_calls
@@ -55,9 +57,6 @@ from tests.nemesis.replicas import (
     wait_until,
 )
 from tests.nemesis.topics import NAME
-
-from braidlog.testing.checker import check
-from braidlog.testing.history import Append, Call, History, Increment, Operation, Outcome, Read, Transaction, Written
 
 SERVED_SECONDS_MAX = 300
 BUG_SECONDS_MAX = 10

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from tests.attack.clients import Client
 from tests.console.asking import Answer, ask
+from tests.histories.history import History
 from tests.nemesis.nodes import NemesisCluster, NemesisNode
-
-from braidlog.testing.history import History
 
 PAUSE_SECONDS = 0.2
 RECORDS = 20

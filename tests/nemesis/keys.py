@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tests.adapters.mayfly.client import Client as MayflyClient
 from tests.attack.clients import Client
+from tests.histories.history import Action, Append, Call, History, Outcome, Read, Seen, Value, Written
 
-from braidlog.testing.history import Action, Append, Call, History, Outcome, Read, Seen, Value, Written
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mayfly import messages as mayfly
 

@@ -27,6 +27,7 @@ from tests.attack.clients import (
     read_whole,
 )
 from tests.attack.foreign import RDKAFKA, SECONDS_MAX, IdempotentProducer, read_to_end, wait_for_transactions
+from tests.histories.history import Append, History, Read, Resends, Seen
 from tests.nemesis.keys import HASH, LIST, FieldWriter, KeyCaller, Keys, Pusher
 from tests.nemesis.nodes import NemesisCluster
 from tests.nemesis.replicas import leader_of
@@ -37,7 +38,6 @@ from braidlog.client.blocking import Delivery
 from braidlog.client.drivers.contract import Acks
 from braidlog.client.engine.delivery import Retries
 from braidlog.client.errors import ClientError
-from braidlog.testing.history import Append, History, Read, Resends, Seen
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.messages.cluster import FindCoordinatorRequest
 from braidlog.wire.mlog import messages as mlog

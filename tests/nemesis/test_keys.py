@@ -5,10 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.histories.checker import check
+from tests.histories.history import Action, Call, History, Outcome, Value
 from tests.nemesis.keys import CALLS_MAX, Keys, second_opinion, write_calls
-
-from braidlog.testing.checker import check
-from braidlog.testing.history import Action, Call, History, Outcome, Value
 
 
 def call(action: Action, argument: Value | tuple[Value, Value], start: float, end: float, answer: Value) -> Call:

@@ -7,9 +7,9 @@ import time
 
 from tests.adapters.kafka.client import Client as KafkaClient
 from tests.attack.clients import Client
+from tests.histories.history import Action, Call, History, Outcome
 from tests.nemesis.keys import Keys
 
-from braidlog.testing.history import Action, Call, History, Outcome
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.messages import topics as m
 

@@ -6,13 +6,13 @@ Knows: what a client sends, and what it does with an answer or without one. Refu
 
 from typing import TYPE_CHECKING
 
+from tests.histories import history
 from tests.simulation.partition_promises import WEAK, BrokenPromise
 from tests.simulation.sent_records import BASE_MS, Sent
 from tests.simulation.simulated_messages import Delete, Produce, Produced, Read, ReadAnswer
 from tests.simulation.virtual_time import US_PER_MS
 
 from braidlog.codec.records import BatchFields
-from braidlog.testing import history
 
 if TYPE_CHECKING:
     from tests.simulation.universe import Universe

@@ -7,13 +7,13 @@ Knows: what a client asks for, and what it was told. Refuses to know: how nodes 
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tests.histories.history import Action, Call, Outcome, Value
 from tests.simulation.virtual_time import US_PER_MS
 
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.levels import Level
 from braidlog.model.errors import BrokerError, Reason
-from braidlog.testing.history import Action, Call, Outcome, Value
 
 if TYPE_CHECKING:
     from tests.simulation.slots import SlotUniverse

@@ -13,6 +13,8 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.histories.checker import check
+from tests.histories.history import Outcome
 from tests.simulation.fault_mix import Mix, drawn
 from tests.simulation.network import Codec
 from tests.simulation.promises import BrokenPromise
@@ -53,8 +55,6 @@ from braidlog.replication.ready import Apply, Done, Failed
 from braidlog.replication.replica_state import Leader
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
-from braidlog.testing.checker import check
-from braidlog.testing.history import Outcome
 
 SETTINGS = KeyValueSettings(memory_bytes_max=0, feed=False)
 TAILS = "/tails"

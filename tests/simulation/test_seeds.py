@@ -8,6 +8,7 @@ from unittest import mock
 
 import msgspec
 import pytest
+from tests.histories.history import Append, Outcome, Read
 from tests.simulation.promises import BrokenPromise
 from tests.simulation.real_codec import RealCodec
 from tests.simulation.search import run_all, story
@@ -19,7 +20,6 @@ from braidlog.codec.batch import BatchHeader
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import Flush
 from braidlog.storage.producers import ProducerTable, WrittenBatch
-from braidlog.testing.history import Append, Outcome, Read
 
 BATCHES, BATCH = 6, 100
 SOMETIMES = (

@@ -13,6 +13,8 @@ from functools import partial
 from random import Random
 from typing import Protocol
 
+from tests.histories.checker import check
+from tests.histories.history import History, Read
 from tests.simulation.etcd import Fate, ModelClient, ModelEtcd
 from tests.simulation.fault_mix import Mix, drawn
 from tests.simulation.network import Codec, Conditions, Network
@@ -32,10 +34,8 @@ from braidlog.cluster.membership import name_of
 from braidlog.replication import swim
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.registration import Life
-from braidlog.testing.checker import check
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.testing.faults import Crash
-from braidlog.testing.history import History, Read
 
 REPLICAS = 3
 MIN_IN_SYNC = 2

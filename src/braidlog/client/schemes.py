@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from braidlog.client.drivers.contract import TITLES, Capabilities, Driver, shown
+from braidlog.client.drivers.contract import Capabilities, Driver
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, UnsupportedError
 from braidlog.model.address import read_address, show_address
@@ -125,13 +125,3 @@ def capabilities() -> dict[str, Capabilities]:
 
 def dialects_with(field: str) -> list[str]:
     return [name for name, able in capabilities().items() if getattr(able, field)]
-
-
-def capability_table() -> str:
-    """The table of docs/guides/client.md."""
-    columns = capabilities()
-    rows = [f"| | {' | '.join(f'`{name}`' for name in columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for field, title in TITLES.items():
-        cells = " | ".join(shown(getattr(able, field)) for able in columns.values())
-        rows.append(f"| {title} | {cells} |")
-    return "\n".join(rows)

@@ -352,14 +352,6 @@ def control_batch(  # noqa: PLR0913 - all that a marker says
     )
 
 
-def control_kind(
-    data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int = MARKER_BYTES_MAX
-) -> ControlKind:
-    """Whether a whole control batch commits or aborts."""
-    marker = read_marker(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
-    return ControlKind.COMMIT if marker.commit else ControlKind.ABORT
-
-
 def read_marker(
     data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int = MARKER_BYTES_MAX
 ) -> EndMarker:

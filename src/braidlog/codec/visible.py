@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
 from braidlog.codec.batch import BatchHeader, Buffer
-from braidlog.codec.records import ControlKind, control_kind
+from braidlog.codec.records import read_marker
 from braidlog.codec.section import INT64_MAX
 
 B = TypeVar("B", bound=Buffer)
@@ -33,7 +33,7 @@ def visible(
             hidden_upto[producer_id] = last_offset
         is_within = header.base_offset <= hidden_upto.get(header.producer_id, -1)
         if header.is_control:
-            if is_within and control_kind(data, position, header) is ControlKind.ABORT:
+            if is_within and not read_marker(data, position, header).commit:
                 del hidden_upto[header.producer_id]
         elif not (is_within and header.is_transactional):
             yield batch

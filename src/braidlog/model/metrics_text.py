@@ -63,12 +63,3 @@ def _shown(counts: list[int]) -> list[tuple[str, int]]:
     """Cumulative counts below each shown bound."""
     below, bounds = list(accumulate(counts)), upper_bounds()
     return [*((repr(bounds[index]), below[index]) for index in SHOWN_BOUNDS), ("+Inf", below[-1])]
-
-
-def markdown() -> str:
-    """The table of docs/reference/metrics.md."""
-    lines = ["| metric | kind | labels | what |", "|---|---|---|---|"]
-    for row in TABLE:
-        labels = ", ".join(f"`{label}`" for label in row.labels)
-        lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.help} |")
-    return "\n".join(lines)

@@ -9,6 +9,7 @@ of neither, so that `frame().where(…)` reads all of it first.
 import datetime as dt
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -121,8 +122,7 @@ class Topic(msgspec.Struct, frozen=True):
         it could. Then the table: what goes from the log after that is missed by whoever reads it, and not stepped over. Where the
         log ends is asked last, so that it is not before the table's end.
         """
-        log = open_log(servers, None, committed_only=True)
-        try:
+        with closing(open_log(servers, None, committed_only=True)) as log:
             count = log.topics([self.name]).get(self.name, 0)
             places = [(self.name, n) for n in (range(count) if self.partitions is None else sorted(self.partitions))]
             first = log.earliest(places)
@@ -130,8 +130,6 @@ class Topic(msgspec.Struct, frozen=True):
             latest = log.latest(places)
             log.topics([self.name])
             is_same = cold.topic_id in (None, log.identities.get(self.name))
-        finally:
-            log.close()
         begins = {place: max(cold.ends.get(place[1], 0), first[place]) for place in places}
         if not is_same or any(begins[place] > latest[place] for place in places):
             raise OptionError(
@@ -161,12 +159,9 @@ class Topic(msgspec.Struct, frozen=True):
 
     def _count_by_headers(self) -> int | None:
         query = Query(self._chosen({}), streaming=False)
-        log = open_log(query.servers, query.path, committed_only=query.committed_only)
-        try:
+        with closing(open_log(query.servers, query.path, committed_only=query.committed_only)) as log:
             ranges, lost = plan_batch(log, query)
             return None if lost else log.count(ranges)
-        finally:
-            log.close()
 
     def _chosen(self, given: Mapping[str, str]) -> dict[str, str]:
         """The options that say which records."""
@@ -203,11 +198,8 @@ def tables(spark: "SparkSession", servers: str = LOCAL, pattern: str = ".*", **o
     """
     where = {} if "path" in options else {"servers": servers}
     given = Query({**where, **options, "subscribePattern": pattern}, streaming=None)
-    log = open_log(given.servers, given.path, committed_only=given.committed_only)
-    try:
+    with closing(open_log(given.servers, given.path, committed_only=given.committed_only)) as log:
         found = sorted(name for name in log.topics(None) if given.selection.has(name) and not name.startswith(_OWN))
-    finally:
-        log.close()
     views: dict[str, str] = {}
     for name in found:
         view = _NO_NAME.sub("_", name)

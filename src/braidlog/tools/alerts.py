@@ -264,13 +264,3 @@ def _rule(kind: str, name: str, expr: str) -> str:
 def _quoted(text: str) -> str:
     """A scalar of YAML in which nothing means anything: only its own quote is doubled."""
     return "'" + text.replace("'", "''") + "'"
-
-
-def markdown() -> str:
-    """The table of docs/guides/operations.md."""
-    lines = ["| alert | when | what to do |", "|---|---|---|"]
-    for each in ALERTS:
-        holds = f" for {each.holds}" if each.holds else ""
-        when = f"`{each.expr.replace('JOB', 'braidlog')}`{holds}"
-        lines.append(f"| {each.what}: `{each.name}`, {each.severity} | {when} | {each.do} |")
-    return "\n".join(lines)

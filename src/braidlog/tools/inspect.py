@@ -7,6 +7,7 @@ Invariant: an inspection changes nothing; what recovery would put right is a not
 
 import re
 from collections.abc import Callable
+from contextlib import closing
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import check_batch_records
@@ -373,9 +374,8 @@ def segment_bytes(disk: Disk, folder: str) -> int:
     """The sizes of all segments in a partition's folder."""
     total = 0
     for base in bases_of(disk.names(folder), LOG):
-        file = disk.open(join(folder, log_name(base)), writable=False)
-        total += file.size()
-        file.close()
+        with closing(disk.open(join(folder, log_name(base)), writable=False)) as file:
+            total += file.size()
     return total
 
 
@@ -384,11 +384,8 @@ def load_index(disk: Disk, segment: Segment) -> tuple[SparseIndex, str | None]:
     index = SparseIndex(segment.base_offset, segment.head.generation, 1)
     if not disk.exists(segment.index_path):
         return index, "the index is missing"
-    file = disk.open(segment.index_path, writable=False)
-    try:
+    with closing(disk.open(segment.index_path, writable=False)) as file:
         return index, index.load(file)
-    finally:
-        file.close()
 
 
 def _offsets(first: int, following: int) -> str:

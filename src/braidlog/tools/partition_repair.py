@@ -11,6 +11,7 @@ rebuilds indexes and makes a checkpoint, comes last.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 from typing import NamedTuple
 
@@ -189,11 +190,8 @@ class PartitionRepair:
         yield self._task("quarantine", name, detail, then or _nothing)._replace(take_out=take_out)
 
     def _keep(self, path: str, stem: str, report: QuarantineReport) -> None:
-        source = self._disk.open(path, writable=False)
-        try:
+        with closing(self._disk.open(path, writable=False)) as source:
             self.quarantined.append(keep_bytes(self._disk, self._data_folder, stem, source, report))
-        finally:
-            source.close()
 
     def _remove(self, name: str) -> None:
         path = join(self._folder, name)

@@ -9,6 +9,7 @@ says where they stood. The report is written last: bytes without one are of a re
 """
 
 import hashlib
+from contextlib import closing
 
 import msgspec
 
@@ -73,23 +74,17 @@ def _is_same(disk: Disk, path: str, report: QuarantineReport) -> bool:
 
 def copy_file(disk: Disk, path: str, copy: str) -> None:
     """Make a file durable in another place, but for its name there."""
-    source = disk.open(path, writable=False)
-    try:
+    with closing(disk.open(path, writable=False)) as source:
         _copy(disk, copy, source, 0, source.size())
-    finally:
-        source.close()
 
 
 def _copy(disk: Disk, path: str, source: File, position: int, end: int) -> None:
     if disk.exists(path):
         disk.remove(path)
-    file = disk.create(path)
-    try:
+    with closing(disk.create(path)) as file:
         for at in range(position, end, _CHUNK_BYTES):
             file.write_at(source.read_at(min(_CHUNK_BYTES, end - at), at), at - position)
         file.sync()
-    finally:
-        file.close()
 
 
 def _write(disk: Disk, path: str, data: bytes) -> None:

@@ -11,6 +11,8 @@ from random import Random
 
 import pytest
 from tests.cluster.etcd.test_store import BLOCK, PREFIX, Cluster, Node
+from tests.histories.checker import check
+from tests.histories.history import Action, Call, History, Outcome
 from tests.model.manual_world import Job
 from tests.simulation.etcd import Fate, ModelClient
 
@@ -22,8 +24,6 @@ from braidlog.cluster.image import Image
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
-from braidlog.testing.checker import check
-from braidlog.testing.history import Action, Call, History, Outcome
 
 TOPIC, COUNTER = "t", "ids"
 TURNS = 40

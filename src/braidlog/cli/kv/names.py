@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from braidlog.cli.kv.options import with_keys
+from braidlog.cli.terminal.arguments import Decorator, together
 from braidlog.cli.terminal.output import print_json, print_table, shown
 from braidlog.client.errors import RefusedError
 from braidlog.client.kv import commands as c
@@ -56,23 +57,15 @@ class KeyRows(msgspec.Struct, kw_only=True):
     more: bool
 
 
-def _which(limit: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _which(limit: int) -> Decorator:
     """PATTERN, --prefix and --limit."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
-            click.option(
-                "--limit", type=click.IntRange(1), default=limit, show_default=True, help="Print so many at most."
-            ),
-            click.option(
-                "--prefix", is_flag=True, help="PATTERN is what names begin with, and nothing in it is special."
-            ),
-            click.argument("pattern", default="*"),
-        ):
-            command = option(command)
-        return command
-
-    return decorate
+    return together(
+        click.argument("pattern", default="*"),
+        click.option("--prefix", is_flag=True, help="PATTERN is what names begin with, and nothing in it is special."),
+        click.option(
+            "--limit", type=click.IntRange(1), default=limit, show_default=True, help="Print so many at most."
+        ),
+    )
 
 
 def _matching(store: KeyValue, pattern: str, *, prefix: bool) -> Iterator[bytes]:

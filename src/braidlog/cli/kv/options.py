@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 import click
 
 from braidlog.cli import NO, end
+from braidlog.cli.terminal.arguments import together
 from braidlog.cli.terminal.connection import check_local, read_token
 from braidlog.cli.terminal.output import OUTPUT, print_json, shown
 from braidlog.cli.terminal.secrets import not_typed
@@ -42,19 +43,8 @@ def _with_token(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return parts._replace(netloc=f":{quote(token, safe='')}@{parts.netloc.rpartition('@')[2]}").geturl()
 
 
-def URL(command: Callable[..., Any]) -> Callable[..., Any]:  # noqa: N802 - a decorator, as the others are
-    """--url, and the token to show there."""
-    command = click.option(
-        "--token-file",
-        envvar="BRAID_KV_TOKEN_FILE",
-        show_envvar=True,
-        type=click.Path(exists=True, dir_okay=False),
-        is_eager=True,
-        expose_value=False,
-        callback=_take_token,
-        help="Holds the token to show there.",
-    )(command)
-    return click.option(
+URL = together(
+    click.option(
         "--url",
         "--server",
         "url",
@@ -63,8 +53,19 @@ def URL(command: Callable[..., Any]) -> Callable[..., Any]:  # noqa: N802 - a de
         show_default=True,
         callback=_with_token,
         help="Where the store is.",
-    )(command)
-
+    ),
+    click.option(
+        "--token-file",
+        envvar="BRAID_KV_TOKEN_FILE",
+        show_envvar=True,
+        type=click.Path(exists=True, dir_okay=False),
+        is_eager=True,
+        expose_value=False,
+        callback=_take_token,
+        help="Holds the token to show there.",
+    ),
+)
+"""--url, and the token to show there."""
 
 SECONDS = click.option(
     "--timeout", type=click.FloatRange(0.01, 3600), default=TIMEOUT_SECONDS, show_default=True, help="Seconds to try."
@@ -100,7 +101,7 @@ def with_store(command: Callable[..., None]) -> Callable[..., None]:
         with opened(url, timeout) as store:
             command(store, **arguments)
 
-    return URL(SECONDS(OUTPUT(run)))
+    return together(URL, SECONDS, OUTPUT)(run)
 
 
 def with_keys(command: Callable[..., None]) -> Callable[..., None]:
@@ -111,7 +112,7 @@ def with_keys(command: Callable[..., None]) -> Callable[..., None]:
         with opened(url, timeout, consistency) as store:
             command(store, **arguments)
 
-    return URL(SECONDS(CONSISTENCY(OUTPUT(run))))
+    return together(URL, SECONDS, CONSISTENCY, OUTPUT)(run)
 
 
 def value_of(text: str) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from braidlog.cli import LazyGroup
-from braidlog.cli.terminal.arguments import pairs
+from braidlog.cli.terminal.arguments import pairs, together
 from braidlog.cli.terminal.output import OUTPUT, plural, print_json
 from braidlog.cli.terminal.secrets import refuse_typed_settings
 from braidlog.model.errors import BrokerError, Reason
@@ -56,16 +56,17 @@ def _read(config: str | None) -> tuple[str, str] | None:
         raise BrokerError(Reason.INVALID_SETTING, f"{config}: {error.strerror}") from error
 
 
-def settings_options(command: Any) -> Any:  # noqa: ANN401 - a decorator over click's commands
-    command = click.option("--config", "-c", metavar="FILE", help="Settings in TOML.")(command)
-    command = click.option("--data-dir", metavar="FOLDER", help="Where the log lives.")(command)
-    return click.option(
+settings_options = together(
+    click.option(
         "--set",
         "changes",
         metavar="NAME=VALUE",
         multiple=True,
         help="Any setting, e.g. listeners.flux.port=0; may be repeated. `braid config show` lists them.",
-    )(command)
+    ),
+    click.option("--data-dir", metavar="FOLDER", help="Where the log lives."),
+    click.option("--config", "-c", metavar="FILE", help="Settings in TOML."),
+)
 
 
 @click.command(epilog="Example: braid serve --data-dir /var/lib/braidlog --set listeners.cursus.port=10000")

@@ -17,6 +17,7 @@ import msgspec
 
 from braidlog.cli import say
 from braidlog.cli.records.text import ENCODINGS, TOKENS, writer
+from braidlog.cli.terminal.arguments import Decorator, together
 from braidlog.cli.terminal.connection import with_client
 from braidlog.cli.terminal.names import complete_topics
 from braidlog.cli.terminal.output import hint, line_of, plural, take_form
@@ -75,9 +76,9 @@ class OffsetType(click.ParamType):  # type: ignore[type-arg, unused-ignore]  # g
         return value
 
 
-def _options(default_offset: str) -> Callable[[Any], Any]:
+def _options(default_offset: str) -> Decorator:
     """What both commands take; they differ in where they begin and when they end."""
-    options = (
+    return together(
         click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics),
         click.option(
             "-o",
@@ -126,13 +127,6 @@ def _options(default_offset: str) -> Callable[[Any], Any]:
             help="The schema registry for --decode and --decode-key.",
         ),
     )
-
-    def decorate(command: Any) -> Any:  # noqa: ANN401 - click's own
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
 
 
 _EPILOG = f"""\b

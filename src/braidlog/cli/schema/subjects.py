@@ -12,7 +12,7 @@ import click
 import msgspec
 
 from braidlog.cli import NO, end, say
-from braidlog.cli.terminal.arguments import confirm
+from braidlog.cli.terminal.arguments import confirm, together
 from braidlog.cli.terminal.connection import read_token
 from braidlog.cli.terminal.output import OUTPUT, hint, print_json, print_rows
 from braidlog.cli.terminal.secrets import not_typed
@@ -87,26 +87,23 @@ def with_registry(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def _file_options(command: Callable[..., None]) -> Callable[..., None]:
-    for add in (
-        click.option(
-            "--reference",
-            "references",
-            multiple=True,
-            metavar="NAME=SUBJECT:VERSION",
-            help="What the schema calls NAME is this version; may be repeated.",
-        ),
-        click.option(
-            "--type",
-            "kind",
-            type=click.Choice(sorted(TYPES.values()), case_sensitive=False),
-            help="By default as the file's name ends: .avsc, .json, .proto.",
-        ),
-        click.argument("file", type=click.Path(exists=True, dir_okay=False)),
-        click.argument("subject"),
-    ):
-        command = add(command)
-    return command
+_file_options = together(
+    click.argument("subject"),
+    click.argument("file", type=click.Path(exists=True, dir_okay=False)),
+    click.option(
+        "--type",
+        "kind",
+        type=click.Choice(sorted(TYPES.values()), case_sensitive=False),
+        help="By default as the file's name ends: .avsc, .json, .proto.",
+    ),
+    click.option(
+        "--reference",
+        "references",
+        multiple=True,
+        metavar="NAME=SUBJECT:VERSION",
+        help="What the schema calls NAME is this version; may be repeated.",
+    ),
+)
 
 
 def _wanted(file: str, kind: str | None, references: tuple[str, ...]) -> dict[str, Any]:

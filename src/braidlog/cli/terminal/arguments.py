@@ -1,11 +1,25 @@
-"""What several commands take: NAME=VALUE, and a yes before what cannot be taken back."""
+"""What several commands take: options in common, NAME=VALUE, and a yes before what cannot be taken back."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import click
 
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def together(*options: Decorator) -> Decorator:
+    """Several options and arguments as one decorator; the first of them stands first in the help."""
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
 
 
 def pairs(words: Iterable[str], option: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ import click
 import msgspec
 from click.core import ParameterSource
 
-from braidlog.cli.terminal.arguments import pairs
+from braidlog.cli.terminal.arguments import pairs, together
 from braidlog.cli.terminal.output import QUIET
 from braidlog.cli.terminal.profiles import ProfileError, load_profile
 from braidlog.cli.terminal.secrets import not_typed
@@ -34,7 +34,7 @@ LOCAL_SECONDS = 1.0
 _TLS = "+tls"
 _FILE = click.Path(exists=True, dir_okay=False)
 
-OPTIONS = (
+OPTIONS = together(
     click.option(
         "--server",
         envvar="BRAID_SERVER",
@@ -222,9 +222,7 @@ def with_node(command: Callable[..., None]) -> Callable[..., None]:
         options = node_options(context, given, arguments.pop("profile"))
         command(Node(options.url(), options.timeout), **arguments)
 
-    for option in reversed(OPTIONS):
-        run = option(run)
-    return run
+    return OPTIONS(run)
 
 
 def with_client(command: Callable[..., None]) -> Callable[..., None]:

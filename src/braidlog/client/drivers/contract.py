@@ -9,7 +9,7 @@ Offsets are the next to read, ranges half-open, whatever the dialect counts.
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, ClassVar, get_type_hints
 
 import msgspec
 
@@ -487,10 +487,3 @@ class Driver(TransactionPort):
 
         able = ", ".join(dialects_with(field)) or "no dialect of this version"
         return UnsupportedError(f"{self.name} does not support {TITLES[field]}; supported by: {able}")
-
-
-def shown(value: Any) -> str:  # noqa: ANN401 - whatever a capability is
-    """A capability as the table shows it."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, tuple) else str(value)

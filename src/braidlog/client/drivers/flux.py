@@ -218,7 +218,7 @@ class FluxDriver(RoutedDriver):
         records_max = max(wanted.bytes_max // _RECORD_BYTES_GUESS, 1)
         message = m.Consume(self._id(), topic, partition, offset, _B64, records_max, wait_ms)
         try:
-            answer: m.Consumed = await self.ask_checked(message, fetch_channel(0), wait_ms)
+            answer: m.Consumed = await self.ask_checked(message, None, fetch_channel(0), wait_ms)
         except RefusedError as error:
             # One code for all that is wrong with a request: whether the offset is gone, the log's first one tells.
             if error.reason is Refusal.INVALID and offset < (await self._span(topic, partition)).earliest:

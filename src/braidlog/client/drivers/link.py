@@ -10,7 +10,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import msgspec
 
@@ -26,29 +26,6 @@ _LARGE_BYTES = 64 * 1024
 """A piece of a request that is not copied next to its neighbours."""
 
 
-class Wire(Protocol):
-    """A dialect's client connection, as a link needs it."""
-
-    def ask(self, message: Any) -> tuple[bytes | Sequence[bytes], Hashable]:  # noqa: ANN401 - any request of the dialect
-        """The bytes, or pieces of them, and the id its answer will have; None: answers come in order."""
-
-    def receive(self, data: bytes) -> None: ...
-
-    def next_answer(self) -> tuple[Hashable, Any] | NeedData:
-        """`ProtocolError` if the peer does not speak the dialect."""
-
-
-@runtime_checkable
-class BufferedWire(Protocol):
-    """A wire whose large answers are read where they will stay."""
-
-    def buffer(self) -> memoryview | None:
-        """Where the next bytes go; None: anywhere, and then to `receive`."""
-
-    def filled(self, size: int) -> None:
-        """So many bytes were put into the buffer."""
-
-
 class ConnectionWire:
     """A dialect's client connection as a wire; answers come in the order of the requests, unless `answer` finds their ids."""
 
@@ -56,12 +33,14 @@ class ConnectionWire:
         self._connection = connection
 
     def ask(self, message: Any) -> tuple[bytes | Sequence[bytes], Hashable]:  # noqa: ANN401 - any request of the dialect
+        """The bytes, or pieces of them, and the id its answer will have; None: answers come in order."""
         return self._connection.request(message), None
 
     def receive(self, data: bytes) -> None:
         self._connection.receive(data)
 
     def next_answer(self) -> tuple[Hashable, Any] | NeedData:
+        """`ProtocolError` if the peer does not speak the dialect."""
         event = self._connection.next_event()
         if isinstance(event, Refused):
             raise event.error
@@ -71,10 +50,23 @@ class ConnectionWire:
         return None, event
 
 
+class BufferedWire(ConnectionWire):
+    """A wire whose large answers are read where they will stay."""
+
+    def buffer(self) -> memoryview | None:
+        """Where the next bytes go; None: anywhere, and then to `receive`."""
+        found: memoryview | None = self._connection.receive_buffer()
+        return found
+
+    def filled(self, size: int) -> None:
+        """So many bytes were put into the buffer."""
+        self._connection.filled(size)
+
+
 class Link(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, wire: Wire, address: Address) -> None:
+    def __init__(self, wire: ConnectionWire, address: Address) -> None:
         self._wire = wire
         self.address = address
         self._transport: asyncio.Transport | None = None
@@ -250,10 +242,9 @@ class Link(asyncio.Protocol):
 class BufferedLink(Link, asyncio.BufferedProtocol):
     """A link whose transport reads large answers into the wire's own buffer: megabytes of records are copied once."""
 
-    def __init__(self, wire: Wire, address: Address) -> None:
+    def __init__(self, wire: BufferedWire, address: Address) -> None:
         super().__init__(wire, address)
-        assert isinstance(wire, BufferedWire)
-        self._buffered: BufferedWire = wire
+        self._buffered = wire
         self._small = bytearray(_SMALL_BYTES)
         self._in_wire = False
 
@@ -273,7 +264,7 @@ class BufferedLink(Link, asyncio.BufferedProtocol):
 class Endpoint(msgspec.Struct, frozen=True):
     """How to make a link: which dialect, how long to wait, over TLS or not, what is said first."""
 
-    make_wire: Callable[[], Wire]
+    make_wire: Callable[[], ConnectionWire]
     connect_timeout: float
     tls: ssl.SSLContext | None = None
     greet: Callable[[Link], Awaitable[None]] | None = None

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from braidlog.client.drivers.contract import Driver
-from braidlog.client.drivers.link import Endpoint, Link, Links, Wire
+from braidlog.client.drivers.link import ConnectionWire, Endpoint, Link, Links
 from braidlog.client.engine.retry import Policy
 from braidlog.client.errors import Address, ConnectError, RefusedError, SignInError
 from braidlog.client.schemes import Target
@@ -34,7 +34,7 @@ class RoutedDriver(Driver):
         target: Target,
         policy: Policy,
         tls: ssl.SSLContext | None,
-        make_wire: Callable[[], Wire],
+        make_wire: Callable[[], ConnectionWire],
         greet: Callable[[Link], Awaitable[None]] | None = None,
     ) -> None:
         if greet is None and target.principal is not None:
@@ -74,12 +74,18 @@ class RoutedDriver(Driver):
         async with self.reaching(at or self.home, channel) as link:
             return await link.ask(message, self._policy.request_timeout + waits_ms / 1000)
 
-    async def ask_checked(self, message: Any, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
-        """The same, of nobody in particular; an answer that is a refusal is raised."""
-        return self.checked(await self.ask(message, None, channel, waits_ms))
+    async def ask_checked(
+        self,
+        message: Any,  # noqa: ANN401
+        at: Address | None = None,
+        channel: str = CONTROL,
+        waits_ms: int = 0,
+    ) -> Any:  # noqa: ANN401
+        """The same; an answer that is a refusal is raised."""
+        return self.checked(await self.ask(message, at, channel, waits_ms))
 
     def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer
-        """The answer, or the refusal that it is, raised. Where every answer has its own codes, whoever asks looks at them."""
+        """The answer, or the refusal that it is, raised."""
         return answer
 
     async def ask_all(self, messages: Sequence[Any], at: Address | None = None, channel: str = CONTROL) -> list[Any]:

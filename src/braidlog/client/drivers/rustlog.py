@@ -149,7 +149,7 @@ class RustlogDriver(RoutedDriver):
             records=[record.value or b"" for record in batch.records],
             keys=keys if any(key is not None for key in keys) else None,
         )
-        answer: m.ProduceResponse = await self.ask_checked(message, PRODUCE)
+        answer: m.ProduceResponse = await self.ask_checked(message, None, PRODUCE)
         return [Placed(batch.topic, batch.partition, answer.base_offset + at) for at in range(len(keys))]
 
     async def fetch(self, wanted: FetchRequest) -> Fetched:
@@ -157,12 +157,12 @@ class RustlogDriver(RoutedDriver):
             return await self._fetch_values(wanted)
         message = _fetch_message(wanted, max_wait_ms=wanted.wait_ms)
         channel = fetch_channel(wanted.slot)
-        return _fetched(*wanted.place, await self.ask_checked(message, channel, wanted.wait_ms))
+        return _fetched(*wanted.place, await self.ask_checked(message, None, channel, wanted.wait_ms))
 
     async def _fetch_values(self, wanted: FetchRequest) -> Fetched:
         topic, partition, offset = *wanted.place, wanted.offset
         message = _fetch_message(wanted)
-        answer: m.BriefFetchResponse = await self.ask_checked(message, fetch_channel(wanted.slot))
+        answer: m.BriefFetchResponse = await self.ask_checked(message, None, fetch_channel(wanted.slot))
         if answer.records and answer.next_offset != offset + len(answer.records):
             return _fetched(topic, partition, await self._json_ask(message))
         records = [

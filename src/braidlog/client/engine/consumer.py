@@ -292,6 +292,7 @@ class Consumer(AsyncClosing):
     # -- told by transactions ----------------------------------------------------------------------------------
 
     def check_transactional(self) -> None:
+        """`ValueError` if its offsets cannot be committed by a transaction."""
         self._require_commits()
         if self._options.auto_commit_ms is not None:
             raise ValueError("a transaction commits what its consumer has read: a consumer without auto_commit_ms")
@@ -311,6 +312,7 @@ class Consumer(AsyncClosing):
         return GroupOffsets(self._group, moved, member.member, member.generation, member.instance)
 
     def committed_with(self, read: GroupOffsets) -> None:
+        """A transaction committed these."""
         self._read_as = None
         for place, offset in read.offsets.items():
             if (fetcher := self._fetchers.get(place)) is not None:
@@ -421,15 +423,18 @@ class Consumer(AsyncClosing):
         return self._member.membership if self._member is not None else None
 
     def arrived(self, size: int) -> None:
+        """A fetcher has records to hand out, of so many bytes."""
         self._fetches += 1
         self._bytes += size
         self._arrived.set()
 
     def stopped(self, error: ClientError) -> None:
+        """A fetcher has ended; it begins again when the consumer is asked for records again."""
         self._failures.append(error)
         self._arrived.set()
 
     def rejoin(self) -> None:
+        """The server says that the group has changed."""
         if self._member is not None:
             self._member.rejoin()
 

@@ -7,15 +7,18 @@ else somebody else may have had it in between, and it begins anew where the grou
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from fnmatch import fnmatchcase
 from inspect import isawaitable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from braidlog.client.drivers.contract import Driver, MemberName, Membership
 from braidlog.client.engine.retry import Policy, retry, wait_at_most
 from braidlog.client.engine.starts import Place, Start
 from braidlog.client.errors import ClientError, Refusal, RefusedError
+
+if TYPE_CHECKING:
+    from braidlog.client.engine.consumer import Consumer
 
 Leaving = Callable[[frozenset[Place]], Awaitable[object] | None]
 """Called with what is held, before the member joins again: it can still be committed."""
@@ -51,23 +54,10 @@ async def matching(driver: Driver, policy: Policy, topics: Sequence[str]) -> tup
     return tuple(dict.fromkeys(found))
 
 
-class MemberOwner(Protocol):
-    """The consumer that holds the partitions."""
-
-    @property
-    def assignment(self) -> frozenset[Place]: ...
-
-    def keep_only(self, places: Collection[Place]) -> frozenset[Place]: ...
-
-    async def gain(self, places: Collection[Place], start: Start) -> frozenset[Place]: ...
-
-    def stopped(self, error: ClientError) -> None: ...
-
-
 class Member:
     """One member of one group."""
 
-    def __init__(self, owner: MemberOwner, driver: Driver, policy: Policy, wanted: Subscription) -> None:
+    def __init__(self, owner: "Consumer", driver: Driver, policy: Policy, wanted: Subscription) -> None:
         self._owner = owner
         self._driver = driver
         self._policy = policy

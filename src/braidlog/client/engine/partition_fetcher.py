@@ -7,36 +7,20 @@ was handed out. A fetcher that was dropped hands out nothing more.
 
 import asyncio
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from braidlog.client.drivers.contract import ConsumedRecord, Driver, Fetched, FetchRequest, Membership
+from braidlog.client.drivers.contract import ConsumedRecord, Driver, Fetched, FetchRequest
 from braidlog.client.drivers.routed import FETCH_CHANNELS_MAX
 from braidlog.client.engine.options import ConsumerOptions
 from braidlog.client.engine.retry import Policy, retry
 from braidlog.client.errors import ClientError, Refusal, RefusedError
 
+if TYPE_CHECKING:
+    from braidlog.client.engine.consumer import Consumer
+
 _RECORD_OVERHEAD_BYTES = 128
 _IDLE_SECONDS_MIN, _IDLE_SECONDS_MAX = 0.005, 0.25
 _FETCH_BYTES_MIN = 64 * 1024
-
-
-class FetcherOwner(Protocol):
-    """What a fetcher asks of its consumer, and tells it."""
-
-    @property
-    def fetcher_count(self) -> int: ...
-
-    @property
-    def membership(self) -> Membership | None: ...
-
-    def arrived(self, size: int) -> None:
-        """There is something to hand out, of so many bytes."""
-
-    def stopped(self, error: ClientError) -> None:
-        """Fetching has ended; it begins again when the consumer is asked for records again."""
-
-    def rejoin(self) -> None:
-        """The server says that the group has changed."""
 
 
 class PartitionFetcher:
@@ -44,7 +28,7 @@ class PartitionFetcher:
 
     def __init__(
         self,
-        owner: FetcherOwner,
+        owner: "Consumer",
         driver: Driver,
         policy: Policy,
         options: ConsumerOptions,

@@ -10,7 +10,7 @@ import asyncio
 import uuid
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from braidlog.client.drivers.contract import Batch, Driver, Identity, Placed
 from braidlog.client.drivers.transactions import TransactionalProducer
@@ -19,30 +19,18 @@ from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.retry import Backoff, Policy, wait_at_most
 from braidlog.client.errors import AbortedError, ClientError, ClosedError, ConnectError, Refusal, RefusedError
 
+if TYPE_CHECKING:
+    from braidlog.client.engine.producer import Producer
+
 RECORD_OVERHEAD_BYTES = 256
 """What a record costs in memory beside its bytes: `Delivery.size` is what it weighs on the wire and this."""
-
-
-class SenderOwner(Protocol):
-    """What a sender tells its producer."""
-
-    def settled(self, deliveries: Sequence[Delivery]) -> None:
-        """These have their outcome."""
-
-    def batch_taken(self, topic: str, partition: int) -> None: ...
-
-    def forget(self, topic: str) -> None:
-        """The topic is not what it was."""
-
-    async def enroll(self, topic: str, partition: int) -> None:
-        """An attempt begins. In a transaction: it is about to be written there."""
 
 
 class PartitionSender:
     """One partition of a topic; all of a topic where the server chooses."""
 
     def __init__(
-        self, owner: SenderOwner, driver: Driver, policy: Policy, options: ProducerOptions, topic: str, partition: int
+        self, owner: "Producer", driver: Driver, policy: Policy, options: ProducerOptions, topic: str, partition: int
     ) -> None:
         self._owner = owner
         self._driver = driver

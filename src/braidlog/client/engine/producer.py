@@ -8,6 +8,7 @@ failure that nobody looked at is raised by `flush`.
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +22,7 @@ from braidlog.client.engine.options import ProducerOptions
 from braidlog.client.engine.partition_sender import RECORD_OVERHEAD_BYTES, PartitionSender
 from braidlog.client.engine.record_types import check_types
 from braidlog.client.engine.retry import Policy, retry
-from braidlog.client.engine.transaction import NamedProducer, Transaction, TransactionalReader
+from braidlog.client.engine.transaction import NamedProducer, Transaction
 from braidlog.client.errors import (
     AbortedError,
     BufferFullError,
@@ -36,6 +37,9 @@ from braidlog.codec.murmur import partition_for_key
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.record import Header, NewRecord
 from braidlog.tasks import Tasks
+
+if TYPE_CHECKING:
+    from braidlog.client.engine.consumer import Consumer
 
 SERVER_CHOOSES = -1
 _METADATA_SECONDS = 300.0
@@ -233,7 +237,7 @@ class Producer(AsyncClosing):
 
     # -- transactions ------------------------------------------------------------------------------------------
 
-    def transaction(self, consumer: TransactionalReader | None = None) -> Transaction:
+    def transaction(self, consumer: "Consumer | None" = None) -> Transaction:
         """All that is sent in `async with producer.transaction():` counts together, when it is left; by an exception, never.
 
         With a `consumer`, all that it has handed out is committed for its group with it. After an abort it reads that again.
@@ -259,6 +263,7 @@ class Producer(AsyncClosing):
             sender.begin(producer)
 
     def transaction_over(self) -> None:
+        """Nothing can be sent until the next one begins."""
         self._transaction = None
 
     def drop_unsettled(self, why: ClientError) -> None:
@@ -270,6 +275,7 @@ class Producer(AsyncClosing):
         self._unseen.clear()
 
     async def enroll(self, topic: str, partition: int) -> None:
+        """An attempt begins. In a transaction: it is about to be written there."""
         self._attempts += 1
         if self._transaction is not None:
             await self._transaction.enroll((topic, partition))
@@ -277,6 +283,7 @@ class Producer(AsyncClosing):
     # -- outcomes, told by senders -----------------------------------------------------------------------------
 
     def settled(self, deliveries: Sequence[Delivery]) -> None:
+        """These have their outcome."""
         self._budget.give(sum(delivery.size for delivery in deliveries))
         stored = [delivery.size - RECORD_OVERHEAD_BYTES for delivery in deliveries if delivery.is_stored]
         self._settled_count += len(deliveries)

@@ -8,7 +8,7 @@ and refuses what is still on its way. After an abort its consumer reads again fr
 
 import contextlib
 from collections.abc import Sequence
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from braidlog.client.drivers.contract import Driver
 from braidlog.client.drivers.transactions import GroupOffsets, TransactionalProducer
@@ -26,40 +26,11 @@ from braidlog.client.errors import (
     UnknownOutcomeError,
 )
 
+if TYPE_CHECKING:
+    from braidlog.client.engine.consumer import Consumer
+    from braidlog.client.engine.producer import Producer
+
 Place = tuple[str, int]
-
-
-class TransactionalReader(Protocol):
-    """What a transaction asks of the consumer whose offsets it commits."""
-
-    def check_transactional(self) -> None:
-        """`ValueError` if its offsets cannot be committed by a transaction."""
-
-    def uncommitted(self) -> GroupOffsets | None:
-        """What was handed out since the last commit; None if nothing was."""
-
-    def committed_with(self, read: GroupOffsets) -> None:
-        """They are committed."""
-
-    def go_back(self) -> None:
-        """What was handed out since the last commit does not count: read it again."""
-
-    def rejoin(self) -> None:
-        """The server says that the group has changed."""
-
-
-class TransactionOwner(Protocol):
-    """The producer that a transaction is of."""
-
-    def transaction_begun(self, transaction: "Transaction", producer: TransactionalProducer) -> None: ...
-
-    def transaction_over(self) -> None:
-        """Nothing can be sent until the next one begins."""
-
-    def drop_unsettled(self, why: ClientError) -> None:
-        """What waits or is on its way is given up, and told why."""
-
-    async def flush(self) -> None: ...
 
 
 class NamedProducer:
@@ -101,11 +72,11 @@ class Transaction:
 
     def __init__(
         self,
-        owner: TransactionOwner,
+        owner: "Producer",
         driver: Driver,
         policy: Policy,
         named: NamedProducer,
-        reader: TransactionalReader | None,
+        reader: "Consumer | None",
     ) -> None:
         self._owner = owner
         self._driver = driver

@@ -8,6 +8,7 @@ Invariant: a batch that is given has exactly the schema that the query was plann
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import msgspec
 import pyarrow as pa
@@ -125,11 +126,8 @@ class SnapshotReader(_Changes, TopicReader):
         return [InputPartition(Everything(ranges, SystemClock().now_ms()))]
 
     def _has_feed(self) -> bool:
-        log = open_log(self._query.servers, self._query.path, committed_only=self._query.committed_only)
-        try:
+        with closing(open_log(self._query.servers, self._query.path, committed_only=self._query.committed_only)) as log:
             return FEED_TOPIC in log.topics((FEED_TOPIC,))
-        finally:
-            log.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition.value, Everything):

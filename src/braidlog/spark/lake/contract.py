@@ -7,7 +7,7 @@ files it is asked for; what is refused, changes nothing.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -241,8 +241,5 @@ class Table(ABC):
 
     def _sync_file(self, path: str) -> None:
         if self._disk.exists(path):
-            file = self._disk.open(path, writable=False)
-            try:
+            with closing(self._disk.open(path, writable=False)) as file:
                 file.sync()
-            finally:
-                file.close()

@@ -5,6 +5,7 @@ Invariant: what is read is as long as it was at the cut, or the back-up is not f
 """
 
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime
 
 import msgspec
@@ -110,8 +111,7 @@ def _copy(
     added = 0
     advance(progress, len(file.head))
     if file.kept:
-        source = disk.open(join(cut, file.kept), writable=False)
-        try:
+        with closing(disk.open(join(cut, file.kept), writable=False)) as source:
             at = len(file.head)
             while at < file.size:
                 data = source.read_at(min(PIECE_BYTES, file.size - at), at)
@@ -122,8 +122,6 @@ def _copy(
                 added += new_bytes
                 at += len(data)
                 advance(progress, len(data))
-        finally:
-            source.close()
     return BackupFile(file.path, file.size, file.modified_ns, file.head, pieces, file.is_final), added
 
 

@@ -5,7 +5,7 @@ Invariants: what is read under a name was written there at once and to its end. 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from typing import Final, Protocol
 
 from braidlog.model.errors import StorageFault
@@ -84,11 +84,8 @@ class FolderPlace:
         return self._size(name) if self._disk.exists(join(self.path, name)) else None
 
     def _size(self, name: str) -> int:
-        file = self._disk.open(join(self.path, name), writable=False)
-        try:
+        with closing(self._disk.open(join(self.path, name), writable=False)) as file:
             return file.size()
-        finally:
-            file.close()
 
     def read(self, name: str) -> bytes:
         place = join(self.path, name)

@@ -6,6 +6,7 @@ and is refused by a node. The description comes when everything else is durable.
 """
 
 from collections.abc import Iterable
+from contextlib import closing
 from typing import Final
 
 import msgspec
@@ -111,8 +112,7 @@ def _write(disk: Disk, store: BackupStore, data: str, file: BackupFile, progress
     folders = {*_missing(disk, parent(place))}
     for folder in sorted(folders):
         disk.make_folder(folder)
-    made = disk.create(place)
-    try:
+    with closing(disk.create(place)) as made:
         made.write_at(file.head, 0)
         advance(progress, len(file.head))
         at = len(file.head)
@@ -121,6 +121,4 @@ def _write(disk: Disk, store: BackupStore, data: str, file: BackupFile, progress
             at += piece.size
             advance(progress, piece.size)
         made.sync()
-    finally:
-        made.close()
     return {*folders, parent(place), *map(parent, folders)}

@@ -268,10 +268,6 @@ class Row(NamedTuple):
     def bytes_max(self) -> int:
         return sum(kind.bytes_max for _, kind in self.fields)
 
-    @property
-    def drawing(self) -> str:
-        return ", ".join(f"{kind.label} `{name}`" for name, kind in self.fields)
-
 
 _WITNESSED: Final = (("by", U32), ("node", U32), ("incarnation", U64))
 OPERATIONS: Final = (

@@ -43,8 +43,7 @@ class ClusterDriver(Router):
     """What a driver asks brokers."""
 
     async def describe_cluster(self) -> ClusterInfo:
-        told: c.DescribeClusterResponse = await self.ask(c.DescribeClusterRequest(include_fenced_brokers=True))
-        self.check_code(told.error_code, told.error_message)
+        told: c.DescribeClusterResponse = await self.ask_checked(c.DescribeClusterRequest(include_fenced_brokers=True))
         answer, now = await self.metadata(None), await self._state_of_nodes()
         nodes = [
             ClusterNode(
@@ -104,7 +103,6 @@ class ClusterDriver(Router):
 
     async def _elect(self, asked: list[TopicPartitions] | None) -> list[PartitionOutcome]:
         answer: p.ElectLeadersResponse = await self._change(p.ElectLeadersRequest(0, asked, self._timeout_ms))
-        self.check_code(answer.error_code)
         return [
             _outcome(topic.topic, each.partition_id, each.error_code, each.error_message)
             for topic in answer.replica_election_results
@@ -121,7 +119,6 @@ class ClusterDriver(Router):
             answer: p.AlterPartitionReassignmentsResponse = await self._change(
                 p.AlterPartitionReassignmentsRequest(self._timeout_ms, topics=topics)
             )
-            self.check_code(answer.error_code, answer.error_message)
             told += [
                 _outcome(topic.name, each.partition_index, each.error_code, each.error_message)
                 for topic in answer.responses
@@ -133,7 +130,6 @@ class ClusterDriver(Router):
         answer: p.ListPartitionReassignmentsResponse = await self._change(
             p.ListPartitionReassignmentsRequest(self._timeout_ms)
         )
-        self.check_code(answer.error_code, answer.error_message)
         return [
             PartitionMove(
                 topic.name,
@@ -147,12 +143,10 @@ class ClusterDriver(Router):
         ]
 
     async def remove_node(self, node: int) -> None:
-        answer: p.UnregisterBrokerResponse = await self._change(p.UnregisterBrokerRequest(node))
-        self.check_code(answer.error_code, answer.error_message)
+        await self._change(p.UnregisterBrokerRequest(node))
 
     async def cluster_events(self, after: tuple[int, int], since_ms: int) -> list[ClusterEvent]:
-        answer: n.ClusterEventsResponse = await self.ask(n.ClusterEventsRequest(*after, since_ms))
-        self.check_code(answer.error_code, answer.error_message)
+        answer: n.ClusterEventsResponse = await self.ask_checked(n.ClusterEventsRequest(*after, since_ms))
         return [
             ClusterEvent(
                 each.seq,
@@ -168,21 +162,17 @@ class ClusterDriver(Router):
         ]
 
     async def drain_node(self, node: int, *, is_draining: bool) -> None:
-        answer: n.DrainNodeResponse = await self._change(n.DrainNodeRequest(node, is_draining))
-        self.check_code(answer.error_code, answer.error_message)
+        await self._change(n.DrainNodeRequest(node, is_draining))
 
     async def take_cut(self) -> str:
-        answer: n.BackupCutResponse = await self.ask(n.BackupCutRequest())
-        self.check_code(answer.error_code, answer.error_message)
+        answer: n.BackupCutResponse = await self.ask_checked(n.BackupCutRequest())
         return answer.path
 
     async def drop_cut(self) -> None:
-        answer: n.BackupCutResponse = await self.ask(n.BackupCutRequest(is_taken=False))
-        self.check_code(answer.error_code, answer.error_message)
+        await self.ask_checked(n.BackupCutRequest(is_taken=False))
 
     async def log_folders(self, node: int) -> list[LogFolder]:
         answer: t.DescribeLogDirsResponse = await self._ask_node(node, t.DescribeLogDirsRequest(None))
-        self.check_code(answer.error_code)
         for each in answer.results:
             self.check_code(each.error_code, about=each.log_dir)
         return [
@@ -197,7 +187,6 @@ class ClusterDriver(Router):
 
     async def describe_node(self, node: int, *, in_full: bool) -> NodeDescription:
         answer: n.DescribeNodeResponse = await self._ask_node(node, n.DescribeNodeRequest(in_full))
-        self.check_code(answer.error_code, answer.error_message)
         try:
             return msgspec.json.decode(answer.description, type=NodeDescription)
         except msgspec.ValidationError as error:
@@ -209,10 +198,10 @@ class ClusterDriver(Router):
             await self.metadata([])
         if node not in self._brokers:
             raise ConnectError(f"node {node} is not there; `braid cluster nodes` lists those that are")
-        return await self.ask(message, self._brokers[node])
+        return await self.ask_checked(message, self._brokers[node])
 
     async def _change(self, message: Message) -> Any:  # noqa: ANN401 - any answer
-        return await self.ask_controller(message, self._timeout_ms)
+        return self.checked(await self.ask_controller(message, self._timeout_ms))
 
 
 def _portions(places: Iterable[Place]) -> Iterator[list[Place]]:

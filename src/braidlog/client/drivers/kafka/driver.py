@@ -263,8 +263,7 @@ class KafkaDriver(
             return (within.producer_id, within.epoch), (identity.sequence - 1) % r.SEQUENCES
         found = self._producers.get(identity.producer)
         if found is None:
-            answer: t.InitProducerIdResponse = await self.ask(t.InitProducerIdRequest(None, INT_MAX))
-            self.check_code(answer.error_code)
+            answer: t.InitProducerIdResponse = await self.ask_checked(t.InitProducerIdRequest(None, INT_MAX))
             found = self._producers[identity.producer] = (answer.producer_id, answer.producer_epoch)
         return found, (identity.sequence - 1) % r.SEQUENCES
 

@@ -166,8 +166,7 @@ class GroupDriver(Router):
         """Each broker knows those that it coordinates."""
         found: set[str] = set()
         for broker in await self.all_brokers():
-            answer: g.ListGroupsResponse = await self.ask(g.ListGroupsRequest(), broker)
-            self.check_code(answer.error_code)
+            answer: g.ListGroupsResponse = await self.ask_checked(g.ListGroupsRequest(), broker)
             found.update(each.group_id for each in answer.groups)
         return sorted(found)
 

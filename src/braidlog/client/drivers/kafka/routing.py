@@ -138,8 +138,7 @@ class Router(RoutedDriver):
     async def metadata(self, topics: Sequence[str] | None) -> c.MetadataResponse:
         """Of these topics, of all of them if None; none is made by asking."""
         named = None if topics is None else [c.MetadataRequestTopic(name=name) for name in topics]
-        answer: c.MetadataResponse = await self.ask(c.MetadataRequest(named, allow_auto_topic_creation=False))
-        self.check_code(answer.error_code)
+        answer: c.MetadataResponse = await self.ask_checked(c.MetadataRequest(named, allow_auto_topic_creation=False))
         self._learn(answer)
         return answer
 
@@ -191,11 +190,10 @@ class Router(RoutedDriver):
     async def all_brokers(self) -> list[Address]:
         """Those that live; Metadata may name one that died a moment ago."""
         try:
-            told: c.DescribeClusterResponse = await self.ask(c.DescribeClusterRequest())
+            told: c.DescribeClusterResponse = await self.ask_checked(c.DescribeClusterRequest())
         except UnsupportedError:  # of a server before Kafka 2.8
             await self.metadata([])
             return list(self._brokers.values())
-        self.check_code(told.error_code, told.error_message)
         return [(each.host, each.port) for each in told.brokers]
 
     # -- asking ------------------------------------------------------------------------------------------------
@@ -211,6 +209,11 @@ class Router(RoutedDriver):
 
     async def ask_coordinator(self, group: str, message: Message, channel: str = CONTROL, waits_ms: int = 0) -> Any:  # noqa: ANN401
         return await self.ask(message, await self.coordinator_of(group), channel, waits_ms)
+
+    def checked(self, answer: Any) -> Any:  # noqa: ANN401 - any answer with a code of its own
+        """The answer; raises the refusal that its own code is. Codes of its parts are checked by the caller."""
+        self.check_code(answer.error_code, getattr(answer, "error_message", None))
+        return answer
 
     async def ask_controller(self, message: Message, waits_ms: int = 0) -> Any:  # noqa: ANN401 - any answer
         if self._controller is None:

@@ -29,8 +29,7 @@ class TransactionsDriver(Router):
         found: set[ListedTransaction] = set()
         message = t.ListTransactionsRequest([OPEN] if open_only else [])
         for broker in await self.all_brokers():
-            answer: t.ListTransactionsResponse = await self.ask(message, broker)
-            self.check_code(answer.error_code)
+            answer: t.ListTransactionsResponse = await self.ask_checked(message, broker)
             found.update(
                 ListedTransaction(each.transactional_id, each.transaction_state, each.producer_id)
                 for each in answer.transaction_states

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from braidlog.client.drivers.link import ConnectionWire
+from braidlog.client.drivers.link import BufferedWire
 from braidlog.client.errors import UnsupportedError
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.connection import ClientConnection, Response
@@ -26,7 +26,7 @@ _LAST_BEFORE_KIP_890: Final[dict[int, int]] = {Key.END_TXN: 4, Key.TXN_OFFSET_CO
 _LAST: Final = LAST_BY_NAME | _LAST_BEFORE_KIP_890
 
 
-class KafkaWire(ConnectionWire):
+class KafkaWire(BufferedWire):
     """Answers come in the order of the requests."""
 
     def __init__(self) -> None:
@@ -38,13 +38,6 @@ class KafkaWire(ConnectionWire):
         except ValueError as error:
             raise UnsupportedError(f"kafka: {error}") from error
         return self._connection.request_in_pieces(message, version), None
-
-    def buffer(self) -> memoryview | None:
-        found: memoryview | None = self._connection.receive_buffer()
-        return found
-
-    def filled(self, size: int) -> None:
-        self._connection.filled(size)
 
     def answer(self, event: Response) -> tuple[Hashable, Any]:
         if isinstance(event.message, ApiVersionsResponse):

@@ -5,9 +5,8 @@ import random
 from collections.abc import Callable
 
 import pytest
-
-from braidlog.testing.checker import check, check_damaged
-from braidlog.testing.history import (
+from tests.histories.checker import check, check_damaged
+from tests.histories.history import (
     NEVER,
     Append,
     History,

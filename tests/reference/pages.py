@@ -1,6 +1,6 @@
 """Pages of docs/reference made from the tables that a node uses: settings, metrics, errors, protocol-limits; `make reference`.
 
-    python -m braidlog.cli.reference_pages settings > docs/reference/settings.md
+    python -m tests.reference.pages settings > docs/reference/settings.md
 
 Knows: where settings, metrics and errors are declared, how a sentence beside one is found. Refuses to know: any of them.
 Invariant: a page holds nothing that was written by hand: it is right whenever it is made.
@@ -17,14 +17,15 @@ from typing import Any, Final
 
 import click
 import msgspec
+from tests.reference.commands import exit_codes
 
 from braidlog.adapters.kafka.settings import ROWS
 from braidlog.cli.node.config_init import NOTES
-from braidlog.cli.reference import exit_codes
+from braidlog.client.drivers.contract import TITLES
 from braidlog.client.errors import Refusal
-from braidlog.client.schemes import capability_table
+from braidlog.client.schemes import capabilities
 from braidlog.model.errors import Reason
-from braidlog.model.metrics_text import markdown
+from braidlog.model.metrics import TABLE
 from braidlog.server.config import ENVIRONMENT_PREFIX, ServerConfig, load_config
 from braidlog.wire.dialect import dialects
 
@@ -99,6 +100,15 @@ def _is_made(struct: type) -> bool:
     return struct.__qualname__.endswith("ListenerConfig") and struct.__qualname__ != "ListenerConfig"
 
 
+def metric_table() -> str:
+    """Every metric, its kind, its labels and what it counts."""
+    lines = ["| metric | kind | labels | what |", "|---|---|---|---|"]
+    for row in TABLE:
+        labels = ", ".join(f"`{label}`" for label in row.labels)
+        lines.append(f"| `{row.name}` | {row.kind} | {labels} | {row.help} |")
+    return "\n".join(lines)
+
+
 def metrics() -> str:
     return f"""\
 # Metrics
@@ -106,7 +116,7 @@ def metrics() -> str:
 Made by `make reference` from the table by which a node tells them, on `/metrics` of its admin port. Counts are since the node
 started. What to alert of: [running a node](../guides/operations.md#alerts-worth-having).
 
-{markdown()}
+{metric_table()}
 """
 
 
@@ -121,7 +131,7 @@ def _codes(dialect: str) -> Mapping[Reason, Any]:
     return table
 
 
-def _code(value: Any) -> str:  # noqa: ANN401 - whatever a dialect has for a code
+def _code(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(_code(each) for each in value) or "its text alone"
     assert isinstance(value, Enum)
@@ -166,6 +176,23 @@ def errors() -> str:
             "",
         ]
     )
+
+
+def _cell(value: Any) -> str:
+    """A capability as the table shows it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def capability_table() -> str:
+    """The table of docs/guides/client.md."""
+    columns = capabilities()
+    rows = [f"| | {' | '.join(f'`{name}`' for name in columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for field, title in TITLES.items():
+        cells = " | ".join(_cell(getattr(able, field)) for able in columns.values())
+        rows.append(f"| {title} | {cells} |")
+    return "\n".join(rows)
 
 
 def protocol_limits() -> str:

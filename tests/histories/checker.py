@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
-from braidlog.testing.history import (
+from tests.histories.history import (
     Append,
     Call,
     History,
@@ -31,7 +31,7 @@ from braidlog.testing.history import (
     Transaction,
     Written,
 )
-from braidlog.testing.linearizability import check_calls
+from tests.histories.linearizability import check_calls
 
 SHOWN_MAX = 20
 """Findings of one kind; the rest is counted."""

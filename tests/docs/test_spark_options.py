@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
-from braidlog.spark.reference import formats, page
+from tests.reference.spark_options import formats, page
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "spark-options.md"
 
 
 def test_the_page_is_current() -> None:
-    assert PAGE.read_text(encoding="utf-8") == page(), (
-        "python -m braidlog.spark.reference > docs/reference/spark-options.md"
-    )
+    assert PAGE.read_text(encoding="utf-8") == page(), "run: make reference"
 
 
 def test_every_default_is_what_its_option_takes() -> None:

@@ -2,7 +2,7 @@
 
 Knows: where formats declare them and how a page shows them. Refuses to know: any option. A format joins by its line in `FORMATS`.
 
-    python -m braidlog.spark.reference > docs/reference/spark-options.md
+    python -m tests.reference.spark_options > docs/reference/spark-options.md
 """
 
 import sys
@@ -23,7 +23,7 @@ FORMATS = (
 _INTRODUCTION = """\
 # Options of the Spark formats
 
-Made from the options by `python -m braidlog.spark.reference`; a test holds it current. Names have no case, as everywhere in
+Made by `make reference` from the options; a test holds it current. Names have no case, as everywhere in
 Spark. An option that is not here is refused with the nearest name that is, and so are settings of Kafka's Java client
 (`kafka.*`) other than those below: nothing is dropped in silence."""
 

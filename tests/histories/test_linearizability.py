@@ -5,11 +5,10 @@ import random
 from collections.abc import Sequence
 
 import pytest
-
-from braidlog.testing import linearizability
-from braidlog.testing.checker import check
-from braidlog.testing.history import NEVER, Action, Call, History, Outcome, Value
-from braidlog.testing.linearizability import check_calls, perform
+from tests.histories import linearizability
+from tests.histories.checker import check
+from tests.histories.history import NEVER, Action, Call, History, Outcome, Value
+from tests.histories.linearizability import check_calls, perform
 
 ACKNOWLEDGED, REFUSED, UNKNOWN = Outcome.ACKNOWLEDGED, Outcome.REFUSED, Outcome.UNKNOWN
 Argument = Value | tuple[Value, Value]

@@ -11,7 +11,7 @@ search gives up after STATES_MAX, and says so: that is no verdict.
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from braidlog.testing.history import Action, Call, Outcome, Value
+from tests.histories.history import Action, Call, Outcome, Value
 
 STATES_MAX: Final = 200_000
 """About four seconds."""
