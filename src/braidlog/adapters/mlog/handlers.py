@@ -15,7 +15,8 @@ from braidlog.adapters.mlog import topics
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
 from braidlog.adapters.mlog.topics import led
-from braidlog.adapters.routing import TO_BE_KNOWN, Authorized, ForwardingAdapter, Route, named, then
+from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Route, named, then
+from braidlog.adapters.services import CommonServices
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.coordinator import Coordinator
 from braidlog.codec.layout import Packed, RowForm
@@ -343,7 +344,7 @@ _CONSUMER = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.consu
 """Who names no consumer reads where the default one is if it may know, else from the start: no rule is needed to read."""
 
 
-def _goes_on(request: m.Request, services: Authorized, conversation: Conversation) -> bool:
+def _goes_on(request: m.Request, services: CommonServices, conversation: Conversation) -> bool:
     """Whether a consumer asks for what follows its last commit: one without a name if this node keeps that."""
     if not isinstance(request, m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest) or request.offset:
         return False

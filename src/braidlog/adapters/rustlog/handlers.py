@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, cast
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named, then
 from braidlog.adapters.rustlog.errors import TopicMissing, failure
-from braidlog.adapters.rustlog.services import Services
+from braidlog.adapters.services import LogServices as Services
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.metrics import log_report
