@@ -12,10 +12,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from braidlog.broker.forwarding import Call, Forwarding
+from braidlog.broker.forwarding import Forwarding, read_asked
 from braidlog.broker.topics import Topics
 from braidlog.codec.records import encode_batch
-from braidlog.coordinator.holdings import NODE
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.world import World
 from braidlog.partition.append import Acks, Append
@@ -75,13 +74,7 @@ class SchemaReader:
 
     async def ask(self, asked: _Asked, here: Callable[[], Awaitable[Page]], *, changes: bool) -> Page:
         """Return what `here` gives where this node leads the log, else the leader's answer."""
-        try:
-            return await here()
-        except NotLeaderError as error:
-            refusal = error.with_traceback(None)
-        call = Call(CALL, NODE, msgspec.msgpack.encode(asked), changes=changes)
-        answer = await self._forwarding.forward(call, refusal, here)
-        return msgspec.msgpack.decode(answer, type=Page) if isinstance(answer, bytes) else answer
+        return await self._forwarding.at_owner(CALL, asked, Page, here, elsewhere=NotLeaderError, changes=changes)
 
     def leading(self) -> tuple[Partition, str]:
         """Return the partition and its topic's id; NOT_LEADER if another node leads it."""
@@ -140,10 +133,7 @@ class SchemaLog:
 
     async def answer(self, body: bytes) -> bytes:
         """What another node asks of this one."""
-        try:
-            asked = msgspec.msgpack.decode(body, type=_Asked)
-        except msgspec.MsgspecError as error:
-            raise BrokerError(Reason.INVALID_RECORD, f"another node asks for no schemas: {error}") from None
+        asked = read_asked(body, _Asked)
         if asked.entries:
             return msgspec.msgpack.encode(await self._append_here(asked.place, asked.entries))
         return msgspec.msgpack.encode(await self.reader.read_here(asked.place))
