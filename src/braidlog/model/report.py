@@ -188,7 +188,8 @@ class PartitionReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LagReport(msgspec.Struct, frozen=True):
-    """One partition that a group reads or has committed to. `committed` is None before the first commit."""
+    """How far a group is behind in one partition that it reads or has committed to. `committed` is None before the first commit;
+    `end_offset` is `UNKNOWN_END` of a partition that has no replica on the node."""
 
     group: str
     topic: str
