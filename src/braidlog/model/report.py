@@ -81,7 +81,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SchemaPage(msgspec.Struct, frozen=True):
-    """Records of the schemas' log. `begin` is not where it was asked for if the topic is another one by now."""
+    """Records of the schemas' log. `begin` is not where it was asked for if the topic is another one by now, or its
+    start has moved."""
 
     topic_id: str
     begin: int
