@@ -7,7 +7,7 @@ import msgspec
 
 from braidlog.cluster import events as e
 from braidlog.cluster import membership
-from braidlog.cluster.image_state import DELETED_KEPT_MS, ImageState, Node, Rule
+from braidlog.cluster.image_state import DELETED_KEPT_MS, ImageState, Node
 from braidlog.cluster.topic import Change, Topic, held_alone, placed
 from braidlog.replication import assignment as sets
 from braidlog.replication import election
@@ -98,13 +98,12 @@ def apply_drop_user(image: ImageState, event: e.DropUser) -> None:
 
 
 def apply_add_rule(image: ImageState, event: e.AddRule) -> None:
-    rule = Rule(**msgspec.structs.asdict(event))
-    if rule not in image.rules:
-        image.rules.append(rule)
+    if event not in image.rules:
+        image.rules.append(event)
 
 
 def apply_drop_rule(image: ImageState, event: e.DropRule) -> None:
-    rule = Rule(**msgspec.structs.asdict(event))
+    rule = e.AddRule(**msgspec.structs.asdict(event))
     image.rules = [each for each in image.rules if each != rule]
 
 
