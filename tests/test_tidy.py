@@ -82,7 +82,6 @@ WAYS = {
     "served": "every request of a table is served",
     "server": "a server with all its ports",
     "settings": "options in all their forms",
-    "services": "what each adapter is given",
     "socket": "over a real socket",
     "spark": "a real Spark",
     "staging_kill": "kill -9 between the steps of a staged batch",

@@ -37,7 +37,7 @@ def facts_of(image: Image) -> Facts:
     }
     facts |= {f"user {name}": credentials for name, credentials in image.users.items()}
     return facts | {
-        "rules": sorted(image.rules),
+        "rules": sorted(image.rules, key=repr),
         "nodes": dict(image.nodes),
         "ids": image.ids_taken,
         "deleted": len(image.deleted),

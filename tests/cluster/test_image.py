@@ -4,9 +4,7 @@ import msgspec
 import pytest
 
 from braidlog.cluster import events as e
-from braidlog.cluster.image import Image, decode_image
-from braidlog.cluster.image_changes import CHANGES
-from braidlog.cluster.image_checks import CHECKS
+from braidlog.cluster.image import HANDLERS, Image, decode_image
 from braidlog.cluster.image_state import DELETED_KEPT_MS
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
@@ -57,7 +55,7 @@ def test_refused(event: e.Event, reason: Reason) -> None:
 
 
 def test_every_event_has_a_check_and_a_change() -> None:
-    assert CHECKS.keys() == CHANGES.keys() == set(e.EVENTS.values())
+    assert HANDLERS.keys() == set(e.EVENTS.values())
 
 
 def test_a_list_is_checked_as_it_would_be_applied() -> None:

@@ -1,7 +1,5 @@
 """Who leads next, and what becomes of the sets: every event that changes an assignment, by hand."""
 
-import pytest
-
 from braidlog.replication.assignment import (
     Assignment,
     Node,
@@ -130,11 +128,9 @@ def test_enough_in_sync_and_nobody_else_is_eligible() -> None:
     assert left(assignment((1, 2)), 2, MIN).eligible == (2,)
 
 
-@pytest.mark.parametrize("prefers_last", [False, True])
-def test_an_unclean_election_prefers_the_last_leader_if_told_so(prefers_last: bool) -> None:
+def test_an_unclean_election_prefers_the_longest_log_to_that_of_the_last_leader() -> None:
     known = assignment((), None, last_leader=3, leader_epoch=5)
-    after = elect_unclean(known, {2: LogEnd(4, 10), 3: LogEnd(4, 9)}, prefer_last_leader=prefers_last)
-    assert after.leader == (3 if prefers_last else 2)
+    assert elect_unclean(known, {2: LogEnd(4, 10), 3: LogEnd(4, 9)}).leader == 2
 
 
 def test_a_follower_that_resigns_ends_the_epoch_in_which_it_asked() -> None:

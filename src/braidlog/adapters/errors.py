@@ -1,10 +1,67 @@
-"""What a client of any dialect is told in words."""
+"""What a client of any dialect is told in words; and the families of reasons of which a dialect may have one code for all.
 
-from braidlog.model.errors import StorageFault
+Knows: which reasons are about what. Refuses to know: codes. A reason that is in no family needs a row in every dialect's table.
+"""
+
+from braidlog.model.errors import Reason, StorageFault
 
 FULL = "this node's disk is full; records can be written again once there is room"
 FULL_IN_DOUBT = "this node's disk is full; what was sent may be stored all the same: look before it is sent again"
 FAULT = "this node cannot read or write its files; its log says why, and `braid doctor` what to do"
+
+GROUPS = (
+    Reason.GROUP_NOT_FOUND,
+    Reason.GROUP_NOT_EMPTY,
+    Reason.GROUP_FULL,
+    Reason.GROUP_SUBSCRIBED,
+    Reason.WRONG_GROUP_KIND,
+    Reason.INCONSISTENT_PROTOCOLS,
+    Reason.INVALID_SESSION_TIMEOUT,
+    Reason.MEMBER_ID_REQUIRED,
+    Reason.FENCED_INSTANCE,
+    Reason.METADATA_TOO_LARGE,
+    Reason.INVALID_GROUP,
+    Reason.MEMBER_NOT_FOUND,
+    Reason.STALE_GENERATION,
+    Reason.STALE_MEMBER_EPOCH,
+    Reason.UNRELEASED_INSTANCE,
+    Reason.UNSUPPORTED_ASSIGNOR,
+    Reason.INVALID_PATTERN,
+    Reason.PARTITION_NOT_ASSIGNED,
+    Reason.OFFSET_REGRESSION,
+    Reason.REBALANCE_IN_PROGRESS,
+)
+"""Of groups, their members and what these commit."""
+PRODUCERS = (
+    Reason.OUT_OF_ORDER_SEQUENCE,
+    Reason.STALE_PRODUCER_EPOCH,
+    Reason.INVALID_TRANSACTION_STATE,
+    Reason.TRANSACTION_NOT_FOUND,
+    Reason.INVALID_TRANSACTION_TIMEOUT,
+    Reason.CONCURRENT_TRANSACTIONS,
+    Reason.PRODUCER_ID_MISMATCH,
+)
+"""Of producers that number what they send, and of transactions."""
+STREAMS = (
+    Reason.VERSION_CONFLICT,
+    Reason.STREAM_NOT_FOUND,
+)
+"""Of event streams, and what is written at a version."""
+USERS = (
+    Reason.USER_NOT_FOUND,
+    Reason.INVALID_USER,
+    Reason.RULE_NOT_SUPPORTED,
+)
+"""Of users and rules."""
+KEYS = (
+    Reason.KEY_NOT_FOUND,
+    Reason.INVALID_KEY,
+    Reason.KEY_TOO_LONG,
+    Reason.WRONG_TYPE,
+    Reason.NOT_A_NUMBER,
+    Reason.NUMBER_OVERFLOW,
+)
+"""Of keys and their values."""
 
 
 def text_of(error: Exception) -> str:

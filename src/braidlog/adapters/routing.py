@@ -10,20 +10,18 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from types import CoroutineType
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.deadline import Deadline
-from braidlog.broker.access.authorize import Authorize, Kind, NotAuthorizedError, Operation
+from braidlog.adapters.services import CommonServices
+from braidlog.broker.access.authorize import Kind, NotAuthorizedError, Operation
 from braidlog.broker.coordinator import Coordinator
-from braidlog.broker.coordinators import Coordinators
-from braidlog.broker.forwarding import Call, Forwarding
-from braidlog.broker.routing import Routing
+from braidlog.broker.forwarding import Call
 from braidlog.model.actor import Actor, acting, audit
 from braidlog.model.errors import BrokerError, ElsewhereError, NotLeaderError, Reason
-from braidlog.model.world import World
 
 Handler = Callable[..., Any]
 """handler(request, the dialect's services, conversation) → the dialect's answer, or None if it gives none; a coroutine that gives
@@ -97,22 +95,6 @@ class Route(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "is_plain", is_plain)
 
 
-class Authorized(Protocol):
-    """What a dialect's services have in common: who may do what, and which node does what."""
-
-    @property
-    def world(self) -> World: ...
-
-    @property
-    def authorize(self) -> Authorize: ...
-
-    @property
-    def routing(self) -> Routing: ...
-
-    @property
-    def coordinators(self) -> Coordinators: ...
-
-
 class RoutedAdapter:
     """What every dialect's adapter has in common."""
 
@@ -122,7 +104,7 @@ class RoutedAdapter:
     ordered = True
     routes: ClassVar[Mapping[type, Route]] = {}
 
-    def __init__(self, services: Authorized) -> None:
+    def __init__(self, services: CommonServices) -> None:
         self._services = services
 
     def operation(self, request: Any) -> str:  # noqa: ANN401
@@ -232,17 +214,10 @@ class RoutedAdapter:
         )
 
 
-class Forwarded(Authorized, Protocol):
-    """What is needed besides to hand on what another node serves."""
-
-    @property
-    def forwarding(self) -> Forwarding: ...
-
-
 class ForwardingAdapter(RoutedAdapter):
     """A dialect whose clients cannot find the node that serves them: any node takes their requests, and asks that one."""
 
-    def __init__(self, services: Forwarded) -> None:
+    def __init__(self, services: CommonServices) -> None:
         super().__init__(services)
         self._forwarding = services.forwarding
         self._forwarding.names |= {self.dialect, *self.calls}

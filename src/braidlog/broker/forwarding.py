@@ -10,7 +10,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from braidlog.broker.routing import Routing
+from braidlog.coordinator.holdings import NODE
 from braidlog.model.errors import (
     BrokerError,
     ElsewhereError,
@@ -64,6 +67,14 @@ class Call(NamedTuple):
     """The topic that it names, if it names one."""
 
 
+def read_asked(body: bytes, kind: type[T]) -> T:
+    """What another node asks of this one, in the body of a call."""
+    try:
+        return msgspec.msgpack.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise BrokerError(Reason.INVALID_RECORD, f"another node asks what this one does not know: {error}") from None
+
+
 class Calls(Protocol):
     """The way to the other nodes."""
 
@@ -91,6 +102,29 @@ class Forwarding:
         """What other nodes may ask of this node's services: answer(what is asked)."""
         self.client_answers: dict[str, Callable[[bytes, str], Coroutine[Any, Any, bytes]]] = {}
         """What they may ask for a client: answer(what is asked, the principal it is counted for)."""
+
+    async def at_owner(
+        self,
+        name: str,
+        asked: object,
+        kind: Any,  # noqa: ANN401 - the type of the result, which may be a union
+        here: Callable[[], Awaitable[T]],
+        *,
+        elsewhere: type[ElsewhereError] = NotCoordinatorError,
+        principal: str = NODE,
+        changes: bool = False,
+    ) -> T:
+        """The result of `here`, on this node or on the one that serves it; that one reads what is `asked` by `read_asked`."""
+        try:
+            return await here()
+        except elsewhere as error:
+            refusal = error.with_traceback(None)
+        call = Call(name, principal, msgspec.msgpack.encode(asked), changes=changes)
+        answer = await self.forward(call, refusal, here)
+        if not isinstance(answer, bytes):
+            return answer
+        found: T = msgspec.msgpack.decode(answer, type=kind)
+        return found
 
     async def forward(self, call: Call, refusal: ElsewhereError, serve_here: Callable[[], Awaitable[T]]) -> bytes | T:
         """The answer of the node that serves what was refused here with `refusal`: its bytes, or what `serve_here` gives if that
@@ -135,8 +169,10 @@ class Forwarding:
         way = self.ways.get(call.name, self.calls)
         return await way.call(node, call, call.wait_seconds + ANSWER_SECONDS_MAX)
 
-    async def together(self, works: Sequence[Coroutine[Any, Any, T]]) -> list[T | BrokerError]:
-        """What each gives, or is refused with: begun in their order, all under way at once."""
+    async def together(
+        self, works: Sequence[Coroutine[Any, Any, T]], seconds: float = HOLD_SECONDS + 2 * ANSWER_SECONDS_MAX
+    ) -> list[T | BrokerError]:
+        """What each gives within this time, or is refused with: begun in their order, all under way at once."""
         results: list[T | BrokerError | None] = [None] * len(works)
         left, done = len(works), self._world.wakeup(owed=True)
 
@@ -157,7 +193,7 @@ class Forwarding:
             else:
                 self.spawn(run(at, work), "forwarded")
         if left:
-            await done.wait(HOLD_SECONDS + 2 * ANSWER_SECONDS_MAX)
+            await done.wait(seconds)
         late = BrokerError(Reason.TIMED_OUT, "another node was asked and has not answered: it may be done all the same")
         return [late if each is None else each for each in results]
 

@@ -5,19 +5,18 @@ Invariants: a partition that is there is marked or told as a failure, never pass
 takes each end once.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 import msgspec
 
-from braidlog.broker.forwarding import LOOK_SECONDS, LOOK_SECONDS_MAX, Call, Forwarding
+from braidlog.broker.forwarding import LOOK_SECONDS, LOOK_SECONDS_MAX, Call, Forwarding, read_asked
 from braidlog.broker.routing import Routing
 from braidlog.coordinator.holdings import NODE
 from braidlog.coordinator.markers import End, Failures, LocalMarkers
 from braidlog.coordinator.offsets import Place
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, is_elsewhere
 from braidlog.model.world import World
-from braidlog.partition.hosting import Hosting
 
 CALL: Final = "transaction-markers"
 HOLD_SECONDS: Final = 5.0
@@ -46,11 +45,8 @@ _Refused = tuple[Target, str, str]
 class RoutedMarkers:
     """A `MarkerWriter`."""
 
-    def __init__(
-        self, local: LocalMarkers, hosting: Hosting, routing: Routing, forwarding: Forwarding, world: World
-    ) -> None:
+    def __init__(self, local: LocalMarkers, routing: Routing, forwarding: Forwarding, world: World) -> None:
         self._local = local
-        self._hosting = hosting
         self._routing = routing
         self._forwarding = forwarding
         self._world = world
@@ -70,11 +66,7 @@ class RoutedMarkers:
 
     async def answer(self, body: bytes) -> bytes:
         """What another node's coordinator asks of this one: to mark what it leads."""
-        try:
-            ends = msgspec.msgpack.decode(body, type=list[End])
-        except msgspec.MsgspecError as error:
-            raise BrokerError(Reason.INVALID_RECORD, f"another node sends no markers: {error}") from None
-        failures = await self._local.write(ends)
+        failures = await self._local.write(read_asked(body, list[End]))
         return msgspec.msgpack.encode([(target, *_in_words(error)) for target, error in failures.items()])
 
     async def _write_once(self, ends: Sequence[End]) -> Failures:
@@ -87,9 +79,12 @@ class RoutedMarkers:
                 by_node.setdefault(node, set()).add(target)
             elif node is not None:
                 failures[target] = _nobody(target)
-        own = by_node.pop(self._routing.own_number, set())
-        works = [self._ask(node, _only(ends, there), failures) for node, there in by_node.items()]
-        await self._together(works, lambda: self._here(_only(ends, own), failures))
+        works = [self._write_at(node, _only(ends, there), failures) for node, there in by_node.items()]
+        if by_node.keys() <= {self._routing.own_number}:
+            for work in works:
+                await work
+        else:
+            await self._forwarding.together(works, ANSWERED_SECONDS_MAX)
         return failures
 
     def _node_of(self, target: Target) -> int | None:
@@ -115,44 +110,24 @@ class RoutedMarkers:
             return is_elsewhere(error) or error.reason in _AGAIN
         return error.reason in _AGAIN and not self._routing.is_held_alone(target[0])
 
-    async def _here(self, ends: Sequence[End], failures: Failures) -> None:
-        if ends:
-            failures.update(await self._local.write(ends))
-
-    async def _ask(self, node: int, ends: Sequence[End], failures: Failures) -> None:
+    async def _write_at(self, node: int, ends: Sequence[End], failures: Failures) -> None:
+        """Until it has said that they are written, they count as failures: whoever waits may stop to wait before that."""
         asked = _targets(ends)
         silence = BrokerError(Reason.TIMED_OUT, f"node {node} has not said that it has written its markers")
         failures.update(dict.fromkeys(asked, silence))
-        call = Call(CALL, NODE, msgspec.msgpack.encode(list(ends)), changes=False)
         try:
-            refused = msgspec.msgpack.decode(await self._forwarding.ask(node, call), type=list[_Refused])
+            found = await (self._local.write(ends) if node == self._routing.own_number else self._ask(node, ends))
         except BrokerError as error:
             failures.update(dict.fromkeys(asked, error))
             return
         for target in asked:
             del failures[target]
-        failures.update({target: BrokerError(Reason[word], text) for target, word, text in refused})
+        failures.update(found)
 
-    async def _together(self, works: Sequence[Coroutine[Any, Any, None]], last: Callable[[], Awaitable[None]]) -> None:
-        """All of them at once, and `last` meanwhile."""
-        running = len(works)
-        done = self._world.wakeup()
-
-        async def run(work: Coroutine[Any, Any, None]) -> None:
-            nonlocal running
-            try:
-                await work
-            finally:
-                running -= 1
-                if not running:
-                    done.wake()
-
-        for work in works:
-            assert self._hosting.cluster is not None, "a node that is alone leads everything"
-            self._hosting.cluster.spawn(run(work), "transaction markers")
-        await last()
-        if running:
-            await done.wait(ANSWERED_SECONDS_MAX)
+    async def _ask(self, node: int, ends: Sequence[End]) -> Failures:
+        call = Call(CALL, NODE, msgspec.msgpack.encode(list(ends)), changes=False)
+        refused = msgspec.msgpack.decode(await self._forwarding.ask(node, call), type=list[_Refused])
+        return {target: BrokerError(Reason[word], text) for target, word, text in refused}
 
 
 def _targets(ends: Iterable[End]) -> set[Target]:

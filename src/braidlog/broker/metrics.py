@@ -30,12 +30,9 @@ def partition_report(hosted: Partition) -> PartitionReport:
 async def lag_reports(groups: Groups, group: str) -> list[LagReport]:
     """Nothing of a group that reads an offline partition: that is said of the partition."""
     try:
-        rows = await groups.lag(group)
+        return await groups.lag(group)
     except StorageFault:
         return []
-    return [
-        LagReport(group, row.topic, row.partition, row.committed, row.end_offset, row.lag, row.member) for row in rows
-    ]
 
 
 async def log_report(

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from braidlog.broker.coordinators import Coordinators
-from braidlog.broker.forwarding import Call, Forwarding
+from braidlog.broker.forwarding import Call, Forwarding, read_asked
 from braidlog.coordinator.holdings import NODE
 from braidlog.coordinator.named_producers import NamedProducer, current
 from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
@@ -57,10 +57,7 @@ class ProducerNames:
 
     async def answer(self, body: bytes, by: str) -> bytes:
         """What another node asks of this one."""
-        try:
-            name, foreign_epoch = msgspec.msgpack.decode(body, type=tuple[str, int])
-        except msgspec.MsgspecError as error:
-            raise BrokerError(Reason.INVALID_RECORD, f"another node asks for no producer's name: {error}") from None
+        name, foreign_epoch = read_asked(body, tuple[str, int])
         return msgspec.msgpack.encode(await self._resolve_here(name, foreign_epoch, by))
 
     def _current(self, name: str, foreign_epoch: int) -> NamedProducer | None:

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from braidlog.broker.forwarding import Call, Forwarding
+from braidlog.broker.forwarding import Forwarding, read_asked
 from braidlog.broker.topics import Topics
 from braidlog.codec.records import encode_batch
-from braidlog.coordinator.holdings import NODE
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason
+from braidlog.model.report import SchemaPage
 from braidlog.model.world import World
 from braidlog.partition.append import Acks, Append
 from braidlog.partition.fetch import Fetch
@@ -42,16 +42,6 @@ class Place(NamedTuple):
     offset: int = 0
 
 
-class Page(msgspec.Struct, frozen=True, array_like=True):
-    """Records from `begin` on, which is not where it was asked for if the topic is another one, or its start has moved."""
-
-    topic_id: str
-    begin: int
-    next_offset: int
-    end: int
-    entries: list[Entry]
-
-
 class _Asked(msgspec.Struct, frozen=True, array_like=True):
     """Without entries a page is asked for, else they are to be appended."""
 
@@ -67,21 +57,15 @@ class SchemaReader:
         self._fetch = fetch
         self._forwarding = forwarding
 
-    async def read(self, place: Place) -> Page:
+    async def read(self, place: Place) -> SchemaPage:
         """What comes after a place, at most about `PAGE_BYTES_MAX` of it; committed records only."""
         if TOPIC not in self._hosting.topics:
-            return Page("", 0, 0, 0, [])
+            return SchemaPage("", 0, 0, 0, [])
         return await self.ask(_Asked(place), partial(self.read_here, place), changes=False)
 
-    async def ask(self, asked: _Asked, here: Callable[[], Awaitable[Page]], *, changes: bool) -> Page:
+    async def ask(self, asked: _Asked, here: Callable[[], Awaitable[SchemaPage]], *, changes: bool) -> SchemaPage:
         """Return what `here` gives where this node leads the log, else the leader's answer."""
-        try:
-            return await here()
-        except NotLeaderError as error:
-            refusal = error.with_traceback(None)
-        call = Call(CALL, NODE, msgspec.msgpack.encode(asked), changes=changes)
-        answer = await self._forwarding.forward(call, refusal, here)
-        return msgspec.msgpack.decode(answer, type=Page) if isinstance(answer, bytes) else answer
+        return await self._forwarding.at_owner(CALL, asked, SchemaPage, here, elsewhere=NotLeaderError, changes=changes)
 
     def leading(self) -> tuple[Partition, str]:
         """Return the partition and its topic's id; NOT_LEADER if another node leads it."""
@@ -89,7 +73,7 @@ class SchemaReader:
         hosted.require_leader()
         return hosted, self._hosting.meta(TOPIC).topic_id
 
-    async def read_here(self, place: Place) -> Page:
+    async def read_here(self, place: Place) -> SchemaPage:
         """Return a page of the log that this node leads."""
         hosted, topic_id = self.leading()
         is_there = place.topic_id == topic_id and hosted.start_offset <= place.offset <= hosted.high_watermark
@@ -97,7 +81,7 @@ class SchemaReader:
         found = await self._fetch.records(TOPIC, 0, begin, bytes_max=PAGE_BYTES_MAX, leader_only=True)
         # Keys of Confluent's are never absent; a record of somebody else's without one says nothing here.
         entries = [(bytes(each.key or b""), each.value) for each in found.records]
-        return Page(topic_id, begin, found.next_offset, found.high_watermark, entries)
+        return SchemaPage(topic_id, begin, found.next_offset, found.high_watermark, entries)
 
 
 class SchemaLog:
@@ -120,7 +104,7 @@ class SchemaLog:
         self.read = reader.read
         forwarding.answers[CALL] = self.answer
 
-    async def append(self, place: Place, entries: list[Entry]) -> Page:
+    async def append(self, place: Place, entries: list[Entry]) -> SchemaPage:
         """Append at this very place; VERSION_CONFLICT if the log ends elsewhere: read on, and decide again."""
         if TOPIC not in self._hosting.topics:
             await self._make()
@@ -140,15 +124,12 @@ class SchemaLog:
 
     async def answer(self, body: bytes) -> bytes:
         """What another node asks of this one."""
-        try:
-            asked = msgspec.msgpack.decode(body, type=_Asked)
-        except msgspec.MsgspecError as error:
-            raise BrokerError(Reason.INVALID_RECORD, f"another node asks for no schemas: {error}") from None
+        asked = read_asked(body, _Asked)
         if asked.entries:
             return msgspec.msgpack.encode(await self._append_here(asked.place, asked.entries))
         return msgspec.msgpack.encode(await self.reader.read_here(asked.place))
 
-    async def _append_here(self, place: Place, entries: list[Entry]) -> Page:
+    async def _append_here(self, place: Place, entries: list[Entry]) -> SchemaPage:
         self.reader.leading()
         await self._append.ready(TOPIC, 0)
         # From here to the write nothing is waited for: the end stays where it is seen.
@@ -167,4 +148,4 @@ class SchemaLog:
         batch = encode_batch(values, keys=keys, base_timestamp=self._world.now_ms())
         written = self._append.write(TOPIC, 0, batch, acks=Acks.ALL)
         appended = await self._append.acknowledge(written, acks=Acks.ALL, timeout_ms=ACKS_MS)
-        return Page(topic_id, appended.base_offset, appended.next_offset, appended.next_offset, [])
+        return SchemaPage(topic_id, appended.base_offset, appended.next_offset, appended.next_offset, [])

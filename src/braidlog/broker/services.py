@@ -178,7 +178,7 @@ def open_services(  # noqa: PLR0913 - all that a node is opened with
     coordinators = Coordinators(routing, topics, world, spawn)
     transaction_checks = TransactionChecks(coordinators, forwarding)
     local_markers = LocalMarkers(hosting, world, coordinators.end_commits)
-    markers = RoutedMarkers(local_markers, hosting, routing, forwarding, world)
+    markers = RoutedMarkers(local_markers, routing, forwarding, world)
     group_settings = GroupSettings(metadata, consumer_groups or ConsumerGroupSettings())
     members = Members(member_metadata, rebalance_delay_ms, group_settings.settings_of, partial(_may_see, authorize))
     carrying = Carrying(producer_ids, markers, transaction_checks.ask)

@@ -8,10 +8,9 @@ from typing import Final
 import msgspec
 
 from braidlog.broker.coordinators import Coordinators
-from braidlog.broker.forwarding import Call, Forwarding
+from braidlog.broker.forwarding import Forwarding, read_asked
 from braidlog.coordinator.holdings import NODE
 from braidlog.coordinator.snapshots import Snapshot, StreamName
-from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
 
 CALL: Final = "snapshot"
 
@@ -39,21 +38,13 @@ class StreamSnapshots:
 
     async def answer(self, body: bytes, by: str) -> bytes:
         """What another node asks of this one."""
-        try:
-            asked = msgspec.msgpack.decode(body, type=Asked)
-        except msgspec.MsgspecError as error:
-            raise BrokerError(Reason.INVALID_RECORD, f"another node asks for no snapshot: {error}") from None
-        return msgspec.msgpack.encode(await self._here(asked, by))
+        return msgspec.msgpack.encode(await self._here(read_asked(body, Asked), by))
 
     async def _ask(self, asked: Asked, by: str) -> Snapshot | None:
-        try:
-            return await self._here(asked, by)
-        except NotCoordinatorError as error:
-            refusal = error.with_traceback(None)
         # To keep the same twice is to keep it once: silence is no reason to stop.
-        call = Call(CALL, by, msgspec.msgpack.encode(asked), changes=False)
-        answer = await self._forwarding.forward(call, refusal, lambda: self._here(asked, by))
-        return msgspec.msgpack.decode(answer, type=Snapshot | None) if isinstance(answer, bytes) else answer
+        return await self._forwarding.at_owner(
+            CALL, asked, Snapshot | None, lambda: self._here(asked, by), principal=by
+        )
 
     async def _here(self, asked: Asked, by: str) -> Snapshot | None:
         """What was asked for; nothing, if it was to be kept."""

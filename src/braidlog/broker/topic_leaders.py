@@ -9,11 +9,11 @@ from typing import Final
 
 import msgspec
 
-from braidlog.broker.forwarding import LOOK_SECONDS, LOOK_SECONDS_MAX, Call, Forwarding
+from braidlog.broker.forwarding import LOOK_SECONDS, LOOK_SECONDS_MAX, Call, Forwarding, read_asked
 from braidlog.cluster.placing import live
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.holdings import NODE
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import BrokerError
 from braidlog.model.world import World
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.hosting import Hosting
@@ -75,10 +75,7 @@ class TopicLeaders:
 
     async def answer(self, body: bytes) -> bytes:
         """What another node asks of this one; empty: it does not serve them yet."""
-        try:
-            return b"1" if self._leads(msgspec.msgpack.decode(body, type=Led)) else b""
-        except msgspec.MsgspecError as error:
-            raise BrokerError(Reason.INVALID_RECORD, f"{CALL}: {error}") from None
+        return b"1" if self._leads(read_asked(body, tuple[str, int])) else b""
 
     def _leads(self, asked: Led) -> bool:
         """Whether this node serves what the metadata says that it leads, and knows of as much as the node that asks."""

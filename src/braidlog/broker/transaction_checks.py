@@ -8,9 +8,7 @@ from typing import Final
 import msgspec
 
 from braidlog.broker.coordinators import Coordinators
-from braidlog.broker.forwarding import Call, Forwarding
-from braidlog.coordinator.holdings import NODE
-from braidlog.model.errors import BrokerError, NotCoordinatorError, Reason
+from braidlog.broker.forwarding import Forwarding, read_asked
 from braidlog.partition.verification import Question, Verified
 
 CALL: Final = "transaction-check"
@@ -26,21 +24,12 @@ class TransactionChecks:
 
     async def ask(self, question: Question) -> Verified:
         """Raises if it does not write there, or if nobody can say."""
-        try:
-            return await self._here(question)
-        except NotCoordinatorError as error:
-            refusal = error.with_traceback(None)
-        call = Call(CALL, NODE, msgspec.msgpack.encode(question), changes=False)  # to ask twice changes nothing more
-        answer = await self._forwarding.forward(call, refusal, lambda: self._here(question))
-        return answer if isinstance(answer, Verified) else msgspec.msgpack.decode(answer, type=Verified)
+        # To ask twice changes nothing more.
+        return await self._forwarding.at_owner(CALL, question, Verified, lambda: self._here(question))
 
     async def answer(self, body: bytes) -> bytes:
         """What another node asks of this one."""
-        try:
-            question = msgspec.msgpack.decode(body, type=Question)
-        except msgspec.MsgspecError as error:
-            raise BrokerError(Reason.INVALID_RECORD, f"another node asks about no transaction: {error}") from None
-        return msgspec.msgpack.encode(await self._here(question))
+        return msgspec.msgpack.encode(await self._here(read_asked(body, Question)))
 
     async def _here(self, question: Question) -> Verified:
         producer = question.name, question.producer_id, question.epoch

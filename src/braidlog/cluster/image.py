@@ -5,16 +5,44 @@ Invariants: both are pure functions of image and event, so all who apply the sam
 `check` at one image is applied to that image and no other (the store sees to it); a topic id is never used twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from braidlog.cluster import events as e
+from braidlog.cluster import image_changes as changes
+from braidlog.cluster import image_checks as checks
 from braidlog.cluster import membership
 from braidlog.cluster.events import CLUSTER_VERSION, Event
-from braidlog.cluster.image_changes import CHANGES
-from braidlog.cluster.image_checks import CHECKS
 from braidlog.cluster.image_state import IMAGE_VERSION, ImageState
+
+Handler = Callable[[ImageState, Any], None]
+HANDLERS: Final[Mapping[type[Event], tuple[Handler, Handler]]] = {
+    e.CreateTopic: (checks.check_create_topic, changes.apply_create_topic),
+    e.DeleteTopic: (checks.check_topic, changes.apply_delete_topic),
+    e.AlterTopic: (checks.check_topic, changes.apply_alter_topic),
+    e.AddPartitions: (checks.check_add_partitions, changes.apply_add_partitions),
+    e.PlaceTopic: (checks.check_place_topic, changes.apply_place_topic),
+    e.ChangeLeader: (checks.check_change_leader, changes.apply_change_leader),
+    e.AddNode: (checks.check_add_node, changes.apply_add_node),
+    e.RemoveNode: (checks.check_remove_node, changes.apply_remove_node),
+    e.FolderMade: (checks.check_topic, changes.apply_folder_made),
+    e.IdBlock: (checks.check_id_block, changes.apply_id_block),
+    e.SetUser: (checks.check_set_user, changes.apply_set_user),
+    e.DropUser: (checks.check_drop_user, changes.apply_drop_user),
+    e.AddRule: (checks.check_add_rule, changes.apply_add_rule),
+    e.DropRule: (checks.check_drop_rule, changes.apply_drop_rule),
+    e.RegisterNode: (checks.check_register_node, changes.apply_register_node),
+    e.FenceNode: (checks.check_incarnation, changes.apply_fence_node),
+    e.DrainNode: (checks.check_incarnation, changes.apply_drain_node),
+    e.AssignPartition: (checks.check_assign_partition, changes.apply_assign_partition),
+    e.ChangeSet: (checks.check_change_set, changes.apply_change_set),
+    e.ResignReplica: (checks.check_resign_replica, changes.apply_resign_replica),
+    e.SetQuota: (checks.check_set_quota, changes.apply_set_quota),
+    e.SetGroup: (checks.check_set_group, changes.apply_set_group),
+}
+"""The check of each event, and its change."""
 
 
 class _Versioned(msgspec.Struct):
@@ -50,12 +78,12 @@ class Image(ImageState):
 
     def check(self, event: Event) -> None:
         """Raise `BrokerError` for an event that makes no sense now."""
-        CHECKS[type(event)](self, event)
+        HANDLERS[type(event)][0](self, event)
 
     def apply(self, event: Event) -> None:
         """Change what the event says. An event that passed `check` is never refused."""
         self.cluster.version = max(self.cluster.version, e.version_of(event))
-        CHANGES[type(event)](self, event)
+        HANDLERS[type(event)][1](self, event)
 
 
 def decode_image(data: bytes) -> Image:

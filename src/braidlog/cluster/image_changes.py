@@ -3,15 +3,11 @@
 Invariant: an event that passed its check at an image never fails here; the result is a pure function of image and event.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
-
 import msgspec
 
 from braidlog.cluster import events as e
 from braidlog.cluster import membership
-from braidlog.cluster.events import Event
-from braidlog.cluster.image_state import DELETED_KEPT_MS, ImageState, Node, Rule
+from braidlog.cluster.image_state import DELETED_KEPT_MS, ImageState, Node
 from braidlog.cluster.topic import Change, Topic, held_alone, placed
 from braidlog.replication import assignment as sets
 from braidlog.replication import election
@@ -102,13 +98,12 @@ def apply_drop_user(image: ImageState, event: e.DropUser) -> None:
 
 
 def apply_add_rule(image: ImageState, event: e.AddRule) -> None:
-    rule = Rule(**msgspec.structs.asdict(event))
-    if rule not in image.rules:
-        image.rules.append(rule)
+    if event not in image.rules:
+        image.rules.append(event)
 
 
 def apply_drop_rule(image: ImageState, event: e.DropRule) -> None:
-    rule = Rule(**msgspec.structs.asdict(event))
+    rule = e.AddRule(**msgspec.structs.asdict(event))
     image.rules = [each for each in image.rules if each != rule]
 
 
@@ -160,30 +155,3 @@ def apply_set_quota(image: ImageState, event: e.SetQuota) -> None:
 def apply_set_group(image: ImageState, event: e.SetGroup) -> None:
     settings = {**image.group_settings, event.group: event.settings}
     image.group_settings = {group: own for group, own in settings.items() if own}
-
-
-CHANGES: Final[Mapping[type[Event], Callable[[ImageState, Any], None]]] = {
-    e.CreateTopic: apply_create_topic,
-    e.DeleteTopic: apply_delete_topic,
-    e.AlterTopic: apply_alter_topic,
-    e.AddPartitions: apply_add_partitions,
-    e.PlaceTopic: apply_place_topic,
-    e.ChangeLeader: apply_change_leader,
-    e.AddNode: apply_add_node,
-    e.RemoveNode: apply_remove_node,
-    e.FolderMade: apply_folder_made,
-    e.IdBlock: apply_id_block,
-    e.SetUser: apply_set_user,
-    e.DropUser: apply_drop_user,
-    e.AddRule: apply_add_rule,
-    e.DropRule: apply_drop_rule,
-    e.RegisterNode: apply_register_node,
-    e.FenceNode: apply_fence_node,
-    e.DrainNode: apply_drain_node,
-    e.AssignPartition: apply_assign_partition,
-    e.ChangeSet: apply_change_set,
-    e.ResignReplica: apply_resign_replica,
-    e.SetQuota: apply_set_quota,
-    e.SetGroup: apply_set_group,
-}
-"""The change of each event."""

@@ -3,12 +3,8 @@
 Invariant: a check is a pure function of image and event; it raises `BrokerError` for an event that makes no sense now.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final
-
 from braidlog.cluster import events as e
 from braidlog.cluster import membership
-from braidlog.cluster.events import Event
 from braidlog.cluster.image_state import ImageState
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import PARTITIONS_PER_TOPIC_MAX
@@ -202,30 +198,3 @@ def _check_min_in_sync(count: int) -> None:
         raise BrokerError(
             Reason.INVALID_SETTING, f"min_in_sync must be 1 to {FOLLOWERS_PER_TOPIC_MAX + 1}, not {count}"
         )
-
-
-CHECKS: Final[Mapping[type[Event], Callable[[ImageState, Any], None]]] = {
-    e.CreateTopic: check_create_topic,
-    e.DeleteTopic: check_topic,
-    e.AlterTopic: check_topic,
-    e.AddPartitions: check_add_partitions,
-    e.PlaceTopic: check_place_topic,
-    e.ChangeLeader: check_change_leader,
-    e.AddNode: check_add_node,
-    e.RemoveNode: check_remove_node,
-    e.FolderMade: check_topic,
-    e.IdBlock: check_id_block,
-    e.SetUser: check_set_user,
-    e.DropUser: check_drop_user,
-    e.AddRule: check_add_rule,
-    e.DropRule: check_drop_rule,
-    e.RegisterNode: check_register_node,
-    e.FenceNode: check_incarnation,
-    e.DrainNode: check_incarnation,
-    e.AssignPartition: check_assign_partition,
-    e.ChangeSet: check_change_set,
-    e.ResignReplica: check_resign_replica,
-    e.SetQuota: check_set_quota,
-    e.SetGroup: check_set_group,
-}
-"""The check of each event."""

@@ -25,16 +25,6 @@ class Node(msgspec.Struct, frozen=True):
     epoch: int
 
 
-class Rule(msgspec.Struct, frozen=True, order=True):
-    principal: str
-    topic: str
-    operations: tuple[str, ...]
-    group: str = ""
-    transactional_id: str = ""
-    key: str = ""
-    deny: bool = False
-
-
 class ImageState(msgspec.Struct):
     """The state that follows from the log. It changes by `apply` alone (`image.py`)."""
 
@@ -43,7 +33,7 @@ class ImageState(msgspec.Struct):
     """Ids of deleted topics, and when: a folder of one of these may be removed, one of an unknown id may not."""
     nodes: dict[str, Node] = {}
     users: dict[str, dict[str, Credential]] = {}
-    rules: list[Rule] = []
+    rules: list[e.AddRule] = []
     ids_taken: int = FIRST_PRODUCER_ID
     made: dict[str, dict[str, int]] = {}
     """By topic id and node: how many partitions of the topic that node has made. Of these it makes none again."""

@@ -81,7 +81,8 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SchemaPage(msgspec.Struct, frozen=True):
-    """Records of the schemas' log. `begin` is not where it was asked for if the topic is another one by now."""
+    """Records of the schemas' log. `begin` is not where it was asked for if the topic is another one by now, or its
+    start has moved."""
 
     topic_id: str
     begin: int
@@ -188,7 +189,8 @@ class PartitionReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LagReport(msgspec.Struct, frozen=True):
-    """One partition that a group reads or has committed to. `committed` is None before the first commit."""
+    """How far a group is behind in one partition that it reads or has committed to. `committed` is None before the first commit;
+    `end_offset` is `UNKNOWN_END` of a partition that has no replica on the node."""
 
     group: str
     topic: str

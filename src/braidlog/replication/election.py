@@ -82,14 +82,11 @@ def registered(known: Assignment, node: int, nodes: Registered, min_in_sync: int
     return _merged(known, after)
 
 
-def elect_unclean(known: Assignment, ends: dict[int, LogEnd], *, prefer_last_leader: bool = False) -> Assignment:
+def elect_unclean(known: Assignment, ends: dict[int, LogEnd]) -> Assignment:
     """The longest log of those that answered leads, and what it does not have is lost: said by `unclean_epoch`."""
     candidates = known.ordered(tuple(ends))
     assert candidates
-    if prefer_last_leader and known.last_leader in ends:
-        winner = known.last_leader
-    else:
-        winner = max(candidates, key=lambda node: (ends[node], -known.replicas.index(node)))
+    winner = max(candidates, key=lambda node: (ends[node], -known.replicas.index(node)))
     torn = tuple(node for node in known.torn if node != winner)
     return known.led_by(
         winner, in_sync=(winner,), eligible=(), torn=torn, torn_ends=(), unclean_epoch=known.leader_epoch + 1

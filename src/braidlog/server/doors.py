@@ -109,8 +109,7 @@ class ConsoleListeners:
         self, services: Services, auth: AuthConfig, secret: str, tasks: Tasks, *, budget: Budget, fair_turns: FairTurns
     ) -> None:
         self._secret = secret
-        self._forwarding = services.forwarding
-        self._forwarding.names.add(CALL)
+        services.forwarding.names.add(CALL)
         self._tasks = tasks
         self._own = services.routing.own_number
         allowed, routing = OnBehalf(services.authorize, secret), ConsoleRouting(services, self._port_of)
@@ -142,7 +141,7 @@ class ConsoleListeners:
         if node not in self._ports:
             bound = listen(LOOPBACK, 0, "the console's listener")
             self._ports[node] = bound[0].getsockname()[1]
-            adapter = RelayAdapter(self._services.only(RelayAdapter.uses), self._forwarding, node)
+            adapter = RelayAdapter(self._services.only(RelayAdapter.uses), node)
             listener = self._make(adapter)
             self._listeners.append(listener)
             self._tasks.spawn(listener.start(LOOPBACK, 0, bound), f"listen for node {node}")

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from braidlog.broker.access.authorize import ANONYMOUS, Operation
-from braidlog.broker.schema_log import Page, Place
+from braidlog.broker.schema_log import Place
 from braidlog.broker.services import Services
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import DOOR, Permission, Question, SchemaPage
@@ -48,10 +48,10 @@ class SchemaQuestions:
         }
 
     async def _read(self, question: Question) -> SchemaPage:
-        return _shown(await self._log.read(Place(question.topic, question.position)))
+        return await self._log.read(Place(question.topic, question.position))
 
     async def _append(self, question: Question) -> SchemaPage:
-        return _shown(await self._log.append(Place(question.topic, question.position), question.entries))
+        return await self._log.append(Place(question.topic, question.position), question.entries)
 
     async def _compare(self, question: Question) -> list[str]:
         try:
@@ -90,7 +90,3 @@ class SchemaQuestions:
             return await self._users.check_password(question.principal, secret)
 
         return await self._gatekeeper.judge(question.address, holds)
-
-
-def _shown(page: Page) -> SchemaPage:
-    return SchemaPage(page.topic_id, page.begin, page.next_offset, page.end, page.entries)

@@ -29,7 +29,7 @@ def consoles(leader: int = 3) -> dict[int, LinkedNode]:
         each.table.rows[CALL] = console_calls(each.node.services)
         routing = ConsoleRouting(each.node.services, lambda number: 50_000 + number)
         services = msgspec.structs.replace(each.node.services, authorize=OnBehalf(allowed, "secret"), routing=routing)
-        each.adapters["kafka"] = RelayAdapter(services.only(RelayAdapter.uses), services.forwarding, 3)
+        each.adapters["kafka"] = RelayAdapter(services.only(RelayAdapter.uses), 3)
     return nodes
 
 

@@ -5,9 +5,10 @@ import pytest
 from tests.cluster.etcd.test_store import PREFIX, Cluster, Node, next_block
 from tests.model.manual_world import Job
 
-from braidlog.cluster.etcd.entries import Head, ImageEnd, Keys, Written, digest, one
+from braidlog.cluster.etcd.entries import ImageEnd, Keys, Written, digest, one
 from braidlog.cluster.etcd.leases import LeaseMessage, Leases
 from braidlog.cluster.etcd.port import EtcdRefusedError, Put
+from braidlog.cluster.etcd.position import Position
 from braidlog.cluster.etcd.presence import Life, Presence
 from braidlog.cluster.membership import Membership
 from braidlog.model.errors import BrokerError, Reason, StorageFault
@@ -45,34 +46,34 @@ def entry_after(before: str) -> bytes:
 HEADS: dict[str, dict[bytes, bytes | None]] = {
     "no JSON": {KEYS.head: b"gotcha"},
     "other fields": {KEYS.head: b'{"seq":1}'},
-    "another cluster": {KEYS.head: msgspec.json.encode(Head("c9", 7, "d"))},
+    "another cluster": {KEYS.head: msgspec.json.encode(Position("c9", 7, "d"))},
     "deleted": {KEYS.head: None},
-    "going backwards": {KEYS.head: msgspec.json.encode(Head("c1", 1, "d"))},
-    "another digest": {KEYS.head: msgspec.json.encode(Head("c1", SEQ, "d"))},
-    "beyond the last entry": {KEYS.head: msgspec.json.encode(Head("c1", SEQ + 5, "d"))},
+    "going backwards": {KEYS.head: msgspec.json.encode(Position("c1", 1, "d"))},
+    "another digest": {KEYS.head: msgspec.json.encode(Position("c1", SEQ, "d"))},
+    "beyond the last entry": {KEYS.head: msgspec.json.encode(Position("c1", SEQ + 5, "d"))},
     "an entry that does not decode": {
         KEYS.event(SEQ + 1): b"gotcha",
-        KEYS.head: msgspec.json.encode(Head("c1", SEQ + 1, digest(b"gotcha"))),
+        KEYS.head: msgspec.json.encode(Position("c1", SEQ + 1, digest(b"gotcha"))),
     },
     "an entry that does not follow": {
         KEYS.event(SEQ + 1): entry_after("d"),
-        KEYS.head: msgspec.json.encode(Head("c1", SEQ + 1, digest(entry_after("d")))),
+        KEYS.head: msgspec.json.encode(Position("c1", SEQ + 1, digest(entry_after("d")))),
     },
     "a key that is no entry's": {
         KEYS.events.first + b"gotcha": b"gotcha",
-        KEYS.head: msgspec.json.encode(Head("c1", SEQ + 1, "d")),
+        KEYS.head: msgspec.json.encode(Position("c1", SEQ + 1, "d")),
     },
     "an image that is damaged": {
         KEYS.image_end(SEQ): msgspec.json.encode(ImageEnd(1, "d", "d")),
-        KEYS.head: msgspec.json.encode(Head("c1", SEQ + 5, "d")),
+        KEYS.head: msgspec.json.encode(Position("c1", SEQ + 5, "d")),
     },
     "an image's end that does not decode": {
         KEYS.image_end(SEQ): b"gotcha",
-        KEYS.head: msgspec.json.encode(Head("c1", SEQ + 5, "d")),
+        KEYS.head: msgspec.json.encode(Position("c1", SEQ + 5, "d")),
     },
     "a key that is no image's": {
         KEYS.images.first + b"gotcha/end": b"gotcha",
-        KEYS.head: msgspec.json.encode(Head("c1", SEQ + 5, "d")),
+        KEYS.head: msgspec.json.encode(Position("c1", SEQ + 5, "d")),
     },
 }
 

@@ -10,7 +10,7 @@ import pytest
 from tests.model.manual_world import Job, ManualWorld
 from tests.simulation.etcd import Fate, ModelClient, ModelEtcd
 
-from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Head, Keys, Written, digest, one
+from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Keys, Written, digest, one
 from braidlog.cluster.etcd.port import EtcdForeignError, EtcdRefusedError, Outcome, Put
 from braidlog.cluster.etcd.position import Position
 from braidlog.cluster.etcd.store import COMPACT_TICKS, PROPOSE_SECONDS_MAX, TICK_SECONDS, EtcdStore
@@ -250,7 +250,7 @@ def test_a_node_stops_before_an_entry_that_it_does_not_know() -> None:
     image, position = node.metadata.image.copy(), node.store.position
     keys = Keys(PREFIX)
     value = msgspec.json.encode(Written(2, "9", "n", position.digest, [Envelope(999, msgspec.Raw(b"{}"))]))
-    head = msgspec.json.encode(Head("c1", 2, digest(value)))
+    head = msgspec.json.encode(Position("c1", 2, digest(value)))
     cluster.run(ModelClient(cluster.etcd).write([Put(keys.event(2), value), Put(keys.head, head)]))
     unknown = r"entry 2 .* event 999 was written by a later version .* upgrade this node"
     with pytest.raises(StorageFault, match=unknown):

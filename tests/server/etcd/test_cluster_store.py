@@ -29,7 +29,7 @@ from braidlog.broker.access.users import Hash
 from braidlog.broker.quotas import Direction
 from braidlog.cli import main
 from braidlog.cluster.etcd import images
-from braidlog.cluster.etcd.entries import Head, Keys, one
+from braidlog.cluster.etcd.entries import Keys, one
 from braidlog.cluster.etcd.moving import MOVING
 from braidlog.cluster.etcd.port import EtcdRefusedError, Put
 from braidlog.cluster.etcd.position import Position, PositionFile
@@ -305,19 +305,19 @@ def test_a_node_serves_with_what_it_has_while_the_head_in_etcd_is_not_ours(
 ) -> None:
     """Whatever another process writes into the metadata: the node names the key, and follows once that is restored."""
     keys = Keys("strangers")
-    backwards = msgspec.json.encode(Head("c", 1, "d"))
+    backwards = msgspec.json.encode(Position("c", 1, "d"))
 
     async def scene(server: Server) -> None:
         assert server.services is not None
         await make_topic(server)
         stranger = Gateway(GatewaySettings(endpoints=[etcd.url], read_seconds_max=60, write_seconds_max=60))
         own = (await stranger.read(one(keys.head))).items[0].value
-        head = msgspec.json.decode(own, type=Head)
+        head = msgspec.json.decode(own, type=Position)
         attacks = {
             "the head does not decode": b"mine",
             "the head names cluster 'c'": backwards,
-            "etcd was set back": msgspec.json.encode(Head(head.cluster, 1, "d")),
-            "the head names entry 900": msgspec.json.encode(Head(head.cluster, 900, "d")),
+            "etcd was set back": msgspec.json.encode(Position(head.cluster, 1, "d")),
+            "the head names entry 900": msgspec.json.encode(Position(head.cluster, 900, "d")),
         }
         strays = [keys.life("0"), keys.tick("0"), keys.alive.first + b"\xff", keys.events.first + b"x"]
         await stranger.write([Put(key, b"\xff") for key in (*strays, keys.images.first + b"x/end")])

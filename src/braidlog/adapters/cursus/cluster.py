@@ -14,13 +14,12 @@ from braidlog.adapters.cursus.forwarding import DOOR, ask_leaders, is_led_here
 from braidlog.adapters.cursus.reading import COMMIT_SECONDS_MAX, is_pattern
 from braidlog.adapters.cursus.services import Services
 from braidlog.adapters.errors import text_of
-from braidlog.broker.forwarding import Call
+from braidlog.broker.forwarding import Call, read_asked
 from braidlog.broker.routing import Broker
 from braidlog.cluster.topic import Topic
-from braidlog.coordinator.holdings import NODE
 from braidlog.coordinator.shards import SHARDS
 from braidlog.model.address import show_address
-from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
+from braidlog.model.errors import BrokerError, NotLeaderError, Reason
 from braidlog.model.names import node_number
 from braidlog.model.slices import Pace
 from braidlog.partition.hosted_log import Role
@@ -172,22 +171,15 @@ async def group_names(services: Services) -> set[str]:
 
 
 async def _groups_of_shard(number: int, services: Services) -> list[str]:
-    body = msgspec.msgpack.encode(number)
-    here = partial(answer_groups, body, services)
-    try:
-        answer = await here()
-    except NotCoordinatorError as error:
-        refusal = error.with_traceback(None)
-        answer = await services.forwarding.forward(Call(GROUPS_CALL, NODE, body, changes=False), refusal, here)
-    return msgspec.msgpack.decode(answer, type=list[str])
+    async def here() -> list[str]:
+        return list(services.coordinators.in_shard(number).groups.names())
+
+    return await services.forwarding.at_owner(GROUPS_CALL, number, list[str], here)
 
 
 async def answer_groups(body: bytes, services: Services) -> bytes:
     """The groups of one shard, for another node."""
-    try:
-        number = msgspec.msgpack.decode(body, type=int)
-    except msgspec.MsgspecError as error:
-        raise BrokerError(Reason.INVALID_RECORD, f"another node asks about no shard: {error}") from None
+    number = read_asked(body, int)
     return msgspec.msgpack.encode(list(services.coordinators.in_shard(number).groups.names()))
 
 

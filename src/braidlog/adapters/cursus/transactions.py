@@ -11,11 +11,10 @@ from braidlog.adapters.cursus.producing import ANY_PARTITION, choose_partition, 
 from braidlog.adapters.cursus.records import encode_whole
 from braidlog.adapters.cursus.services import Services
 from braidlog.broker.coordinator import Coordinator
-from braidlog.broker.forwarding import Call
+from braidlog.broker.forwarding import Call, read_asked
 from braidlog.coordinator.holdings import NODE
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.transaction import Producing, TxnState
-from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.append import SEQUENCES, Acks
 from braidlog.partition.verification import Question
 from braidlog.wire.cursus import answers as a
@@ -147,8 +146,5 @@ class TransactionHandlers:
 
     async def answer_counts(self, body: bytes) -> bytes:
         """What another node asks of this one."""
-        try:
-            name, epoch, ends = msgspec.msgpack.decode(body, type=tuple[str, int, bool])
-        except msgspec.MsgspecError as error:
-            raise BrokerError(Reason.INVALID_RECORD, f"another node asks about no transaction: {error}") from None
+        name, epoch, ends = read_asked(body, tuple[str, int, bool])
         return msgspec.msgpack.encode(self._own((name, epoch), ends=ends))

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
-from braidlog.adapters.kafka.errors import Refusal, code_of, said_of_cluster
-from braidlog.adapters.kafka.routes import Route, whole
+from braidlog.adapters.kafka.errors import Refusal, code_of
+from braidlog.adapters.kafka.routes import Route, of_cluster, refused, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.access.authorize import EVERYONE, Kind, Operation, Rule
 from braidlog.model.errors import BrokerError, StorageFault
@@ -171,11 +171,6 @@ async def create(request: Request, services: Services, _: Conversation) -> s.Cre
     return s.CreateAclsResponse(results=results)
 
 
-def refuse_create(request: Request, code: E, text: str) -> s.CreateAclsResponse:
-    said = Outcome(code, text)
-    return s.CreateAclsResponse(results=[said] * len(request.message.creations))
-
-
 async def delete(request: Request, services: Services, _: Conversation) -> s.DeleteAclsResponse:
     message: s.DeleteAclsRequest = request.message
     services.rules.require_on()
@@ -191,13 +186,8 @@ def _is_meant(wanted: s.AclFilter, rule: Rule) -> bool:
     return any(matches(acl, wanted) for acl in acls_of(rule))
 
 
-def refuse_delete(request: Request, code: E, text: str) -> s.DeleteAclsResponse:
-    said = s.DeleteAclsResponseResult(code, text)
-    return s.DeleteAclsResponse(filter_results=[said] * len(request.message.filters))
-
-
 ROUTES: dict[Key, Route] = {
-    Key.DESCRIBE_ACLS: Route(describe, Operation.CLUSTER, refusal=whole(s.DescribeAclsResponse), said=said_of_cluster),
-    Key.CREATE_ACLS: Route(create, Operation.CLUSTER, refusal=refuse_create, said=said_of_cluster),
-    Key.DELETE_ACLS: Route(delete, Operation.CLUSTER, refusal=refuse_delete, said=said_of_cluster),
+    Key.DESCRIBE_ACLS: of_cluster(describe, whole(s.DescribeAclsResponse)),
+    Key.CREATE_ACLS: of_cluster(create, refused(s.CreateAclsResponse, {"results": "creations"})),
+    Key.DELETE_ACLS: of_cluster(delete, refused(s.DeleteAclsResponse, {"filter_results": "filters"})),
 }

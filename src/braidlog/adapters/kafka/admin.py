@@ -12,9 +12,9 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
-from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of_cluster
+from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of
 from braidlog.adapters.kafka.metadata import Creating
-from braidlog.adapters.kafka.routes import Route, on_topics, resolved, whole
+from braidlog.adapters.kafka.routes import Route, of_cluster, on_topics, refused, resolved, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, may, named, unknown
 from braidlog.adapters.routing import Denied, Need
@@ -142,13 +142,6 @@ def _check_nodes(places: Iterable[Sequence[int]], services: Services) -> None:
         raise Refusal(E.INVALID_REPLICA_ASSIGNMENT, "partitions have different numbers of replicas")
 
 
-def refuse_create(request: Request, code: E, text: str) -> m.CreateTopicsResponse:
-    topics = request.message.topics
-    return m.CreateTopicsResponse(
-        topics=[m.CreateTopicsResponseTopic(each.name, error_code=code, error_message=text) for each in topics]
-    )
-
-
 # -- delete ------------------------------------------------------------------------------------------------------
 
 
@@ -157,7 +150,7 @@ async def delete_topics(
 ) -> m.DeleteTopicsResponse:
     responses, deadline = [], Deadline(services.world, request.message.timeout_ms)
     pace = Pace()
-    for each in _deleted(request):
+    for each in _deleted(request.message):
         await pace.step()
         responses.append(await _delete(each, services, denied, deadline))
     return m.DeleteTopicsResponse(responses=responses)
@@ -179,19 +172,12 @@ async def _delete(
     return m.DeleteTopicsResponseTopic(name, topic_id)
 
 
-def refuse_delete(request: Request, code: E, text: str) -> m.DeleteTopicsResponse:
-    return m.DeleteTopicsResponse(
-        responses=[m.DeleteTopicsResponseTopic(each.name, each.topic_id, code, text) for each in _deleted(request)]
-    )
-
-
-def _deleted(request: Request) -> list[m.DeleteTopicsRequestTopic]:
-    message: m.DeleteTopicsRequest = request.message
+def _deleted(message: m.DeleteTopicsRequest) -> list[m.DeleteTopicsRequestTopic]:
     return message.topics or [m.DeleteTopicsRequestTopic(name) for name in message.topic_names]
 
 
 def _topics_deleted(request: Request, services: Services) -> Iterable[str]:
-    return resolved(services, ((topic.name, topic.topic_id) for topic in _deleted(request)))
+    return resolved(services, ((topic.name, topic.topic_id) for topic in _deleted(request.message)))
 
 
 # -- grow --------------------------------------------------------------------------------------------------------
@@ -229,13 +215,6 @@ async def _grow(
         await services.topics.grow(topic.name, topic.count, tuple(tuple(each) for each in places))
 
 
-def refuse_partitions(request: Request, code: E, text: str) -> m.CreatePartitionsResponse:
-    topics = request.message.topics
-    return m.CreatePartitionsResponse(
-        results=[m.CreatePartitionsResponseResult(each.name, code, text) for each in topics]
-    )
-
-
 # -- trim --------------------------------------------------------------------------------------------------------
 
 
@@ -261,18 +240,6 @@ async def delete_records(
             await pace.step()
             topics[-1].partitions.append(await trim(topic.name, each))
     return m.DeleteRecordsResponse(topics=topics)
-
-
-def refuse_records(request: Request, code: E, _: str) -> m.DeleteRecordsResponse:
-    return m.DeleteRecordsResponse(
-        topics=[
-            m.DeleteRecordsResponseTopic(
-                topic.name,
-                [m.DeleteRecordsResponsePartition(each.partition_index, -1, code) for each in topic.partitions],
-            )
-            for topic in request.message.topics
-        ]
-    )
 
 
 # -- measure -----------------------------------------------------------------------------------------------------
@@ -314,15 +281,26 @@ def _topics_measured(request: Request, _: Services) -> Iterable[str]:
 
 def routes(creating: Creating) -> dict[Key, Route]:
     return {
-        Key.CREATE_TOPICS: on_topics(partial(create_topics, creating=creating), Operation.CREATE, refuse_create),
-        Key.DELETE_TOPICS: on_topics(delete_topics, Operation.DELETE, refuse_delete, _topics_deleted),
-        Key.CREATE_PARTITIONS: on_topics(create_partitions, Operation.ALTER, refuse_partitions),
-        Key.DELETE_RECORDS: on_topics(delete_records, Operation.DELETE, refuse_records),
-        Key.DESCRIBE_LOG_DIRS: Route(
+        Key.CREATE_TOPICS: on_topics(
+            partial(create_topics, creating=creating),
+            Operation.CREATE,
+            refused(m.CreateTopicsResponse),
+        ),
+        Key.DELETE_TOPICS: on_topics(
+            delete_topics, Operation.DELETE, refused(m.DeleteTopicsResponse, {"responses": _deleted}), _topics_deleted
+        ),
+        Key.CREATE_PARTITIONS: on_topics(
+            create_partitions, Operation.ALTER, refused(m.CreatePartitionsResponse, {"results": "topics"})
+        ),
+        Key.DELETE_RECORDS: on_topics(
+            delete_records,
+            Operation.DELETE,
+            refused(m.DeleteRecordsResponse, others={"low_watermark": -1}),
+        ),
+        Key.DESCRIBE_LOG_DIRS: of_cluster(
             describe_log_dirs,
+            whole(m.DescribeLogDirsResponse),
             Operation.DESCRIBE,
             each=(Need(Operation.DESCRIBE, _topics_measured),),
-            refusal=whole(m.DescribeLogDirsResponse),
-            said=said_of_cluster,
         ),
     }

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
-from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of_cluster
-from braidlog.adapters.kafka.routes import Route, whole
+from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of
+from braidlog.adapters.kafka.routes import Route, of_cluster, refused, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.broker.access.authorize import Operation
 from braidlog.broker.quota_changes import Changes
 from braidlog.broker.quotas import CONNECTIONS
 from braidlog.cluster.events import QuotaEntity
@@ -119,16 +118,7 @@ def _changes(ops: Sequence[s.AlterClientQuotasRequestOp]) -> Changes:
     return {FIELDS[op.key]: None if op.remove else op.value for op in ops}
 
 
-def refuse(request: Request, code: E, text: str) -> s.AlterClientQuotasResponse:
-    entries = request.message.entries
-    return s.AlterClientQuotasResponse(
-        entries=[s.AlterClientQuotasResponseEntry(code, text, each.entity) for each in entries]
-    )
-
-
 ROUTES: dict[Key, Route] = {
-    Key.DESCRIBE_CLIENT_QUOTAS: Route(
-        describe, Operation.CLUSTER, refusal=whole(s.DescribeClientQuotasResponse), said=said_of_cluster
-    ),
-    Key.ALTER_CLIENT_QUOTAS: Route(alter, Operation.CLUSTER, refusal=refuse, said=said_of_cluster),
+    Key.DESCRIBE_CLIENT_QUOTAS: of_cluster(describe, whole(s.DescribeClientQuotasResponse)),
+    Key.ALTER_CLIENT_QUOTAS: of_cluster(alter, refused(s.AlterClientQuotasResponse, {"entries": "entries"})),
 }

@@ -19,7 +19,7 @@ from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of, said_of
 from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from braidlog.adapters.kafka.routes import Refusal as Refused
-from braidlog.adapters.kafka.routes import Route, whole
+from braidlog.adapters.kafka.routes import Route, of_cluster, refused, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.settings import Kind, Shown, Source
 from braidlog.adapters.routing import Denied, Handler, Need
@@ -34,7 +34,6 @@ from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import topics as m
-from braidlog.wire.kafka.rows import Message
 
 Config = m.DescribeConfigsResponseConfig
 NODE_SETTINGS = (
@@ -403,24 +402,14 @@ def _code(kind: int, error: BrokerError | StorageFault) -> E:
     return E.CLUSTER_AUTHORIZATION_FAILED if is_node else code
 
 
-def _refusal(response: type[Message], answers: str, answer: Callable[..., Any]) -> Refused:
-    def refuse(request: Request, code: E, text: str) -> Message:
-        told = [answer(code, text, each.resource_type, each.resource_name) for each in request.message.resources]
-        return response(**{answers: told})
-
-    return refuse
-
-
 def routes(creating: Creating, session_timeout_ms_min: int) -> dict[Key, Route]:
-    described = _refusal(m.DescribeConfigsResponse, "results", m.DescribeConfigsResponseResult)
-    altered = _refusal(m.AlterConfigsResponse, "responses", m.ConfiguredResource)
+    described = refused(m.DescribeConfigsResponse, {"results": "resources"})
+    altered = refused(m.AlterConfigsResponse, {"responses": "resources"})
     held: Held = partial(_of_node, creating=creating, session_timeout_ms_min=session_timeout_ms_min)
-    some_altered = _refusal(m.IncrementalAlterConfigsResponse, "responses", m.ConfiguredResource)
+    some_altered = refused(m.IncrementalAlterConfigsResponse, {"responses": "resources"})
     return {
         Key.DESCRIBE_CONFIGS: _on_resources(partial(describe, held=held), Operation.DESCRIBE, described),
-        Key.LIST_CONFIG_RESOURCES: Route(
-            list_resources, Operation.CLUSTER, refusal=whole(m.ListConfigResourcesResponse), said=said_of_cluster
-        ),
+        Key.LIST_CONFIG_RESOURCES: of_cluster(list_resources, whole(m.ListConfigResourcesResponse)),
         Key.ALTER_CONFIGS: _on_resources(alter, Operation.ALTER, altered),
         Key.INCREMENTAL_ALTER_CONFIGS: _on_resources(partial(alter_some, held=held), Operation.ALTER, some_altered),
     }

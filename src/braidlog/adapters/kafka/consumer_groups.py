@@ -11,7 +11,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import Refusal, code_of, coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.group_admin import STATES
 from braidlog.adapters.kafka.groups import each_group
-from braidlog.adapters.kafka.routes import Route, on_group, whole
+from braidlog.adapters.kafka.routes import Route, on_group, refused, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, operations
 from braidlog.adapters.routing import Denied, Need
@@ -160,11 +160,6 @@ def _member(services: Services, member: MemberView) -> m.ConsumerGroupDescribeRe
     )
 
 
-def refuse_describe(request: Request, code: E, text: str) -> m.ConsumerGroupDescribeResponse:
-    groups = [m.ConsumerGroupDescribeResponseGroup(code, text, name) for name in request.message.group_ids]
-    return m.ConsumerGroupDescribeResponse(groups=groups)
-
-
 ROUTES: dict[Key, Route] = {
     Key.CONSUMER_GROUP_HEARTBEAT: Route(
         heartbeat,
@@ -177,6 +172,9 @@ ROUTES: dict[Key, Route] = {
         said=_heartbeat_code,
     ),
     Key.CONSUMER_GROUP_DESCRIBE: each_group(
-        describe, Operation.DESCRIBE, refuse_describe, lambda request, _: request.message.group_ids
+        describe,
+        Operation.DESCRIBE,
+        refused(m.ConsumerGroupDescribeResponse, {"groups": "group_ids"}),
+        lambda request, _: request.message.group_ids,
     ),
 }

@@ -7,7 +7,7 @@ Invariant: a partition that is asked for gets one turn at least, so that whoever
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.listing import READ_COMMITTED
-from braidlog.adapters.kafka.routes import Route, on_topics
+from braidlog.adapters.kafka.routes import Route, on_topics, refused
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
@@ -51,16 +51,6 @@ async def count_records(
     return m.CountRecordsResponse(topics)
 
 
-def refuse(request: Request, code: E, _: str) -> m.CountRecordsResponse:
-    message: m.CountRecordsRequest = request.message
-    return m.CountRecordsResponse(
-        [
-            m.CountRecordsResponseTopic(
-                topic.name, [m.CountRecordsResponsePartition(each.partition_index, code) for each in topic.partitions]
-            )
-            for topic in message.topics
-        ]
-    )
-
-
-ROUTES: dict[Key, Route] = {Key.COUNT_RECORDS: on_topics(count_records, Operation.READ, refuse)}
+ROUTES: dict[Key, Route] = {
+    Key.COUNT_RECORDS: on_topics(count_records, Operation.READ, refused(m.CountRecordsResponse))
+}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of, coordinator_code, said_by_coordinator
 from braidlog.adapters.kafka.groups import each_group
-from braidlog.adapters.kafka.routes import Route, whole
+from braidlog.adapters.kafka.routes import Route, refused, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import operations
 from braidlog.adapters.routing import Denied
@@ -100,11 +100,6 @@ def _member(view: GroupView, member: MemberView) -> g.DescribeGroupsResponseMemb
     )
 
 
-def refuse_describe(request: Request, code: E, text: str) -> g.DescribeGroupsResponse:
-    groups = [g.DescribeGroupsResponseGroup(code, text, name) for name in request.message.groups]
-    return g.DescribeGroupsResponse(groups=groups)
-
-
 async def list_groups(request: Request, services: Services, conversation: Conversation) -> g.ListGroupsResponse:
     message: g.ListGroupsRequest = request.message
     there = {name: each.groups for each in await services.coordinators.all_led() for name in each.groups.names()}
@@ -138,17 +133,18 @@ async def delete(request: Request, services: Services, _: Conversation, denied: 
     return g.DeleteGroupsResponse(results=results)
 
 
-def refuse_delete(request: Request, code: E, _: str) -> g.DeleteGroupsResponse:
-    names = request.message.groups_names
-    return g.DeleteGroupsResponse(results=[g.DeleteGroupsResponseResult(name, code) for name in names])
-
-
 ROUTES: dict[Key, Route] = {
     Key.DESCRIBE_GROUPS: each_group(
-        describe, Operation.DESCRIBE, refuse_describe, lambda request, _: request.message.groups
+        describe,
+        Operation.DESCRIBE,
+        refused(g.DescribeGroupsResponse, {"groups": "groups"}),
+        lambda request, _: request.message.groups,
     ),
     Key.LIST_GROUPS: Route(list_groups, None, refusal=whole(g.ListGroupsResponse), said=said_by_coordinator),
     Key.DELETE_GROUPS: each_group(
-        delete, Operation.DELETE, refuse_delete, lambda request, _: request.message.groups_names
+        delete,
+        Operation.DELETE,
+        refused(g.DeleteGroupsResponse, {"results": "groups_names"}),
+        lambda request, _: request.message.groups_names,
     ),
 }

@@ -10,7 +10,16 @@ from typing import Any
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, said_by_coordinator
-from braidlog.adapters.kafka.routes import Refusal, Route, on_group, resolved, topics_by_id, topics_named, whole
+from braidlog.adapters.kafka.routes import (
+    Refusal,
+    Route,
+    on_group,
+    refused,
+    resolved,
+    topics_by_id,
+    topics_named,
+    whole,
+)
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR, id_of, named, unknown
 from braidlog.adapters.routing import Denied, Handler, Need
@@ -36,6 +45,11 @@ COORDINATED = {0: Kind.GROUP, 1: Kind.TRANSACTIONAL_ID}
 """What FindCoordinator may look for."""
 
 
+REFUSE_COORDINATOR = refused(
+    c.FindCoordinatorResponse, {"coordinators": "coordinator_keys"}, {"node_id": -1, "port": -1}
+)
+
+
 # -- coordinators ------------------------------------------------------------------------------------------------
 
 
@@ -45,7 +59,7 @@ async def find_coordinator(
     message: c.FindCoordinatorRequest = request.message
     kind = COORDINATED.get(message.key_type)
     if kind is None:
-        return refuse_coordinator(request, E.INVALID_REQUEST, f"nothing of type {message.key_type} is coordinated")
+        return REFUSE_COORDINATOR(request, E.INVALID_REQUEST, f"nothing of type {message.key_type} is coordinated")
     if not message.coordinator_keys:
         denied.check((kind, message.key))
 
@@ -80,19 +94,6 @@ def _coordinated(kind: Kind) -> Need:
         return (message.coordinator_keys or (message.key,)) if COORDINATED.get(message.key_type) is kind else ()
 
     return Need(Operation.DESCRIBE, find, kind)
-
-
-def refuse_coordinator(request: Request, code: E, text: str) -> c.FindCoordinatorResponse:
-    return c.FindCoordinatorResponse(
-        error_code=code,
-        error_message=text,
-        node_id=-1,
-        port=-1,
-        coordinators=[
-            c.FindCoordinatorResponseCoordinator(key, -1, "", -1, code, text)
-            for key in request.message.coordinator_keys
-        ],
-    )
 
 
 # -- members -----------------------------------------------------------------------------------------------------
@@ -395,7 +396,7 @@ def routes(session_timeout_ms_min: int) -> dict[Key, Route]:
             find_coordinator,
             None,
             each=(_coordinated(Kind.GROUP), _coordinated(Kind.TRANSACTIONAL_ID)),
-            refusal=refuse_coordinator,
+            refusal=REFUSE_COORDINATOR,
         ),
         Key.JOIN_GROUP: _route(
             partial(join, session_timeout_ms_min=session_timeout_ms_min), Operation.READ, refuse_join

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.offsets_topic import OFFSETS_PARTITIONS, OFFSETS_TOPIC
-from braidlog.adapters.kafka.routes import Route, on_topics
+from braidlog.adapters.kafka.routes import Route, on_topics, refused
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied
 from braidlog.broker.access.authorize import Operation
@@ -116,18 +116,6 @@ def _led(services: Services, topic: str, number: int, epoch: int) -> Partition:
     return hosted
 
 
-def refuse_list(request: Request, code: E, _: str) -> d.ListOffsetsResponse:
-    message: d.ListOffsetsRequest = request.message
-    return d.ListOffsetsResponse(
-        topics=[
-            d.ListOffsetsResponseTopic(
-                topic.name, [d.ListOffsetsResponsePartition(each.partition_index, code) for each in topic.partitions]
-            )
-            for topic in message.topics
-        ]
-    )
-
-
 # -- leader epochs ---------------------------------------------------------------------------------------------
 
 
@@ -157,24 +145,12 @@ def _ended(
     return d.OffsetForLeaderEpochResponsePartition(E.NONE, asked.partition, epoch, end)
 
 
-def refuse_epochs(request: Request, code: E, _: str) -> d.OffsetForLeaderEpochResponse:
-    return d.OffsetForLeaderEpochResponse(
-        topics=[
-            d.OffsetForLeaderEpochResponseTopic(
-                topic.topic,
-                [d.OffsetForLeaderEpochResponsePartition(code, each.partition) for each in topic.partitions],
-            )
-            for topic in request.message.topics
-        ]
-    )
-
-
 ROUTES: dict[Key, Route] = {
-    Key.LIST_OFFSETS: on_topics(list_offsets, Operation.DESCRIBE, refuse_list),
+    Key.LIST_OFFSETS: on_topics(list_offsets, Operation.DESCRIBE, refused(d.ListOffsetsResponse)),
     Key.OFFSET_FOR_LEADER_EPOCH: on_topics(
         offset_for_leader_epoch,
         Operation.DESCRIBE,
-        refuse_epochs,
+        refused(d.OffsetForLeaderEpochResponse),
         lambda request, _: (topic.topic for topic in request.message.topics),
     ),
 }

@@ -12,7 +12,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.offsets_topic import OFFSETS_PARTITIONS, OFFSETS_TOPIC
-from braidlog.adapters.kafka.routes import Route, on_topics, topics_by_id, whole
+from braidlog.adapters.kafka.routes import Route, on_topics, refused, topics_by_id, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR, cluster_id, id_of, may, named, operations
 from braidlog.adapters.routing import Denied
@@ -254,13 +254,14 @@ def refuse_metadata(request: Request, code: E, _: str) -> c.MetadataResponse:
 # -- cluster ---------------------------------------------------------------------------------------------------
 
 BROKERS = 1
+REFUSE_CLUSTER = whole(c.DescribeClusterResponse)
 
 
 def describe_cluster(request: Request, services: Services, conversation: Conversation) -> c.DescribeClusterResponse:
     message: c.DescribeClusterRequest = request.message
     if message.endpoint_type != BROKERS:
         # Controllers are no nodes of their own here, and have no address.
-        return refuse_cluster(request, E.UNSUPPORTED_ENDPOINT_TYPE, "this node describes brokers only")
+        return REFUSE_CLUSTER(request, E.UNSUPPORTED_ENDPOINT_TYPE, "this node describes brokers only")
     found = services.routing.brokers(DOOR, conversation.address)
     return c.DescribeClusterResponse(
         cluster_id=cluster_id(services),
@@ -274,10 +275,6 @@ def describe_cluster(request: Request, services: Services, conversation: Convers
             operations(services, conversation, None) if message.include_cluster_authorized_operations else UNASKED
         ),
     )
-
-
-def refuse_cluster(_: Request, code: E, text: str) -> c.DescribeClusterResponse:
-    return c.DescribeClusterResponse(error_code=code, error_message=text)
 
 
 # -- topics, a page at a time ----------------------------------------------------------------------------------
@@ -347,13 +344,6 @@ def _described(
     )
 
 
-def refuse_topic_partitions(request: Request, code: E, _: str) -> c.DescribeTopicPartitionsResponse:
-    topics = request.message.topics
-    return c.DescribeTopicPartitionsResponse(
-        topics=[c.DescribeTopicPartitionsResponseTopic(code, topic.name) for topic in topics]
-    )
-
-
 def routes(creating: Creating, served: Callable[[], Served]) -> dict[Key, Route]:
     """`served` is asked when somebody asks: the table of all routes is made of this one too."""
 
@@ -365,8 +355,10 @@ def routes(creating: Creating, served: Callable[[], Served]) -> dict[Key, Route]
         Key.METADATA: on_topics(
             partial(metadata, creating=creating), Operation.DESCRIBE, refuse_metadata, topics_by_id
         ),
-        Key.DESCRIBE_CLUSTER: Route(describe_cluster, None, refusal=refuse_cluster),
+        Key.DESCRIBE_CLUSTER: Route(describe_cluster, None, refusal=REFUSE_CLUSTER),
         Key.DESCRIBE_TOPIC_PARTITIONS: on_topics(
-            describe_topic_partitions, Operation.DESCRIBE, refuse_topic_partitions
+            describe_topic_partitions,
+            Operation.DESCRIBE,
+            refused(c.DescribeTopicPartitionsResponse, {"topics": "topics"}),
         ),
     }

@@ -10,10 +10,8 @@ from typing import Final
 import msgspec
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.kafka.errors import said_of_cluster
-from braidlog.adapters.kafka.routes import Route, whole
+from braidlog.adapters.kafka.routes import Route, of_cluster, whole
 from braidlog.adapters.kafka.services import Services
-from braidlog.broker.access.authorize import Operation
 from braidlog.cluster.history import Cursor, Happening
 from braidlog.model.slices import Pace
 from braidlog.replication.assignment import Assignment
@@ -81,14 +79,8 @@ async def describe_node(request: Request, services: Services, _: Conversation) -
 
 
 ROUTES: dict[Key, Route] = {
-    Key.BACKUP_CUT: Route(
-        backup_cut, Operation.CLUSTER, refusal=whole(n.BackupCutResponse), said=said_of_cluster, is_bounded=False
-    ),
-    Key.CLUSTER_EVENTS: Route(
-        cluster_events, Operation.CLUSTER, refusal=whole(n.ClusterEventsResponse), said=said_of_cluster
-    ),
-    Key.DESCRIBE_NODE: Route(
-        describe_node, Operation.CLUSTER, refusal=whole(n.DescribeNodeResponse), said=said_of_cluster
-    ),
-    Key.DRAIN_NODE: Route(drain_node, Operation.CLUSTER, refusal=whole(n.DrainNodeResponse), said=said_of_cluster),
+    Key.BACKUP_CUT: of_cluster(backup_cut, whole(n.BackupCutResponse), is_bounded=False),
+    Key.CLUSTER_EVENTS: of_cluster(cluster_events, whole(n.ClusterEventsResponse)),
+    Key.DESCRIBE_NODE: of_cluster(describe_node, whole(n.DescribeNodeResponse)),
+    Key.DRAIN_NODE: of_cluster(drain_node, whole(n.DrainNodeResponse)),
 }

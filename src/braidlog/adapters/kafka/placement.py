@@ -11,8 +11,8 @@ from typing import Any
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.errors import text_of
-from braidlog.adapters.kafka.errors import code_of, said_of_cluster
-from braidlog.adapters.kafka.routes import Route, whole
+from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.routes import Route, of_cluster, refused, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR
 from braidlog.broker.access.authorize import Operation
@@ -84,17 +84,6 @@ def _said(outcome: Outcome | StorageFault, unchanged: Said) -> Said:
     if isinstance(outcome, BrokerError | StorageFault):
         return code_of(outcome), text_of(outcome)
     return (E.NONE, None) if outcome else unchanged
-
-
-def refuse_to_elect(request: Request, code: E, text: str) -> r.ElectLeadersResponse:
-    topics = request.message.topic_partitions or []
-    results = [
-        r.ElectLeadersResponseTopic(
-            each.topic, [r.ElectLeadersResponsePartition(number, code, text) for number in each.partitions]
-        )
-        for each in topics
-    ]
-    return r.ElectLeadersResponse(error_code=code, replica_election_results=results)
 
 
 # -- moves ---------------------------------------------------------------------------------------------------------
@@ -216,23 +205,16 @@ def describe_quorum(request: Request, services: Services, conversation: Conversa
 
 
 ROUTES: dict[Key, Route] = {
-    Key.ELECT_LEADERS: Route(elect_leaders, Operation.CLUSTER, refusal=refuse_to_elect, said=said_of_cluster),
-    Key.ALTER_PARTITION_REASSIGNMENTS: Route(
-        alter_reassignments,
-        Operation.CLUSTER,
-        refusal=whole(r.AlterPartitionReassignmentsResponse),
-        said=said_of_cluster,
+    Key.ELECT_LEADERS: of_cluster(
+        elect_leaders,
+        refused(
+            r.ElectLeadersResponse, {"replica_election_results": "topic_partitions", "partition_result": "partitions"}
+        ),
     ),
-    Key.LIST_PARTITION_REASSIGNMENTS: Route(
-        list_reassignments,
-        Operation.DESCRIBE,
-        refusal=whole(r.ListPartitionReassignmentsResponse),
-        said=said_of_cluster,
+    Key.ALTER_PARTITION_REASSIGNMENTS: of_cluster(alter_reassignments, whole(r.AlterPartitionReassignmentsResponse)),
+    Key.LIST_PARTITION_REASSIGNMENTS: of_cluster(
+        list_reassignments, whole(r.ListPartitionReassignmentsResponse), Operation.DESCRIBE
     ),
-    Key.UNREGISTER_BROKER: Route(
-        unregister_broker, Operation.CLUSTER, refusal=whole(r.UnregisterBrokerResponse), said=said_of_cluster
-    ),
-    Key.DESCRIBE_QUORUM: Route(
-        describe_quorum, Operation.DESCRIBE, refusal=whole(r.DescribeQuorumResponse), said=said_of_cluster
-    ),
+    Key.UNREGISTER_BROKER: of_cluster(unregister_broker, whole(r.UnregisterBrokerResponse)),
+    Key.DESCRIBE_QUORUM: of_cluster(describe_quorum, whole(r.DescribeQuorumResponse), Operation.DESCRIBE),
 }

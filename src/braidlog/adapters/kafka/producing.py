@@ -14,7 +14,7 @@ from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import Refusal, code_of
 from braidlog.adapters.kafka.refused_batches import RefusedBatches
-from braidlog.adapters.kafka.routes import Route, on_topics, on_transactional_id, resolved
+from braidlog.adapters.kafka.routes import Route, on_topics, on_transactional_id, refused, resolved
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import add_to_produce, named, unknown
 from braidlog.adapters.routing import Denied, Need
@@ -61,6 +61,9 @@ _TRIED_AGAIN = frozenset(
 )
 """What a batch that was not written may be refused with so that its producer sends it again as it is."""
 _ACKS = {each.value: each for each in Acks}
+REFUSE = refused(
+    d.ProduceResponse, {"responses": "topic_data", "partition_responses": "partition_data"}, {"base_offset": -1}
+)
 Partition = d.ProduceRequestPartition
 
 
@@ -111,7 +114,7 @@ async def _produce(
     message: d.ProduceRequest = request.message
     acks = _ACKS.get(message.acks)
     if acks is None:
-        return refuse_produce(
+        return REFUSE(
             request,
             E.INVALID_REQUIRED_ACKS,
             f"kafka does not support acks={message.acks}; supported: -1 (all), 0 (none), 1 (leader)",
@@ -346,20 +349,6 @@ def _taken(number: int, written: Written) -> d.ProduceResponsePartition:
     )
 
 
-def refuse_produce(request: Request, code: E, text: str) -> d.ProduceResponse:
-    message: d.ProduceRequest = request.message
-    return d.ProduceResponse(
-        [
-            d.ProduceResponseTopic(
-                topic.name,
-                topic.topic_id,
-                [d.ProduceResponsePartition(each.index, code, -1, error_message=text) for each in topic.partition_data],
-            )
-            for topic in message.topic_data
-        ]
-    )
-
-
 def _topics(request: Request, services: Services) -> Iterable[str]:
     return resolved(services, ((topic.name, topic.topic_id) for topic in request.message.topic_data))
 
@@ -374,4 +363,4 @@ def _ids_of_producers(request: Request, services: Services) -> Iterable[str]:
 def routes() -> dict[Key, Route]:
     needs = (on_transactional_id(Operation.WRITE), Need(Operation.WRITE, _ids_of_producers, Kind.TRANSACTIONAL_ID))
     handler = partial(produce, RefusedBatches())
-    return {Key.PRODUCE: on_topics(handler, Operation.WRITE, refuse_produce, _topics, needs=needs)}
+    return {Key.PRODUCE: on_topics(handler, Operation.WRITE, REFUSE, _topics, needs=needs)}

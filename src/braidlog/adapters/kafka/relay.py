@@ -13,7 +13,7 @@ from braidlog.adapters.kafka.handlers import KafkaAdapter
 from braidlog.adapters.kafka.ordering import EFFECTS, Effect
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
-from braidlog.broker.forwarding import Call, Forwarding
+from braidlog.broker.forwarding import Call
 from braidlog.model.errors import BrokerError, NothingDoneError, Reason
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode
@@ -36,9 +36,9 @@ ANSWERED_HERE: Final = frozenset(
 class RelayAdapter(KafkaAdapter):
     """One other node."""
 
-    def __init__(self, services: Services, forwarding: Forwarding, node: int) -> None:
+    def __init__(self, services: Services, node: int) -> None:
         super().__init__(services, auto_create=False)
-        self._forwarding = forwarding
+        self._forwarding = services.forwarding
         self._node = node
 
     def serve(self, route: Route, conversation: Conversation, request: Request) -> Any:  # type: ignore[override]  # noqa: ANN401

@@ -5,19 +5,29 @@ Most Kafka responses have no place for an error of the whole request: each topic
 route says how its response looks when nothing in it could be served.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeVar
 
 from braidlog.adapters import routing
+from braidlog.adapters.kafka.errors import said_of_cluster
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import named
 from braidlog.adapters.routing import Need
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.connection import Request
-from braidlog.wire.kafka.rows import Message
+from braidlog.wire.kafka.rows import Message, fields_of
 
 Refusal = Callable[[Request, E, str], Message]
 """refusal(request, code, text) → the response that says so in every place it has."""
+R = TypeVar("R", bound=Message)
+Places = Mapping[str, str | Callable[[Any], Iterable[Any]]]
+"""A list in the response → the list in the request that it has an entry for each entry of: its name, or how it is found."""
+OF_PARTITIONS: Final[Places] = MappingProxyType({"topics": "topics", "partitions": "partitions"})
+_OF_TOPICS = ("name", "topic", "topic_id", "partition_index", "partition", "index")
+_NAMES = frozenset((*_OF_TOPICS, "resource_type", "resource_name", "producer_id", "entity"))
+"""Fields that say what an entry is about, in requests and in responses."""
 
 
 def _as_it_is(_: Request, code: E) -> E:
@@ -32,14 +42,55 @@ class Route(routing.Route, frozen=True, kw_only=True):
     """Whether it is served to a client that has not said who it is, where clients must."""
 
 
-def whole(response: type[Message]) -> Refusal:
+def whole(response: type[R]) -> Callable[[Request, E, str], R]:
     """For a response with an error code of its own, and perhaps a place for words."""
     has_words = "error_message" in response.__struct_fields__
 
-    def refuse(_: Request, code: E, text: str) -> Message:
+    def refuse(_: Request, code: E, text: str) -> R:
         return response(error_code=code, error_message=text) if has_words else response(error_code=code)
 
     return refuse
+
+
+def refused(
+    response: type[R], places: Places = OF_PARTITIONS, others: Mapping[str, object] = MappingProxyType({})
+) -> Callable[[Request, E, str], R]:
+    """For a response that has an entry for each of something. `others`: fields that have a value of their own in a refusal."""
+
+    def refuse(request: Request, code: E, text: str) -> R:
+        said = {"error_code": code, "error_message": text, **others}
+        return _refused_entry(response, request.message, said, places)
+
+    return refuse
+
+
+def _refused_entry(kind: type[R], asked: Any, said: Mapping[str, Any], places: Places) -> R:  # noqa: ANN401 - each API has its own
+    """What is said of one entry of a request: of a struct under the names that it has there, else of a name or a number."""
+    told: dict[str, Any] = {}
+    for field in fields_of(kind):
+        if field.name in said:
+            told[field.name] = said[field.name]
+        elif field.name in places and field.struct is not None:
+            find = places[field.name]
+            entries = getattr(asked, find) if isinstance(find, str) else find(asked)
+            told[field.name] = [_refused_entry(field.struct, each, said, places) for each in entries or ()]
+        elif field.name in _NAMES and isinstance(asked, Message):
+            told[field.name] = getattr(asked, field.name, field.default)
+        elif told.keys() <= said.keys() and not isinstance(asked, Message):
+            told[field.name] = asked
+    return kind(**told)
+
+
+def of_cluster(
+    handler: routing.Handler,
+    refusal: Refusal,
+    operation: Operation = Operation.CLUSTER,
+    *,
+    each: tuple[Need, ...] = (),
+    is_bounded: bool = True,
+) -> Route:
+    """The row of a request about the cluster as a whole, which needs that operation on it."""
+    return Route(handler, operation, each=each, refusal=refusal, said=said_of_cluster, is_bounded=is_bounded)
 
 
 def on_topics(

@@ -9,16 +9,16 @@ that) and is closed upon; what is wrong is not said in detail. A password of PLA
 
 import logging
 import secrets
+from collections.abc import Iterable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
-from braidlog.adapters.kafka.errors import code_of, said_of_cluster
-from braidlog.adapters.kafka.routes import Route, whole
+from braidlog.adapters.kafka.errors import code_of
+from braidlog.adapters.kafka.routes import Route, of_cluster, refused, whole
 from braidlog.adapters.kafka.scram import DoubledNonceError, Scram, ScramError
 from braidlog.adapters.kafka.services import Services
-from braidlog.broker.access.authorize import Operation
 from braidlog.broker.access.users import Hash
 from braidlog.cluster.events import Credential
 from braidlog.model.errors import BrokerError, StorageFault
@@ -221,13 +221,9 @@ async def _alter(change: Change, services: Services) -> tuple[E, str | None]:
     return E.NONE, None
 
 
-def refuse_alter_users(request: Request, code: E, text: str) -> s.AlterUserScramCredentialsResponse:
-    message: s.AlterUserScramCredentialsRequest = request.message
+def _users_altered(message: s.AlterUserScramCredentialsRequest) -> Iterable[str]:
     changes: list[Change] = [*message.deletions, *message.upsertions]
-    names = dict.fromkeys(each.name for each in changes)
-    return s.AlterUserScramCredentialsResponse(
-        results=[s.AlterUserScramCredentialsResponseResult(name, code, text) for name in names]
-    )
+    return dict.fromkeys(each.name for each in changes)
 
 
 def routes(sasl: Sasl) -> dict[Key, Route]:
@@ -236,13 +232,8 @@ def routes(sasl: Sasl) -> dict[Key, Route]:
         Key.SASL_AUTHENTICATE: Route(
             sasl.authenticate, None, refusal=whole(s.SaslAuthenticateResponse), before_authentication=True
         ),
-        Key.DESCRIBE_USER_SCRAM_CREDENTIALS: Route(
-            describe_users,
-            Operation.CLUSTER,
-            refusal=whole(s.DescribeUserScramCredentialsResponse),
-            said=said_of_cluster,
-        ),
-        Key.ALTER_USER_SCRAM_CREDENTIALS: Route(
-            alter_users, Operation.CLUSTER, refusal=refuse_alter_users, said=said_of_cluster
+        Key.DESCRIBE_USER_SCRAM_CREDENTIALS: of_cluster(describe_users, whole(s.DescribeUserScramCredentialsResponse)),
+        Key.ALTER_USER_SCRAM_CREDENTIALS: of_cluster(
+            alter_users, refused(s.AlterUserScramCredentialsResponse, {"results": _users_altered})
         ),
     }

@@ -10,10 +10,19 @@ from collections.abc import Callable, Mapping
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.errors import text_of
-from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, said_by_coordinator, said_of_cluster
+from braidlog.adapters.kafka.errors import code_of, coordinator_code, outcomes, said_by_coordinator
 from braidlog.adapters.kafka.groups import checked_commit
 from braidlog.adapters.kafka.offsets_topic import OFFSETS_TOPIC
-from braidlog.adapters.kafka.routes import Refusal, Route, on_group, on_topics, on_transactional_id, whole
+from braidlog.adapters.kafka.routes import (
+    Refusal,
+    Route,
+    of_cluster,
+    on_group,
+    on_topics,
+    on_transactional_id,
+    refused,
+    whole,
+)
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import Denied, Handler, Need
 from braidlog.broker.access.authorize import Kind, Operation
@@ -58,6 +67,11 @@ def _said(request: Request, code: E) -> E:
     if code is E.TOPIC_AUTHORIZATION_FAILED:
         return E.CLUSTER_AUTHORIZATION_FAILED  # of a producer without transactions, who may write to no topic at all
     return said_by_coordinator(request, code)
+
+
+REFUSE_MARKERS = refused(
+    t.WriteTxnMarkersResponse, {"markers": "markers", "topics": "topics", "partitions": "partition_indexes"}
+)
 
 
 # -- producers ---------------------------------------------------------------------------------------------------
@@ -132,10 +146,6 @@ def _added(message: t.AddPartitionsToTxnRequest, code: Callable[[tuple[str, int]
     )
 
 
-def refuse_partitions(request: Request, code: E, _: str) -> t.AddPartitionsToTxnResponse:
-    return _added(request.message, lambda _: code)
-
-
 async def add_group(
     request: Request, _: Services, __: Conversation, coordinator: Coordinator
 ) -> t.AddOffsetsToTxnResponse:
@@ -190,10 +200,6 @@ def _staged(message: t.TxnOffsetCommitRequest, code: Callable[[tuple[str, int]],
     return t.TxnOffsetCommitResponse(topics=outcomes(told, code))
 
 
-def refuse_offsets(request: Request, code: E, _: str) -> t.TxnOffsetCommitResponse:
-    return _staged(request.message, lambda _: code)
-
-
 async def end(request: Request, _: Services, __: Conversation, coordinator: Coordinator) -> t.EndTxnResponse:
     message: t.EndTxnRequest = request.message
     bump = request.version >= V2_ENDS_SINCE
@@ -207,7 +213,7 @@ async def write_markers(request: Request, services: Services, _: Conversation) -
     """What `kafka-transactions abort` sends, for one partition. Commits are the coordinator's own, and nobody else's."""
     message: t.WriteTxnMarkersRequest = request.message
     if sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics) > MARKERS_MAX:
-        return refuse_markers(request, E.INVALID_REQUEST, "")
+        return REFUSE_MARKERS(request, E.INVALID_REQUEST, "")
 
     async def mark(marker: t.WriteTxnMarkersRequestMarker, topic: str, number: int) -> PartitionOutcome:
         if marker.transaction_result:
@@ -228,18 +234,6 @@ async def write_markers(request: Request, services: Services, _: Conversation) -
                 ],
             )
             for marker in message.markers
-        ]
-    )
-
-
-def refuse_markers(request: Request, code: E, _: str) -> t.WriteTxnMarkersResponse:
-    return t.WriteTxnMarkersResponse(
-        markers=[
-            t.WriteTxnMarkersResponseMarker(
-                marker.producer_id,
-                outcomes(((topic.name, topic.partition_indexes) for topic in marker.topics), lambda _: code),
-            )
-            for marker in request.message.markers
         ]
     )
 
@@ -316,13 +310,6 @@ async def _described(
     )
 
 
-def refuse_describe(request: Request, code: E, _: str) -> t.DescribeTransactionsResponse:
-    names = request.message.transactional_ids
-    return t.DescribeTransactionsResponse(
-        transaction_states=[t.DescribeTransactionsResponseTransaction(code, name) for name in names]
-    )
-
-
 async def describe_producers(
     request: Request, services: Services, _: Conversation, denied: Denied
 ) -> t.DescribeProducersResponse:
@@ -365,18 +352,6 @@ def _producer(each: ActiveProducer, epoch: int) -> t.DescribeProducersResponsePr
     )
 
 
-def refuse_producers(request: Request, code: E, text: str) -> t.DescribeProducersResponse:
-    return t.DescribeProducersResponse(
-        topics=[
-            t.DescribeProducersResponseTopic(
-                topic.name,
-                [t.DescribeProducersResponsePartition(each, code, text) for each in topic.partition_indexes],
-            )
-            for topic in request.message.topics
-        ]
-    )
-
-
 _WRITE = on_transactional_id(Operation.WRITE)
 
 
@@ -387,21 +362,33 @@ def _route(handler: Handler, refusal: Refusal, *more: Need) -> Route:
 ROUTES: dict[Key, Route] = {
     Key.INIT_PRODUCER_ID: _route(init_producer_id, refuse_init),
     Key.ADD_PARTITIONS_TO_TXN: on_topics(
-        add_partitions, Operation.WRITE, refuse_partitions, said=_said, needs=(_WRITE,)
+        add_partitions,
+        Operation.WRITE,
+        lambda request, code, _: _added(request.message, lambda _: code),
+        said=_said,
+        needs=(_WRITE,),
     ),
     Key.ADD_OFFSETS_TO_TXN: _route(add_group, whole(t.AddOffsetsToTxnResponse), on_group(Operation.READ)),
     Key.TXN_OFFSET_COMMIT: on_topics(
-        commit_offsets, Operation.READ, refuse_offsets, said=_said, needs=(_WRITE, on_group(Operation.READ))
+        commit_offsets,
+        Operation.READ,
+        lambda request, code, _: _staged(request.message, lambda _: code),
+        said=_said,
+        needs=(_WRITE, on_group(Operation.READ)),
     ),
     Key.END_TXN: _route(end, whole(t.EndTxnResponse)),
-    Key.WRITE_TXN_MARKERS: Route(write_markers, Operation.CLUSTER, refusal=refuse_markers, said=said_of_cluster),
+    Key.WRITE_TXN_MARKERS: of_cluster(write_markers, REFUSE_MARKERS),
     Key.LIST_TRANSACTIONS: Route(list_transactions, None, refusal=whole(t.ListTransactionsResponse), said=_said),
     Key.DESCRIBE_TRANSACTIONS: Route(
         describe_transactions,
         None,
         each=(Need(Operation.DESCRIBE, lambda request, _: request.message.transactional_ids, Kind.TRANSACTIONAL_ID),),
-        refusal=refuse_describe,
+        refusal=refused(t.DescribeTransactionsResponse, {"transaction_states": "transactional_ids"}),
         said=_said,
     ),
-    Key.DESCRIBE_PRODUCERS: on_topics(describe_producers, Operation.READ, refuse_producers),
+    Key.DESCRIBE_PRODUCERS: on_topics(
+        describe_producers,
+        Operation.READ,
+        refused(t.DescribeProducersResponse, {"topics": "topics", "partitions": "partition_indexes"}),
+    ),
 }

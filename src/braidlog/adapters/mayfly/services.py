@@ -1,23 +1,12 @@
 """The services that Mayfly's handlers call."""
 
-import msgspec
-
-from braidlog.broker.access.authorize import Authorize
-from braidlog.broker.coordinators import Coordinators
-from braidlog.broker.forwarding import Forwarding
+from braidlog.adapters.services import CommonServices
 from braidlog.broker.key_counts import KeyCounts
 from braidlog.broker.keyvalue import KeyValue
 from braidlog.broker.placement import Placement
-from braidlog.broker.routing import Routing
-from braidlog.model.world import World
 
 
-class Services(msgspec.Struct, frozen=True):
-    world: World
+class Services(CommonServices, frozen=True):
     placement: Placement
-    routing: Routing
-    coordinators: Coordinators
-    forwarding: Forwarding
-    authorize: Authorize
     keyvalue: KeyValue
     key_counts: KeyCounts

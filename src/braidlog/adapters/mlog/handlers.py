@@ -15,7 +15,8 @@ from braidlog.adapters.mlog import topics
 from braidlog.adapters.mlog.errors import rpc_error
 from braidlog.adapters.mlog.services import Services
 from braidlog.adapters.mlog.topics import led
-from braidlog.adapters.routing import TO_BE_KNOWN, Authorized, ForwardingAdapter, Route, named, then
+from braidlog.adapters.routing import TO_BE_KNOWN, ForwardingAdapter, Handler, Route, named, then
+from braidlog.adapters.services import CommonServices
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.coordinator import Coordinator
 from braidlog.codec.layout import Packed, RowForm
@@ -343,7 +344,13 @@ _CONSUMER = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.consu
 """Who names no consumer reads where the default one is if it may know, else from the start: no rule is needed to read."""
 
 
-def _goes_on(request: m.Request, services: Authorized, conversation: Conversation) -> bool:
+def _of_group(handler: Handler, operation: Operation) -> Route:
+    """A row about where a group is in a topic, which the group's coordinator knows; `operation` is needed on the group."""
+    needs = (named(operation, Kind.GROUP, _group),)
+    return Route(handler, Operation.READ, _topic, needs=needs, state_of=_group)
+
+
+def _goes_on(request: m.Request, services: CommonServices, conversation: Conversation) -> bool:
     """Whether a consumer asks for what follows its last commit: one without a name if this node keeps that."""
     if not isinstance(request, m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest) or request.offset:
         return False
@@ -368,20 +375,8 @@ class MlogAdapter(ForwardingAdapter):
         m.FetchRequest: Route(fetch, Operation.READ, _topic, needs=_CONSUMER),
         m.FetchBatchRequest: Route(fetch_batch, Operation.READ, _topic, needs=_CONSUMER),
         m.FetchStreamRequest: Route(fetch_stream, Operation.READ, _topic, needs=_CONSUMER),
-        m.CommitOffsetRequest: Route(
-            commit_offset,
-            Operation.READ,
-            _topic,
-            needs=(named(Operation.READ, Kind.GROUP, _group),),
-            state_of=_group,
-        ),
-        m.FetchOffsetRequest: Route(
-            fetch_offset,
-            Operation.READ,
-            _topic,
-            needs=(named(Operation.DESCRIBE, Kind.GROUP, _group),),
-            state_of=_group,
-        ),
+        m.CommitOffsetRequest: _of_group(commit_offset, Operation.READ),
+        m.FetchOffsetRequest: _of_group(fetch_offset, Operation.DESCRIBE),
         m.CreateTopicRequest: Route(topics.create_topic, Operation.CREATE, _topic),
         m.DeleteTopicRequest: Route(topics.delete_topic, Operation.DELETE, _topic),
         m.FindTopicLeaderRequest: Route(topics.find_topic_leader, Operation.DESCRIBE, _topic),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, cast
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
 from braidlog.adapters.routing import ForwardingAdapter, Handler, Need, Route, named, then
 from braidlog.adapters.rustlog.errors import TopicMissing, failure
-from braidlog.adapters.rustlog.services import Services
+from braidlog.adapters.services import LogServices as Services
 from braidlog.broker.access.authorize import Kind, Operation
 from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.metrics import log_report
@@ -227,6 +227,12 @@ def _row(handler: Handler, operation: Operation, *needs: Need) -> Route:
     return Route(handler, operation, _topic, needs=needs, of_message=True)
 
 
+def _of_group(handler: Handler, operation: Operation) -> Route:
+    """A row about where a group is in a topic, which the group's coordinator knows; `operation` is needed on the group."""
+    needs = (named(operation, Kind.GROUP, _group),)
+    return Route(handler, Operation.READ, _topic, needs=needs, state_of=_group, of_message=True)
+
+
 def _goes_on(request: Request) -> bool:
     """Whether a fetch begins where its group is: the published clients' server does so whatever offset is asked for."""
     message = request.message
@@ -242,22 +248,8 @@ class RustlogAdapter(ForwardingAdapter):
     routes: ClassVar[Mapping[type, Route]] = {
         m.Produce: _row(produce, Operation.WRITE),
         m.Fetch: Route(fetch, Operation.READ, _topic, needs=_FETCHING),
-        m.OffsetCommit: Route(
-            commit,
-            Operation.READ,
-            _topic,
-            needs=(named(Operation.READ, Kind.GROUP, _group),),
-            state_of=_group,
-            of_message=True,
-        ),
-        m.OffsetFetch: Route(
-            committed,
-            Operation.READ,
-            _topic,
-            needs=(named(Operation.DESCRIBE, Kind.GROUP, _group),),
-            state_of=_group,
-            of_message=True,
-        ),
+        m.OffsetCommit: _of_group(commit, Operation.READ),
+        m.OffsetFetch: _of_group(committed, Operation.DESCRIBE),
         m.CreateTopic: _row(create_topic, Operation.CREATE),
         m.ListTopics: Route(list_topics, Operation.DESCRIBE),
         m.DescribeTopic: _row(describe_topic, Operation.DESCRIBE),

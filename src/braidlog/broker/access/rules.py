@@ -12,7 +12,6 @@ from msgspec.structs import asdict
 from braidlog.broker.access.authorize import Authorize, Operation, Rule
 from braidlog.cluster.events import AddRule, DropRule, Event
 from braidlog.cluster.image import Image
-from braidlog.cluster.image_state import Rule as Added
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError, Reason
 
@@ -48,7 +47,7 @@ class Rules:
 
         def decide(image: Image) -> list[Event]:
             wanted = dict.fromkeys(map(_added, rules))
-            return [AddRule(**asdict(rule)) for rule in wanted if rule not in image.rules]
+            return [rule for rule in wanted if rule not in image.rules]
 
         await self._metadata.change(decide)
         self.apply()
@@ -68,9 +67,9 @@ class Rules:
         return gone
 
 
-def _added(rule: Rule) -> Added:
-    return Added(**asdict(rule) | {"operations": tuple(map(str, rule.operations))})
+def _added(rule: Rule) -> AddRule:
+    return AddRule(**asdict(rule) | {"operations": tuple(map(str, rule.operations))})
 
 
-def _rule(added: Added) -> Rule:
+def _rule(added: AddRule) -> Rule:
     return Rule(**asdict(added) | {"operations": [Operation(name) for name in added.operations]})

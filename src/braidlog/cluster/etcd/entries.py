@@ -23,15 +23,6 @@ from braidlog.model.errors import StorageFault
 ENTRY_BYTES_MAX: Final = 1024 * 1024
 """etcd refuses requests above 1.5 MiB, and values grow by a third on the way there."""
 PIECE_BYTES: Final = 512 * 1024
-NO_ENTRY: Final = ""
-
-
-class Head(msgspec.Struct, frozen=True):
-    """The end of the log: the number of its last entry, and that entry's digest."""
-
-    cluster: str
-    seq: int = 0
-    digest: str = NO_ENTRY
 
 
 class Written(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd, Keys, decode_entry, digest, one
+from braidlog.cluster.etcd.entries import PIECE_BYTES, ImageEnd, Keys, decode_entry, digest, one
 from braidlog.cluster.etcd.port import (
     Etcd,
     EtcdAwayError,
@@ -20,6 +20,7 @@ from braidlog.cluster.etcd.port import (
     Put,
     Range,
 )
+from braidlog.cluster.etcd.position import NO_ENTRY, Position
 from braidlog.cluster.history import History
 from braidlog.cluster.image import Image, decode_image
 from braidlog.model.errors import StorageFault
@@ -33,19 +34,19 @@ LOADS_MAX: Final = 5
 class Loaded(NamedTuple):
     """The state at one revision."""
 
-    head: Head
+    head: Position
     image: Image
     events_since_image: int
     revision: int
 
 
-async def read_head(etcd: Etcd, keys: Keys) -> tuple[Head, int] | None:
+async def read_head(etcd: Etcd, keys: Keys) -> tuple[Position, int] | None:
     """The head, and the revision at which it was read; None where no cluster was begun."""
     reading = await etcd.read(one(keys.head))
     if not reading.items:
         return None
     try:
-        return msgspec.json.decode(reading.items[0].value, type=Head), reading.revision
+        return msgspec.json.decode(reading.items[0].value, type=Position), reading.revision
     except msgspec.MsgspecError as error:
         raise EtcdForeignError(f"the head does not decode ({error}); restore key {keys.head.decode()}") from error
 

@@ -19,9 +19,9 @@ from typing import Final
 import msgspec
 
 from braidlog.cluster.etcd import images
-from braidlog.cluster.etcd.entries import NO_ENTRY, PIECE_BYTES, Head, ImageEnd, Keys, digest, encode_entry
+from braidlog.cluster.etcd.entries import PIECE_BYTES, ImageEnd, Keys, digest, encode_entry
 from braidlog.cluster.etcd.port import Etcd, EtcdAwayError, Holds, Put, Range
-from braidlog.cluster.etcd.position import Position, PositionFile
+from braidlog.cluster.etcd.position import NO_ENTRY, Position, PositionFile
 from braidlog.cluster.events import Event
 from braidlog.cluster.image import Image
 from braidlog.cluster.store import Entry
@@ -67,7 +67,7 @@ async def move_into_etcd(
         image.apply(event)
     entry = encode_entry(Entry(FIRST, []), node, cluster, NO_ENTRY)
     moved = Position(cluster, FIRST, digest(entry))
-    await write_beginning(etcd, keys, image, entry, Head(*moved), before=None)
+    await write_beginning(etcd, keys, image, entry, moved, before=None)
     file.save(moved)
     return moved
 
@@ -83,7 +83,7 @@ async def _check_free(etcd: Etcd, keys: Keys, cluster: str) -> None:
 
 
 async def write_beginning(
-    etcd: Etcd, keys: Keys, image: Image, entry: bytes, head: Head, *, before: bytes | None
+    etcd: Etcd, keys: Keys, image: Image, entry: bytes, head: Position, *, before: bytes | None
 ) -> None:
     """A log that begins with this image, at an entry without events, in place of the head `before`. What an earlier try left goes
     first; all of it is void once there is another head."""

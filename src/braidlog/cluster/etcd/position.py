@@ -5,7 +5,7 @@ Invariant: a position is durable when `save` returns, and a crash leaves the old
 the last entry that it may have acted on, and an etcd that does not have it is refused.
 """
 
-from typing import NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -14,14 +14,17 @@ from braidlog.storage.files import Disk
 from braidlog.storage.slots import SlotPair, load_newest
 
 MAGIC = b"BRAIDCLU"
+NO_ENTRY: Final = ""
 
 
-class Position(NamedTuple):
-    """How far a node has come in the log of which cluster."""
+class Position(msgspec.Struct, frozen=True):
+    """A place in the log of a cluster: its end (etcd's key `head`), or how far a node has come."""
 
     cluster: str
-    seq: int
-    digest: str
+    seq: int = 0
+    """The number of the last entry."""
+    digest: str = NO_ENTRY
+    """Of that entry."""
 
 
 class _Record(msgspec.Struct, frozen=True):
@@ -51,7 +54,7 @@ class PositionFile:
         return Position(kept.cluster, kept.seq, kept.digest)
 
     def save(self, position: Position) -> None:
-        self._slots.save(msgspec.json.encode(_Record(self._node, *position)))
+        self._slots.save(msgspec.json.encode(_Record(self._node, position.cluster, position.seq, position.digest)))
 
 
 def read_position(disk: Disk, folder: str) -> tuple[str, Position] | None:

@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from braidlog.cluster.etcd import images
-from braidlog.cluster.etcd.entries import NO_ENTRY, Head, Keys, digest, encode_entry, one
+from braidlog.cluster.etcd.entries import Keys, digest, encode_entry, one
 from braidlog.cluster.etcd.moving import write_beginning
 from braidlog.cluster.etcd.port import Etcd
-from braidlog.cluster.etcd.position import Position, PositionFile, read_position
+from braidlog.cluster.etcd.position import NO_ENTRY, Position, PositionFile, read_position
 from braidlog.cluster.history import History
 from braidlog.cluster.image import Image
 from braidlog.cluster.membership import Member, Membership
@@ -94,13 +94,13 @@ async def recover(
     seen = [look(folder) for folder in folders]
     before = (await etcd.read(one(keys.head))).items
     loaded = await images.load(etcd, keys, History())
-    head = loaded.head if loaded else Head("")
+    head = loaded.head if loaded else Position("")
     _check_clusters(seen, head)
     seq = max(head.seq, *(each.position.seq for each in seen)) + 1
     image = recovered(loaded.image if loaded else Image(), seen, seq - head.seq, now_ms=now_ms, lost=lost)
     entry = encode_entry(Entry(seq, [], now_ms), seen[0].node, new_cluster, NO_ENTRY)
     reached = Position(new_cluster, seq, digest(entry))
-    await write_beginning(etcd, keys, image, entry, Head(*reached), before=before[0].value if before else None)
+    await write_beginning(etcd, keys, image, entry, reached, before=before[0].value if before else None)
     for folder, each in zip(folders, seen, strict=True):
         # All of it was closed durably: what counts as there is there, whatever happens to the machine.
         starts, position = StartFile(folder.disk, folder.path), PositionFile(folder.disk, folder.path, each.node)
@@ -112,7 +112,7 @@ async def recover(
     return reached
 
 
-def _check_clusters(seen: Sequence[Seen], head: Head) -> None:
+def _check_clusters(seen: Sequence[Seen], head: Position) -> None:
     """Of one cluster; those that an earlier try has brought over already are of the one that etcd has."""
     clusters = {each.position.cluster for each in seen} - {head.cluster}
     numbers = [each.number for each in seen]

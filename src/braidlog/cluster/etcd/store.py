@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from braidlog.cluster.etcd import images
-from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Head, Keys, decode_entry, digest, encode_entry, one
+from braidlog.cluster.etcd.entries import ENTRY_BYTES_MAX, Keys, decode_entry, digest, encode_entry, one
 from braidlog.cluster.etcd.outage import Outage
 from braidlog.cluster.etcd.port import (
     Change,
@@ -88,7 +88,7 @@ class EtcdStore:
         self._snapshot_every = snapshot_every
         self._propose_seconds_max = propose_seconds_max
         self._turns = Turns(world)
-        self._head = Head("")
+        self._head = Position("")
         self._events_since_image = 0
         self._recent: list[Entry] = []
         self.history = History()
@@ -111,13 +111,13 @@ class EtcdStore:
 
     @property
     def position(self) -> Position:
-        return Position(self._head.cluster, self._head.seq, self._head.digest)
+        return self._head
 
     # -- begin -------------------------------------------------------------------------------------------------
 
     async def found_cluster(self, cluster: str) -> str:
         """Begin an empty log, if none has begun; returns whose log it is."""
-        head = Put(self._keys.head, msgspec.json.encode(Head(cluster)))
+        head = Put(self._keys.head, msgspec.json.encode(Position(cluster)))
         try:
             await self._etcd.write([head], conditions=[Holds(self._keys.head, None)])
         except EtcdAwayError:  # perhaps it was done
@@ -137,7 +137,7 @@ class EtcdStore:
     async def _check_known(self, known: Position) -> None:
         """An etcd that was set back, or is another one, must not make this node forget what it has acted on."""
         found = await images.read_head(self._etcd, self._keys)
-        head = found[0] if found else Head("")
+        head = found[0] if found else Position("")
         if head.cluster != known.cluster:
             raise StorageFault(
                 f"etcd holds cluster {head.cluster!r}, and this node belongs to {known.cluster!r}: "
@@ -194,7 +194,7 @@ class EtcdStore:
                 Reason.RECORD_TOO_LARGE,
                 f"a change of metadata of {len(value)} bytes; at most {ENTRY_BYTES_MAX} go at once",
             )
-        head = Head(self._head.cluster, seq, digest(value))
+        head = Position(self._head.cluster, seq, digest(value))
         puts = [
             Put(self._keys.event(seq), value),
             Put(self._keys.head, msgspec.json.encode(head)),
@@ -238,7 +238,7 @@ class EtcdStore:
         found = (await self._etcd.read(one(self._keys.proposed(self._node)))).items
         return bool(found) and found[0].value == self._own_nonce.encode()
 
-    def _take(self, entry: Entry, nonce: str, head: Head) -> None:
+    def _take(self, entry: Entry, nonce: str, head: Position) -> None:
         """The next entry, whoever brings it first: the answer to a proposal, a watch, a read."""
         if is_taken(entry.seq, self._head):
             return
@@ -313,7 +313,7 @@ class EtcdStore:
         if seq > self._head.seq + 1:
             return False
         written, events = decode_entry(value, seq, self._head.digest)
-        self._take(Entry(seq, events, written.time_ms), written.nonce, Head(self._head.cluster, seq, digest(value)))
+        self._take(Entry(seq, events, written.time_ms), written.nonce, Position(self._head.cluster, seq, digest(value)))
         return True
 
     async def follow_changes(self) -> None:
@@ -420,7 +420,7 @@ class EtcdStore:
             self._watch.stop()
 
 
-def is_taken(seq: int, head: Head) -> bool:
+def is_taken(seq: int, head: Position) -> bool:
     """A watch that is opened again, a read and the answer to a proposal all bring the same entries."""
     return seq <= head.seq
 

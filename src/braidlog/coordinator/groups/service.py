@@ -36,6 +36,7 @@ from braidlog.coordinator.offsets import Commit, Committed, Offsets, Place, chec
 from braidlog.model.actor import audit
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.lag import UNKNOWN_END, lag_of
+from braidlog.model.report import LagReport
 from braidlog.model.settings import UNLIMITED
 from braidlog.model.slices import in_slices
 from braidlog.model.world import World
@@ -44,18 +45,6 @@ from braidlog.partition.hosting import Hosting
 SESSION_TIMEOUT_MS = 10_000
 NEVER_COMMITTED_MS = 10 * 60 * 1000
 """How long a group that has neither members nor commits is kept."""
-
-
-class Lag(msgspec.Struct, frozen=True):
-    """How far a group is behind in one partition. `committed` is None before the first commit; `end_offset` is `UNKNOWN_END` of a
-    partition that has no replica on this node."""
-
-    topic: str
-    partition: int
-    committed: int | None
-    end_offset: int
-    lag: int
-    member: str | None
 
 
 class MemberView(msgspec.Struct, frozen=True):
@@ -312,7 +301,7 @@ class Groups:
             raise _not_there(group)
         return GroupView(group, State.EMPTY, 0, "", "", [])
 
-    async def lag(self, group: str) -> list[Lag]:
+    async def lag(self, group: str) -> list[LagReport]:
         """Every partition the group has committed to or reads, and how far it is behind; looked at in slices."""
         committed = self._offsets.of_group(group)
         found = self._registry.get(group)
@@ -327,7 +316,7 @@ class Groups:
         rows = []
         async for place in in_slices(sorted({*committed, *owners, *subscribed})):
             if self._is_there(place):
-                rows.append(self._lag(place, committed.get(place), owners.get(place)))  # noqa: PERF401 - not of async ones
+                rows.append(self._lag(group, place, committed.get(place), owners.get(place)))  # noqa: PERF401 - not of async ones
         return rows
 
     def _topics_read(self, found: AnyGroup | None) -> set[str]:
@@ -356,14 +345,14 @@ class Groups:
     def _is_there(self, place: Place) -> bool:
         return place[1] < self._partitions_of(place[0])
 
-    def _lag(self, place: Place, committed: Committed | None, member: str | None) -> Lag:
+    def _lag(self, group: str, place: Place, committed: Committed | None, member: str | None) -> LagReport:
         offset = None if committed is None else committed.offset
         try:
             hosted = self._hosting.partition(*place)
         except NotLeaderError:
-            return Lag(*place, offset, UNKNOWN_END, 0, member)
+            return LagReport(group, *place, offset, UNKNOWN_END, 0, member)
         lag = lag_of(offset, hosted.start_offset, hosted.high_watermark)
-        return Lag(*place, offset, hosted.high_watermark, lag, member)
+        return LagReport(group, *place, offset, hosted.high_watermark, lag, member)
 
     # -- forgetting ------------------------------------------------------------------------------------------
 

@@ -69,19 +69,7 @@ class TxnAnswer(msgspec.Struct):
     succeeded: bool = False
 
 
-class CompactRequest(msgspec.Struct):
-    revision: int
-
-
-class GrantRequest(msgspec.Struct):
-    TTL: int
-
-
 class GrantAnswer(msgspec.Struct):
-    ID: int
-
-
-class LeaseRequest(msgspec.Struct):
     ID: int
 
 
@@ -93,21 +81,12 @@ class KeepAliveAnswer(msgspec.Struct):
     result: KeptAlive
 
 
-class SignInRequest(msgspec.Struct):
-    name: str
-    password: str
-
-
 class SignInAnswer(msgspec.Struct):
     token: str
 
 
 class VersionAnswer(msgspec.Struct):
     etcdserver: str
-
-
-class MembersRequest(msgspec.Struct):
-    """Nothing is asked for but the list."""
 
 
 class EtcdMember(msgspec.Struct):
@@ -120,10 +99,6 @@ class EtcdMember(msgspec.Struct):
 
 class MembersAnswer(msgspec.Struct):
     members: list[EtcdMember] = []
-
-
-class RemoveMemberRequest(msgspec.Struct):
-    ID: int
 
 
 class HealthAnswer(msgspec.Struct):

@@ -82,18 +82,18 @@ class Gateway:
 
     async def compact(self, revision: int) -> None:
         with contextlib.suppress(EtcdCompactedError):  # by another, further
-            await self._tell("kv/compaction", calls.CompactRequest(revision), calls.AnyAnswer)
+            await self._tell("kv/compaction", {"revision": revision}, calls.AnyAnswer)
 
     async def grant(self, seconds: int) -> int:
-        return (await self._tell("lease/grant", calls.GrantRequest(seconds), calls.GrantAnswer)).ID
+        return (await self._tell("lease/grant", {"TTL": seconds}, calls.GrantAnswer)).ID
 
     async def keep_alive(self, lease: int) -> bool:
-        answer = await self._tell("lease/keepalive", calls.LeaseRequest(lease), calls.KeepAliveAnswer)
+        answer = await self._tell("lease/keepalive", {"ID": lease}, calls.KeepAliveAnswer)
         return answer.result.TTL > 0
 
     async def revoke(self, lease: int) -> None:
         with contextlib.suppress(EtcdLeaseError):
-            await self._tell("lease/revoke", calls.LeaseRequest(lease), calls.AnyAnswer)
+            await self._tell("lease/revoke", {"ID": lease}, calls.AnyAnswer)
 
     async def watch(self, ranges: Sequence[Range], after: int) -> "GatewayWatch":
         requests = [calls.watch_request(number, keys, after + 1) for number, keys in enumerate(ranges, 1)]
@@ -110,11 +110,11 @@ class Gateway:
         return watch
 
     async def members(self) -> list[calls.EtcdMember]:
-        return (await self._ask("cluster/member/list", calls.MembersRequest(), calls.MembersAnswer)).members
+        return (await self._ask("cluster/member/list", {}, calls.MembersAnswer)).members
 
     async def remove_member(self, number: int) -> None:
         """Refused by etcd where too few of the members that stay have started."""
-        await self._tell("cluster/member/remove", calls.RemoveMemberRequest(number), calls.AnyAnswer)
+        await self._tell("cluster/member/remove", {"ID": number}, calls.AnyAnswer)
 
     async def check_versions(self) -> None:
         """Refuse members that are known to lose data, by name; at least one must answer."""
@@ -188,7 +188,7 @@ class Gateway:
         return calls.read_answer(answer, kind, str(connection.endpoint))
 
     async def _sign_in(self, connection: Connection) -> None:
-        request = calls.SignInRequest(self._settings.user, self._settings.password)
+        request = {"name": self._settings.user, "password": self._settings.password}
         await connection.send("/v3/auth/authenticate", msgspec.json.encode(request), "")
         answer = await connection.receive()
         self._token = calls.read_answer(answer, calls.SignInAnswer, str(connection.endpoint)).token

@@ -9,6 +9,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from braidlog.model.clock import Clock
@@ -42,15 +43,25 @@ class GossipThread:
         silence_ms: int = swim.SILENCE_MS_MAX,
     ) -> None:
         """`keys` is told, on the node's loop, of connections that are not gossip."""
-        self._node = node
-        self._sender = sender
         self._clock = clock
         self._address_of = address_of
         self._verdict = verdict
         self._tls = tls
         self._keys = keys
-        self._incoming = incoming
-        self._silence_ms = silence_ms
+        self._make = partial(
+            Gossip,
+            node,
+            sender,
+            clock,
+            self._address,
+            self._accused,
+            tls=tls,
+            is_awake=self.is_awake,
+            keys=self._hand_over,
+            incoming=incoming,
+            silence_ms=silence_ms,
+        )
+        """On the thread: its loop is the one that runs there."""
         self._handed_over = 0
         """Connections that are on their way to the node's loop."""
         self._home = asyncio.get_running_loop()
@@ -78,18 +89,7 @@ class GossipThread:
         self._early.clear()
 
     async def _begin(self, host: str, port: int, bound: Sequence[socket.socket]) -> Gossip:
-        gossip = Gossip(
-            self._node,
-            self._sender,
-            self._clock,
-            self._address,
-            self._accused,
-            tls=self._tls,
-            is_awake=self.is_awake,
-            keys=self._hand_over,
-            incoming=self._incoming,
-            silence_ms=self._silence_ms,
-        )
+        gossip = self._make()
         await gossip.start(host, port, bound)
         return gossip
 

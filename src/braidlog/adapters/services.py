@@ -1,4 +1,4 @@
-"""The services that RustLog's handlers call."""
+"""The services that the adapters of several dialects call; each dialect adds its own in its `services.py`."""
 
 import msgspec
 
@@ -13,13 +13,20 @@ from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
 
 
-class Services(msgspec.Struct, frozen=True):
+class CommonServices(msgspec.Struct, frozen=True):
+    """Those of every dialect: who may do what, and which node does what."""
+
     world: World
+    authorize: Authorize
+    routing: Routing
+    coordinators: Coordinators
+    forwarding: Forwarding
+
+
+class LogServices(CommonServices, frozen=True):
+    """Those of a dialect with topics."""
+
     hosting: Hosting
     topics: Topics
     append: Append
     fetch: Fetch
-    routing: Routing
-    coordinators: Coordinators
-    forwarding: Forwarding
-    authorize: Authorize
