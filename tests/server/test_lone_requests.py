@@ -10,7 +10,7 @@ from tests.server.toy import Scene
 from braidlog.broker.quotas import Quotas
 from braidlog.cluster.events import QuotaEntity
 from braidlog.server.budget import Budget
-from braidlog.server.session_limits import SessionLimits
+from braidlog.server.connection_limits import SessionLimits
 
 SEEDS = 40
 STEPS = 50

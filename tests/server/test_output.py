@@ -13,10 +13,10 @@ from tests.server.toy import Account, Scene, ToyAdapter, until
 
 from braidlog.model.errors import StorageFault
 from braidlog.server.budget import Budget
+from braidlog.server.connection_limits import SessionLimits
 from braidlog.server.connection_tap import TappedTransport
 from braidlog.server.output import TOGETHER_BYTES, Led, Outbox, read_slice, send_from_file, size_of, writes
 from braidlog.server.session import Session
-from braidlog.server.session_limits import SessionLimits
 from braidlog.storage.files import OsDisk
 from braidlog.wire.contract import Output
 

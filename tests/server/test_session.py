@@ -16,8 +16,8 @@ from braidlog.broker.quotas import Quotas, Rates
 from braidlog.cluster.events import QuotaEntity
 from braidlog.server import session_output
 from braidlog.server.budget import Budget
-from braidlog.server.fair_turns import AT_ONCE, FairTurns
-from braidlog.server.session_limits import SessionLimits
+from braidlog.server.connection_limits import SessionLimits
+from braidlog.server.scheduler import AT_ONCE, FairTurns
 from braidlog.server.session_turns import CLOSING_SECONDS_MAX, FEW_WAITING, WAITING_BYTES
 
 

@@ -6,13 +6,12 @@ Refuses to know: any dialect's bytes. May import: adapters and below.
 | file | what |
 |---|---|
 | `world.py` | the ports of the services on an event loop: durability, waking, time |
-| `coroutines.py` | run a handler at once, and make it a task only if it has to wait |
+| `scheduler.py` | run a handler at once; what has to wait is resumed by the loop, in fair turns |
 | `session.py` | one connection: reading requests, who the client is, when it ends |
 | `session_turns.py` | its requests under way, answers in order, streams |
 | `session_output.py` | what it sends, back-pressure, quotas |
-| `session_limits.py` | what it may use, and for how long it may keep others waiting |
 | `budget.py` | what all connections hold in memory together, and who is let go |
-| `connection_limits.py` | how many connections there are, in all and from each address; which one gives way at the limit |
+| `connection_limits.py` | how many connections there are, and which one gives way at the limit; what one may use |
 | `descriptors.py` | how many files and sockets the process may have open |
 | `gatekeeper.py` | how many unauthenticated clients there may be, and what they may do |
 | `listener.py` | a port: accepts, TLS, sweeps away who is too slow |

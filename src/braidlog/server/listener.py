@@ -17,12 +17,11 @@ from itertools import count
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
 from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import ConnectionLimits
-from braidlog.server.fair_turns import FairTurns
+from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.ports import BACKLOG, listen
+from braidlog.server.scheduler import FairTurns
 from braidlog.server.session import Session
-from braidlog.server.session_limits import SessionLimits
 from braidlog.server.session_owner import SessionOwner
 
 log = logging.getLogger("braidlog.listener")

@@ -10,7 +10,10 @@ import contextlib
 import os
 import platform
 import resource
+import sys
+import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -30,10 +33,9 @@ from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.shards import SHARDS
 from braidlog.kv.values import kind_of
 from braidlog.model import report as r
-from braidlog.model.clock import Clock
+from braidlog.model.clock import Clock, Seconds, added
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.findings import check_room, findings
-from braidlog.model.measure import Seconds, added
 from braidlog.model.slices import Pace, in_slices
 from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
@@ -43,7 +45,6 @@ from braidlog.server.listener import Listener
 from braidlog.server.process_memory import resident_bytes
 from braidlog.server.request_counters import SAMPLED
 from braidlog.server.session import Session
-from braidlog.server.stacks import stacks
 from braidlog.server.worker_process import WorkerProcess
 
 SNAPSHOT_SECONDS: Final = 1.0
@@ -373,3 +374,25 @@ def _connection(session: Session, now: float, *, is_watched: bool) -> r.Connecti
         is_tls=session.is_tls,
         is_watched=is_watched,
     )
+
+
+FRAMES_MAX: Final = 40
+TASKS_MAX: Final = 200
+
+
+def stacks() -> dict[str, str]:
+    """By thread, then by task; of many tasks some, and how many were left out."""
+    names = {each.ident: each.name for each in threading.enumerate()}
+    found = {
+        f"thread {names.get(number, number)}": "".join(traceback.format_stack(frame, FRAMES_MAX))
+        for number, frame in sys._current_frames().items()  # noqa: SLF001 - documented, in spite of its name
+    }
+    tasks = sorted(asyncio.all_tasks(), key=lambda each: each.get_name())
+    for task in tasks[:TASKS_MAX]:
+        frames = task.get_stack(limit=FRAMES_MAX)
+        text = "".join(line for frame in frames for line in traceback.format_stack(frame, 1))
+        name = f"task {task.get_name()}"
+        found[name] = found.get(name, "") + text
+    if len(tasks) > TASKS_MAX:
+        found["tasks left out"] = str(len(tasks) - TASKS_MAX)
+    return found

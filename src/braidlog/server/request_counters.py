@@ -7,7 +7,7 @@ histogram costs next to nothing.
 
 from typing import Final
 
-from braidlog.model.measure import Seconds
+from braidlog.model.clock import Seconds
 
 SAMPLED: Final = 16
 

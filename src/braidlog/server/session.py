@@ -19,12 +19,11 @@ from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.server.admission import Admission, certified_principal
 from braidlog.server.budget import Budget
-from braidlog.server.coroutines import start, step
-from braidlog.server.fair_turns import SLICE_SECONDS
+from braidlog.server.connection_limits import SessionLimits
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.output import TOGETHER_BYTES, Outbox
 from braidlog.server.request_counters import SAMPLED
-from braidlog.server.session_limits import SessionLimits
+from braidlog.server.scheduler import SLICE_SECONDS, start, step
 from braidlog.server.session_turns import CLOSING_SECONDS_MAX, FEW_WAITING, SessionTurns, Turn
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.preamble import Introduction

@@ -16,10 +16,10 @@ from braidlog.broker.access.authorize import ANONYMOUS
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
-from braidlog.server.coroutines import Abandonable
+from braidlog.server.connection_limits import SessionLimits
 from braidlog.server.output import Led, Outbox, Sent, read_slice, send_from_file
 from braidlog.server.request_counters import RequestCounters
-from braidlog.server.session_limits import SessionLimits
+from braidlog.server.scheduler import Abandonable
 from braidlog.wire.contract import Slice
 
 log = logging.getLogger("braidlog.session")

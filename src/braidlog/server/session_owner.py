@@ -2,8 +2,8 @@
 
 from functools import cached_property
 
-from braidlog.server.fair_turns import FairTurns
 from braidlog.server.request_counters import RequestCounters
+from braidlog.server.scheduler import FairTurns
 from braidlog.server.session import Session
 
 

@@ -19,11 +19,10 @@ from braidlog.adapters.contract import Adapter, Relayed, Stream
 from braidlog.broker.quotas import Direction, Quotas
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.server.budget import SMALL_BYTES, Budget
-from braidlog.server.coroutines import Running, start, step
-from braidlog.server.fair_turns import UNKNOWN, FairTurns
+from braidlog.server.connection_limits import SessionLimits
 from braidlog.server.output import size_of
 from braidlog.server.request_counters import RequestCounters
-from braidlog.server.session_limits import SessionLimits
+from braidlog.server.scheduler import UNKNOWN, FairTurns, Running, start, step
 from braidlog.server.session_output import SessionOutput
 from braidlog.wire.contract import Output, Refused, forget_trace
 

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from braidlog.storage.files import Disk, join, read_whole, write_whole
-from braidlog.storage.head import state_name
+from braidlog.storage.segment_files import state_name
 from braidlog.storage.slots import SlotPair, pack_slot, unpack_slot
 from braidlog.storage.state import StateImage, decode_image, encode_image
 

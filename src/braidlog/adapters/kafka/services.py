@@ -19,10 +19,9 @@ from braidlog.broker.topics import Topics
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.producer_ids import ProducerIds
 from braidlog.model.world import World
-from braidlog.partition.append import Append
+from braidlog.partition.append import Append, Intake
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
-from braidlog.partition.intake import Intake
 from braidlog.partition.trim import Trim
 
 
