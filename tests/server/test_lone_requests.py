@@ -83,7 +83,7 @@ class Pair:
                 scene.adapter.begun,
                 scene.session.requests,
                 scene.session.bytes_in,
-                scene.session.bytes_out,
+                scene.session.outbox.bytes_out,
                 scene.session.held_bytes(),
                 scene.session.is_quiet,
                 scene.account.counters.requests,

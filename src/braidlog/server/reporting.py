@@ -43,8 +43,8 @@ from braidlog.server.config import LoadedConfig
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.listener import Listener
 from braidlog.server.process_memory import resident_bytes
-from braidlog.server.request_counters import SAMPLED
 from braidlog.server.session import Session
+from braidlog.server.session_owner import SAMPLED
 from braidlog.server.worker_process import WorkerProcess
 
 SNAPSHOT_SECONDS: Final = 1.0
@@ -184,7 +184,7 @@ class Reporter:
             accepted=listener.accepted,
             cut_off=listener.cut_off,
             bytes_in=counters.bytes_in + sum(session.bytes_in for session in sessions),
-            bytes_out=counters.bytes_out + sum(session.bytes_out for session in sessions),
+            bytes_out=counters.bytes_out + sum(session.outbox.bytes_out for session in sessions),
             requests=counters.requests,
             throttled=counters.throttles,
             throttled_seconds=counters.throttled_seconds,
@@ -367,9 +367,9 @@ def _connection(session: Session, now: float, *, is_watched: bool) -> r.Connecti
         principal=session.principal,
         requests=session.requests,
         bytes_in=session.bytes_in,
-        bytes_out=session.bytes_out,
-        seconds=now - session.opened_at,
-        idle_seconds=now - session.last_heard,
+        bytes_out=session.outbox.bytes_out,
+        seconds=now - session.activity.opened_at,
+        idle_seconds=now - session.activity.last_heard,
         held_bytes=session.held_bytes(),
         is_tls=session.is_tls,
         is_watched=is_watched,

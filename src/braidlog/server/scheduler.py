@@ -46,6 +46,18 @@ class Parked(Abandonable[T], Generic[T]):
     """A future whose waiter waits for other clients, as a member of a group does: it ends when its own client has closed."""
 
 
+async def next_turn(loop: asyncio.AbstractEventLoop) -> None:
+    """Let others have a turn of the loop. Whoever waits here may be ended."""
+
+    def wake() -> None:
+        if not turn.done():
+            turn.set_result(None)
+
+    turn: Abandonable[None] = Abandonable(loop=loop)
+    loop.call_soon(wake)
+    await turn
+
+
 class Running:
     """A coroutine that had to wait. `cancel` ends it where nothing is half done; then `done` is not called.
 
