@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator
 
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.storage.checkpoints import Checkpoints
 from braidlog.storage.reserve import SmallSyncs
 from braidlog.storage.segment import Segment, SegmentChain
 from braidlog.storage.segment_files import Mark
-from braidlog.storage.state import PartitionState, StateImage
+from braidlog.storage.state import Checkpoints, PartitionState, StateImage
 
 
 class Gate:

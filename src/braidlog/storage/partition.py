@@ -35,7 +35,6 @@ from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFau
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.begun import Begun
-from braidlog.storage.checkpoints import STATE_MAGIC, Checkpoints
 from braidlog.storage.damage import Damage
 from braidlog.storage.durability import Durability, Gate
 from braidlog.storage.files import Buffer, Disk, is_full
@@ -47,7 +46,15 @@ from braidlog.storage.rest import Rest, rest_of
 from braidlog.storage.segment import CheckBudget, Segment, SegmentChain
 from braidlog.storage.segment_files import Identity, SegmentHead
 from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import EpochHistory, PartitionState, Restart, StateImage, encode_image
+from braidlog.storage.state import (
+    STATE_MAGIC,
+    Checkpoints,
+    EpochHistory,
+    PartitionState,
+    Restart,
+    StateImage,
+    encode_image,
+)
 from braidlog.storage.transactions import Aborted, read_end
 from braidlog.storage.walk import Found
 

@@ -17,7 +17,6 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.begun import Begun, with_begun
-from braidlog.storage.checkpoints import STATE_MAGIC, read_snapshot
 from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind, RecoveryReport
 from braidlog.storage.files import Disk, join
 from braidlog.storage.pool import FilePool
@@ -48,6 +47,7 @@ from braidlog.storage.segment_files import (
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import (
     NOTHING_TO_CUT,
+    STATE_MAGIC,
     EpochHistory,
     PartitionState,
     StateImage,
@@ -55,6 +55,7 @@ from braidlog.storage.state import (
     encode_image,
     learn_epochs,
     opened_watermark,
+    read_snapshot,
 )
 from braidlog.storage.transactions import read_end
 from braidlog.storage.walk import UNCHECKED_BYTES, BadBatch, Found, mend, walk

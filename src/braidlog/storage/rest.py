@@ -9,7 +9,6 @@ partition has to be opened. Nothing is written here.
 from typing import NamedTuple
 
 from braidlog.storage.begun import Begun, with_begun
-from braidlog.storage.checkpoints import STATE_MAGIC
 from braidlog.storage.files import Disk, join
 from braidlog.storage.segment_files import (
     CLEANED,
@@ -24,7 +23,7 @@ from braidlog.storage.segment_files import (
     read_head,
 )
 from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import EpochHistory, Shape, StateImage, decode_image
+from braidlog.storage.state import STATE_MAGIC, EpochHistory, Shape, StateImage, decode_image
 
 _SLOTS = 2
 

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from braidlog.codec.batch import BatchHeader
 from braidlog.model.errors import StorageFault
-from braidlog.storage.checkpoints import write_snapshot
 from braidlog.storage.damage import Damage
 from braidlog.storage.files import Buffer, Disk, File, join
 from braidlog.storage.pool import FilePool, Holder
@@ -37,7 +36,7 @@ from braidlog.storage.segment_files import (
     pack_mark,
     state_name,
 )
-from braidlog.storage.state import EpochHistory, Shape, StateImage
+from braidlog.storage.state import EpochHistory, Shape, StateImage, write_snapshot
 from braidlog.storage.walk import HEADER_WINDOW_BYTES, BadBatch, Found, resume, steps, walk, walk_past
 
 

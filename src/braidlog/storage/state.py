@@ -1,14 +1,17 @@
-"""What a partition knows besides its batches: a fold over them, and the image of that fold at one offset.
+"""What a partition knows besides its batches: a fold over them, the image of that fold at one offset, and its saved images: two
+slots, written in turn, and a snapshot beside each segment.
 
-Knows: epochs and where each begins, producers, transactions, where the log starts, what was compacted. Refuses to know: segments,
-positions, who the leaders were.
+Knows: epochs and where each begins, producers, transactions, where the log starts, what was compacted; which image was saved
+last, and whether a failed save left the slots in doubt. Refuses to know: segments, positions, who the leaders were, when to save.
 Invariants: `image` at offset n plus the batches from n on gives the same state as all batches from the start. Recovery is
-exactly that, so a checkpoint may be late but never wrong. An epoch is in the history, durably, before the first batch that
-carries it: a batch's epoch lies outside its checksum, and the history protects it.
+exactly that, so a checkpoint may be late but never wrong. Two images never overtake each other, and an image that was saved in
+full is the one that is built upon. An epoch is in the history, durably, before the first batch that carries it: a batch's epoch
+lies outside its checksum, and the history protects it.
 """
 
+import threading
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +19,10 @@ import msgspec
 from braidlog.codec.batch import NO_PRODUCER, BatchHeader
 from braidlog.codec.records import EndMarker
 from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.storage.files import Disk, join, read_whole, write_whole
 from braidlog.storage.producers import Producer, ProducerTable
+from braidlog.storage.segment_files import state_name
+from braidlog.storage.slots import SlotPair, pack_slot, unpack_slot
 from braidlog.storage.transactions import Aborted, TransactionIndex
 
 NO_EPOCH = -1
@@ -249,3 +255,58 @@ def decode_image(payload: bytes) -> StateImage:
         return msgspec.msgpack.decode(payload, type=StateImage)
     except msgspec.MsgspecError as error:
         raise UnknownImage(f"a checkpoint with a valid checksum does not decode: {error}") from error
+
+
+STATE_MAGIC = b"BRAIDSTA"
+
+
+class Checkpoints:
+    def __init__(self, slots: SlotPair, saved: StateImage, *, in_doubt: bool = False) -> None:
+        self._slots = slots
+        self._saved = saved
+        self._lock = threading.Lock()  # taken last: whoever holds it asks for no other
+        self.version = 0
+        self.in_doubt = in_doubt
+
+    @property
+    def saved(self) -> StateImage:
+        """The last image that was saved in full."""
+        return self._saved
+
+    def save(self, make: Callable[[StateImage], StateImage], copies: int = 1) -> None:
+        """Save what `make` makes of the last image. Called with the partition's lock held."""
+        with self._lock:
+            self.version += 1
+            self._write(make(self._saved), copies)
+
+    def save_unless_overtaken(self, image: StateImage, version: int, copies: int = 1) -> bool:
+        """Save `image`, unless another was saved since `version`; return whether it was. Needs no lock of the partition."""
+        with self._lock:
+            if version == self.version:
+                self._write(image, copies)
+            return version == self.version
+
+    def _write(self, image: StateImage, copies: int) -> None:
+        """A save that failed may have reached the disk all the same. It may tell of what has not happened (an epoch, a
+        truncation), so nothing is written until both slots are known again.
+        """
+        in_doubt, self.in_doubt = self.in_doubt, True
+        self._slots.save(encode_image(image), copies=2 if in_doubt else copies)
+        self.in_doubt = False
+        self._saved = image
+
+
+def read_snapshot(disk: Disk, folder: str, base: int) -> StateImage | None:
+    """The state beside the segment `base`; None if there is none, `ValueError` if it does not hold."""
+    path = join(folder, state_name(base))
+    if not disk.exists(path):
+        return None
+    image = decode_image(unpack_slot(STATE_MAGIC, state_name(base), read_whole(disk, path)).payload)
+    if image.end_offset != base:
+        raise ValueError(f"it is the state at offset {image.end_offset}, not at {base}")
+    return image
+
+
+def write_snapshot(disk: Disk, folder: str, image: StateImage) -> None:
+    """Put the state beside the segment that begins where it was taken; there must be none yet."""
+    write_whole(disk, join(folder, state_name(image.end_offset)), pack_slot(STATE_MAGIC, 0, encode_image(image)))

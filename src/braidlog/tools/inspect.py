@@ -12,7 +12,6 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import check_batch_records
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.checkpoints import read_snapshot
 from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind
 from braidlog.storage.files import Disk, join
 from braidlog.storage.pool import FilePool
@@ -29,7 +28,7 @@ from braidlog.storage.segment_files import (
     log_name,
     state_name,
 )
-from braidlog.storage.state import NOTHING_TO_CUT, EpochHistory, StateImage, UnknownImage
+from braidlog.storage.state import NOTHING_TO_CUT, EpochHistory, StateImage, UnknownImage, read_snapshot
 from braidlog.storage.transactions import read_end
 from braidlog.storage.walk import Found
 from braidlog.tools.findings import Finding, Kind, Severity
