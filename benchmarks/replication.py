@@ -24,17 +24,15 @@ from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Answer, Assigned, Complaint, Fetch, Message, Tick
 from braidlog.replication.ready import Apply, Done, Proposal
 from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.listener import Listener
 from braidlog.server.peers.replica_fetch import PeerMessage, ReplicaPeers
-from braidlog.server.session_limits import SessionLimits
 from braidlog.server.world import LoopWorld
-from braidlog.storage.commit import Flusher
-from braidlog.storage.creation import create_partition
 from braidlog.storage.files import OsDisk
-from braidlog.storage.head import Identity
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.group_commit import Flusher
+from braidlog.storage.partition import PartitionLog, create_partition
 from braidlog.storage.pool import FilePool
+from braidlog.storage.segment_files import Identity
 
 MB = 1_000_000
 LEADER = 1

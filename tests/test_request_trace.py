@@ -8,7 +8,7 @@ from tests.request_trace import BY_THE_FLUSHER, ON_THE_LOOP, produce_traced
 
 
 @pytest.mark.parametrize(
-    ("synced", "files_max"), [pytest.param(ON_THE_LOOP, 35, id="loop"), pytest.param(BY_THE_FLUSHER, 43, id="flusher")]
+    ("synced", "files_max"), [pytest.param(ON_THE_LOOP, 28, id="loop"), pytest.param(BY_THE_FLUSHER, 32, id="flusher")]
 )
 def test_a_produce_passes_few_files(tmp_path: Path, synced: dict[str, float], files_max: int) -> None:
     entered = asyncio.run(produce_traced(tmp_path / "data", synced))

@@ -18,7 +18,7 @@ from tests.adapters.loop_turns import Cost, MeasuredNode
 
 from braidlog.adapters.kafka.fetching import WANTED_BYTES
 from braidlog.codec.records import encode_batch
-from braidlog.server.session_turns import WAITING_BYTES
+from braidlog.server.pending_requests import WAITING_BYTES
 from braidlog.wire.cursus.connection import ClientConnection as CursusConnection
 from braidlog.wire.cursus.requests import GroupStatus
 from braidlog.wire.dialect import dialects

@@ -13,7 +13,7 @@ from tests.attack.clients import TROUBLE
 from tests.nemesis.nodes import NUMBERS, NemesisCluster, NemesisNode
 
 from braidlog.codec.batch import HEADER_BYTES, read_header
-from braidlog.storage.head import DATA_START
+from braidlog.storage.segment_files import DATA_START
 from braidlog.wire.kafka.messages import cluster as kafka_cluster
 from braidlog.wire.kafka.messages import topics as kafka_topics
 

@@ -10,12 +10,11 @@ from tests.model.manual_world import Job, ManualWorld
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.model.world import Wakeup
-from braidlog.partition.append import Acks, Append
+from braidlog.partition.append import Acks, Append, ProducerLimit
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.partition import Partition
 from braidlog.partition.partition_node import Key, Listeners
-from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.trim import Trim
 from braidlog.partition.verification import Question, Verified
 from braidlog.replication import messages as m

@@ -1,17 +1,41 @@
-"""Acknowledgements: 0, 1, all; roles; replicas; retries."""
+"""Acknowledgements: 0, 1, all; roles; replicas; retries.
+
+What a client's compressed batch may cost before it is appended, where it is opened, and whose turn it is.
+
+A node's limit of idempotent producers: a known one is appended, a silent one is forgotten, one too many is refused.
+"""
 
 import errno
+from collections.abc import Awaitable
+from typing import Any
 
 import pytest
 from tests.broker.node import Node, batch_of
+from tests.model.manual_world import Job, ManualWorld
 
-from braidlog.codec.batch import seal
-from braidlog.codec.records import encode_batch, sealed_batch
+from braidlog.codec.batch import HEADER_BYTES, read_header, seal
+from braidlog.codec.compression import Compression
+from braidlog.codec.records import encode_batch, seal_section, sealed_batch
+from braidlog.coordinator.holdings import Holdings, StateLimits
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.limits import LONG_POLL_MS_MAX
-from braidlog.partition.append import Acks, Appended
+from braidlog.partition.append import (
+    COUNT_SECONDS_MIN,
+    HERE_BYTES_MAX,
+    LINE_BYTES_MAX,
+    RATIO_FREE_BYTES,
+    SILENT_MS,
+    Acks,
+    Allowance,
+    Appended,
+    DecompressionLimits,
+    Intake,
+)
 from braidlog.partition.hosted_log import Role
-from braidlog.storage.head import DATA_START
+from braidlog.storage.segment_files import DATA_START
+from braidlog.worker.here import Here
+from braidlog.worker.jobs import Answer, Buffer, CheckRecords
+from braidlog.worker.jobs import Job as WorkerJob
 
 
 @pytest.fixture
@@ -373,3 +397,323 @@ def test_what_was_sealed_here_waits_for_nothing_where_the_page_cache_counts() ->
     batch = sealed_batch([b"x"], base_timestamp=node.world.now_ms())
     assert node.services.append.append_own("a", 0, [batch], acks=Acks.LEADER) == Appended(0, 0)
     assert node.services.hosting.partition("a", 0).high_watermark == 1
+
+
+PACKED = [codec for codec in Compression if codec is not Compression.NONE]
+MEGABYTE = 1 << 20
+
+
+class Noted(Here):
+    """A worker that remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.jobs: list[WorkerJob] = []
+
+    async def do(self, job: WorkerJob, payload: Buffer) -> Answer:
+        self.jobs.append(job)
+        return await super().do(job, payload)
+
+
+class Bench:
+    """`bench.check(batch)`"""
+
+    def __init__(self, **limits: int) -> None:
+        self.node = Node()
+        self.node.create("a")
+        self.worker = Noted()
+        self.limits = DecompressionLimits(**limits)
+        self.intake = Intake(self.node.services.hosting, self.node.world, self.worker, self.limits)
+        self.allowance = Allowance(self.limits)
+
+    def check(self, batch: bytes) -> None:
+        self.node.run(self.intake.check("a", 0, batch, read_header(batch), self.allowance))
+
+
+def packed(size: int, codec: Compression = Compression.GZIP) -> bytes:
+    return encode_batch([bytes(size)], base_timestamp=0, compression=codec)
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_small_is_opened_here_and_large_by_the_worker(codec: Compression) -> None:
+    bench = Bench()
+    bench.check(packed(1000, codec))
+    assert bench.worker.jobs == []
+    bench.check(packed(2 * MEGABYTE, codec))
+    assert len(bench.worker.jobs) == 1
+    assert bench.allowance.bytes_left < bench.limits.decompressed_bytes_max - 2 * MEGABYTE
+
+
+def test_a_request_has_one_megabyte_of_the_loop_for_all_its_batches() -> None:
+    bench = Bench()
+    for _ in range(4):
+        bench.check(packed(HERE_BYTES_MAX // 3))
+    assert len(bench.worker.jobs) == 2, "two fitted beside each other, not four"
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_more_than_a_request_may_have_is_refused(codec: Compression) -> None:
+    bench = Bench(decompressed_bytes_max=10 * MEGABYTE, decompressed_ratio_max=100_000)
+    with pytest.raises(BrokerError) as refused:
+        bench.check(packed(11 * MEGABYTE, codec))
+    assert refused.value.reason is Reason.RECORD_TOO_LARGE
+    bench.check(packed(6 * MEGABYTE, codec))
+    with pytest.raises(BrokerError) as refused:
+        bench.check(packed(6 * MEGABYTE, codec))
+    assert refused.value.reason is Reason.RECORD_TOO_LARGE
+
+
+def test_nothing_left_is_not_asked_of_the_worker() -> None:
+    bench = Bench()
+    bench.allowance.bytes_left = bench.allowance.here_left = 0
+    with pytest.raises(BrokerError, match=r"limits\.decompressed_bytes_max"):
+        bench.check(packed(10))
+    assert bench.worker.jobs == []
+
+
+def test_a_ratio_that_no_client_reaches_is_refused_and_a_few_megabytes_are_free() -> None:
+    bench = Bench(decompressed_ratio_max=100)
+    free = packed(RATIO_FREE_BYTES - 100, Compression.ZSTD)
+    assert len(free) * 100 < RATIO_FREE_BYTES
+    bench.check(free)
+    with pytest.raises(BrokerError) as refused:
+        bench.check(packed(RATIO_FREE_BYTES + 100, Compression.ZSTD))
+    assert refused.value.reason is Reason.RECORD_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", PACKED)
+def test_very_compressible_batches_pass_by_default(codec: Compression) -> None:
+    lines = [b'{"level":"info","message":"started","at":%d}' % (number // 1000) for number in range(400_000)]
+    Bench().check(encode_batch(lines, base_timestamp=0, compression=codec))
+
+
+@pytest.mark.parametrize("size", [1000, 2 * MEGABYTE])
+def test_a_record_that_is_not_sound_is_refused_wherever_it_is_opened(size: int) -> None:
+    bench = Bench()
+    plain = encode_batch([bytes(size)], base_timestamp=0)
+    section = bytearray(plain[HEADER_BYTES:])
+    section[-1] = 9  # nine headers are announced, and none follows
+    lying = seal_section(section, 1, base_timestamp=0, max_timestamp=0, compression=Compression.GZIP)
+    with pytest.raises(BrokerError) as refused:
+        bench.check(lying)
+    assert refused.value.reason is Reason.INVALID_RECORD
+
+
+def test_what_is_cheap_to_see_is_seen_before_anything_is_opened() -> None:
+    bench = Bench()
+    batch = packed(2 * MEGABYTE)
+    with pytest.raises(ValueError, match="CRC"):
+        bench.check(batch[:-9] + bytes(9))
+    assert bench.worker.jobs == []
+
+
+# -- order -------------------------------------------------------------------------------------------------------
+
+
+class Held:
+    """A worker that answers when it is told to."""
+
+    def __init__(self, world: ManualWorld) -> None:
+        self._world = world
+        self._wakeups: list[Any] = []
+
+    def do(self, job: WorkerJob, payload: Buffer) -> Awaitable[Answer]:
+        wakeup = self._world.wakeup()
+        self._wakeups.append(wakeup)
+
+        async def answer() -> Answer:
+            await wakeup.wait(1e6)
+            return Answer(1)
+
+        return answer()
+
+    def let_go(self) -> None:
+        self._wakeups.pop(0).wake()
+
+
+class Line:
+    """Requests of some sources, each with one batch; `done` has them in the order in which they were appended."""
+
+    def __init__(self) -> None:
+        self.node = Node()
+        self.node.create("a")
+        self.worker = Held(self.node.world)
+        self.intake = Intake(self.node.services.hosting, self.node.world, self.worker, DecompressionLimits())
+        self.done: list[str] = []
+
+    def send(self, source: str, name: str, *, large: bool, weight: int = 10) -> Job[None]:
+        batch = packed(2 * MEGABYTE if large else 10)
+
+        async def request() -> None:
+            if not self.intake.begin(source):
+                await self.intake.wait(source, weight)
+            allowance = self.intake.allowance()
+            try:
+                await self.intake.check("a", 0, batch, read_header(batch), allowance)
+                self.done.append(name)
+            finally:
+                self.intake.end(source)
+
+        return self.node.spawn(request())
+
+    def go_on(self) -> None:
+        self.worker.let_go()
+        self.node.world.settle()
+
+
+def test_what_one_connection_sends_stays_in_order() -> None:
+    line = Line()
+    line.send("x", "large", large=True)
+    line.send("x", "small", large=False)
+    line.send("x", "large again", large=True)
+    line.send("x", "last", large=False)
+    line.send("y", "another's", large=False)
+    assert line.done == ["another's"]
+    line.go_on()
+    assert line.done == ["another's", "large", "small"]
+    line.go_on()
+    assert line.done == ["another's", "large", "small", "large again", "last"]
+
+
+def test_who_leaves_the_line_holds_nobody_up() -> None:
+    line = Line()
+    line.send("x", "large", large=True)
+    gone = line.send("x", "gone", large=False)
+    line.send("x", "next", large=False)
+    gone.cancel()
+    line.go_on()
+    assert line.done == ["large", "next"]
+    line.send("x", "later", large=False)
+    assert line.done == ["large", "next", "later"]
+
+
+def test_who_leaves_when_its_turn_has_come_passes_it_on() -> None:
+    line = Line()
+    assert line.intake.begin("x")
+    gone = line.send("x", "gone", large=False)
+    line.send("x", "next", large=False)
+    line.intake.end("x")
+    gone.cancel()  # it was woken, and has not gone on yet
+    line.node.world.settle()
+    assert line.done == ["next"]
+
+
+def test_what_waits_in_line_is_bounded() -> None:
+    line = Line()
+    line.send("x", "large", large=True)
+    line.send("x", "waits", large=False, weight=LINE_BYTES_MAX)
+    job = line.send("x", "too much", large=False, weight=1)
+    with pytest.raises(BrokerError) as refused:
+        job.result()
+    assert refused.value.reason is Reason.TIMED_OUT
+    line.go_on()
+    assert line.done == ["large", "waits"]
+    line.send("x", "later", large=False)
+    assert line.done[-1] == "later"
+
+
+def test_the_worker_is_told_how_much() -> None:
+    bench = Bench(decompressed_bytes_max=10 * MEGABYTE)
+    bench.check(packed(2 * MEGABYTE))
+    assert bench.worker.jobs == [CheckRecords(RATIO_FREE_BYTES)], "few bytes may become a few megabytes"
+
+
+LIMIT = 4
+
+
+@pytest.fixture
+def limited() -> Node:
+    made = Node(holdings=Holdings(StateLimits(producers_max=LIMIT)))
+    made.create("a", 2)
+    return made
+
+
+def write(limited: Node, producer_id: int, sequence: int = 0, *, partition: int = 0, producer_epoch: int = 0) -> int:
+    batch = encode_batch(
+        [b"x"],
+        base_timestamp=limited.clock.now_ms(),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=sequence,
+    )
+    return limited.run(limited.services.append.append("a", partition, batch)).base_offset
+
+
+def quota_refusal(limited: Node, producer_id: int, *, partition: int = 0) -> str:
+    before = limited.services.hosting.partition("a", partition).end_offset
+    with pytest.raises(BrokerError) as error:
+        write(limited, producer_id, partition=partition)
+    assert error.value.reason is Reason.QUOTA_EXCEEDED
+    assert limited.services.hosting.partition("a", partition).end_offset == before
+    return str(error.value)
+
+
+def fill(limited: Node) -> None:
+    for number in range(LIMIT):
+        write(limited, number, partition=number % 2)
+
+
+def test_one_too_many_is_refused_and_who_is_known_goes_on(limited: Node) -> None:
+    fill(limited)
+    assert "state.producers_max" in quota_refusal(limited, 77)
+    quota_refusal(limited, 0, partition=1)  # known, but to the other partition
+    assert write(limited, 0, 1) == 2
+    assert write(limited, 0, 1) == 2, "a retry is recognised"
+    assert write(limited, 0, 0, producer_epoch=1) == 3
+    limited.append("a", b"from nobody")
+    assert limited.services.append.producers.count() == LIMIT
+
+
+def test_what_partitions_know_when_they_are_opened_counts(limited: Node) -> None:
+    fill(limited)
+    again = Node(limited.disk.after_kill(), limited.clock, holdings=Holdings(StateLimits(producers_max=LIMIT)))
+    write(again, 0, 1)
+    again.services.hosting.partitions("a")
+    assert "state.producers_max" in quota_refusal(again, 77)
+
+
+def test_what_has_expired_makes_room(limited: Node) -> None:
+    fill(limited)
+    limited.run(limited.services.topics.alter("a", {"producer_expiry_ms": 1000}))
+    limited.world.advance(2000)
+    for hosted in limited.services.hosting.partitions("a"):
+        limited.services.hosting.keep_up(hosted, limited.clock.now_ms())
+    write(limited, 77)
+
+
+def test_a_retry_of_old_records_is_recognised_after_upkeep(limited: Node) -> None:
+    """What a mirror or a backfill writes has its own times: forgotten at the next upkeep, its retry was written twice."""
+    batch = encode_batch([b"x"], base_timestamp=1, producer_id=7, producer_epoch=0, base_sequence=0)
+    first = limited.run(limited.services.append.append("a", 0, batch))
+    hosted = limited.services.hosting.partition("a", 0)
+    limited.services.hosting.keep_up(hosted, limited.clock.now_ms())
+    again = limited.run(limited.services.append.append("a", 0, batch))
+    assert (again.base_offset, again.duplicate) == (first.base_offset, True)
+
+
+def test_at_the_limit_the_silent_are_forgotten_before_their_time(limited: Node) -> None:
+    fill(limited)
+    limited.world.advance(SILENT_MS - 1000)
+    write(limited, 0, 1)
+    limited.run(limited.services.append.producers.make_room())
+    quota_refusal(limited, 77)
+    limited.world.advance(2000)
+    limited.run(limited.services.append.producers.make_room())
+    assert limited.services.append.producers.count() == 1, "who wrote a moment ago is known"
+    assert write(limited, 0, 1) == 2
+    write(limited, 77)
+
+
+def test_the_silent_stay_where_there_is_room(limited: Node) -> None:
+    write(limited, 1)
+    limited.world.advance(2 * SILENT_MS)
+    limited.run(limited.services.append.producers.make_room())
+    assert limited.services.append.producers.count() == 1
+
+
+def test_a_deleted_topics_producers_make_room(limited: Node) -> None:
+    fill(limited)
+    quota_refusal(limited, 77)
+    limited.run(limited.services.topics.delete("a"))
+    limited.create("a")
+    limited.world.advance(int(COUNT_SECONDS_MIN * 1000))
+    write(limited, 77)

@@ -18,7 +18,7 @@ from braidlog.partition.fetch import Fetch, Outcome, Wanted
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.long_polls import REST_SECONDS_MAX
 from braidlog.partition.reading import HERE_RECORDS_MAX, Fetched, Rows
-from braidlog.storage.checking import CheckBudget
+from braidlog.storage.segment import CheckBudget
 
 MANY = 1 << 20
 REST_MS = round(REST_SECONDS_MAX * 1000)

@@ -18,14 +18,13 @@ from braidlog.cluster.image import Image
 from braidlog.cluster.store import Conflict, Entry, Metadata
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.partition.append import Acks, Append
+from braidlog.partition.append import Acks, Append, ProducerLimit
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.node_replicas import Between, NodeReplicas
 from braidlog.partition.opening import retry
 from braidlog.partition.partition import Partition
 from braidlog.partition.partition_node import Key
-from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.verification import Verified
 from braidlog.replication.controller import Controller, step

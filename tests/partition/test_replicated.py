@@ -8,10 +8,9 @@ from braidlog.partition.replicated import ReplicatedPartition
 from braidlog.replication.assignment import Assignment
 from braidlog.replication.messages import Answer, Assigned, Complaint, Diverging, Fetch, Message
 from braidlog.replication.ready import Apply, Done, Proposal, Resign, Watermark
-from braidlog.storage.creation import create_partition
-from braidlog.storage.head import Identity
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.partition import PartitionLog, create_partition
 from braidlog.storage.pool import FilePool
+from braidlog.storage.segment_files import Identity
 from braidlog.testing.disk import SimulatedDisk
 
 FOLDER, IDENTITY = "/p", Identity(b"0123456789abcdef", 0)

@@ -12,7 +12,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 import braidlog
 from braidlog.client.errors import ClientError
-from braidlog.partition.intake import HERE_BYTES_MAX
+from braidlog.partition.append import HERE_BYTES_MAX
 from braidlog.testing.server import ServerProcess
 
 SECONDS_MAX = 60

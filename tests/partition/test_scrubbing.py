@@ -18,7 +18,7 @@ from braidlog.partition.partition import Partition
 from braidlog.partition.scrubbing import Scrubber, ScrubSettings
 from braidlog.storage.compaction import Compaction
 from braidlog.storage.files import File
-from braidlog.storage.head import DATA_START, log_name
+from braidlog.storage.segment_files import DATA_START, log_name
 from braidlog.worker.here import Here
 from braidlog.worker.jobs import Answer, Buffer, Job, ScrubSegment, read_scrubbed
 

@@ -13,7 +13,7 @@ import braidlog
 from braidlog import Log
 from braidlog.model.errors import StorageFault
 from braidlog.storage.files import OsDisk
-from braidlog.storage.folder_identity import FOLDER_MAGIC, FORMAT, FolderIdentity
+from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, FolderIdentity
 from braidlog.storage.slots import SlotPair
 
 SAMPLES = sorted(HERE.glob("*/*.json"))

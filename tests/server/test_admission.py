@@ -18,7 +18,7 @@ from braidlog.server.admission import certified_principal
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.gatekeeper import Gatekeeper, StrangerLimits
 from braidlog.server.world import LoopWorld
-from braidlog.storage.commit import Flusher
+from braidlog.storage.group_commit import Flusher
 
 RIGHT = "AUTH alice right"
 WRONG = "AUTH alice wrong"

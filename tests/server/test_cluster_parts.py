@@ -13,13 +13,13 @@ from braidlog.server import cluster_parts
 from braidlog.server.budget import Budget
 from braidlog.server.cluster_parts import NodeContext, open_cluster_parts
 from braidlog.server.etcd.settings import ClusterConfig
-from braidlog.server.fair_turns import FairTurns
 from braidlog.server.peers.settings import PeersConfig
 from braidlog.server.ports import close_all, listen
+from braidlog.server.scheduler import FairTurns
 from braidlog.server.world import LoopWorld
-from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
+from braidlog.storage.group_commit import Flusher
 from braidlog.tasks import Tasks
 
 

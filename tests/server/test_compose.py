@@ -25,11 +25,10 @@ from braidlog.server.cluster_node import ClusterNode
 from braidlog.server.cluster_parts import NodeContext
 from braidlog.server.compose import Server
 from braidlog.server.config import ServerConfig, load_config
-from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.doors import make_adapters
 from braidlog.server.listener import Listener
 from braidlog.server.ports import told_addresses
-from braidlog.server.session_limits import SessionLimits
 
 OFF = {f"listeners.{name}.enabled": False for name in ("cursus", "flux", "kafka", "mayfly", "mlog", "rustlog")}
 

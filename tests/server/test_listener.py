@@ -17,10 +17,9 @@ import uvloop
 from tests.server.toy import ToyAdapter
 
 from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import ConnectionLimits
-from braidlog.server.fair_turns import SLICE_SECONDS
+from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.listener import Listener
-from braidlog.server.session_limits import SessionLimits
+from braidlog.server.scheduler import SLICE_SECONDS
 
 SECONDS_MAX = 60.0
 Runner = Callable[..., Any]
@@ -189,7 +188,7 @@ def test_requests_that_take_long_to_read_wait_for_their_turns_and_other_clients_
     Time passes by slow requests alone, so that a busy machine makes no other request slow.
     """
     now = [0.0]
-    monkeypatch.setattr("braidlog.server.fair_turns.thread_time", lambda: now[0])
+    monkeypatch.setattr("braidlog.server.scheduler.thread_time", lambda: now[0])
 
     async def scene(port: Port) -> None:
         turns, served = port.listener.fair_turns, list[str]()

@@ -10,7 +10,7 @@ from tests.server.toy import Scene
 from braidlog.broker.quotas import Quotas
 from braidlog.cluster.events import QuotaEntity
 from braidlog.server.budget import Budget
-from braidlog.server.session_limits import SessionLimits
+from braidlog.server.connection_limits import SessionLimits
 
 SEEDS = 40
 STEPS = 50
@@ -83,7 +83,7 @@ class Pair:
                 scene.adapter.begun,
                 scene.session.requests,
                 scene.session.bytes_in,
-                scene.session.bytes_out,
+                scene.session.outbox.bytes_out,
                 scene.session.held_bytes(),
                 scene.session.is_quiet,
                 scene.account.counters.requests,

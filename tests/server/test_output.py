@@ -13,10 +13,10 @@ from tests.server.toy import Account, Scene, ToyAdapter, until
 
 from braidlog.model.errors import StorageFault
 from braidlog.server.budget import Budget
+from braidlog.server.connection_limits import SessionLimits
 from braidlog.server.connection_tap import TappedTransport
 from braidlog.server.output import TOGETHER_BYTES, Led, Outbox, read_slice, send_from_file, size_of, writes
 from braidlog.server.session import Session
-from braidlog.server.session_limits import SessionLimits
 from braidlog.storage.files import OsDisk
 from braidlog.wire.contract import Output
 
@@ -181,10 +181,12 @@ def test_a_client_gets_the_same_bytes_however_slowly_it_takes_them(
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname(), limit=4096)
         await until(lambda: bool(account.open))
         if is_watched:
-            assert session.transport is not None
-            session.speak_through(cast("asyncio.Transport", TappedTransport(session.transport, watched.append)))
+            assert session.outbox.transport is not None
+            session.outbox.speak_through(
+                cast("asyncio.Transport", TappedTransport(session.outbox.transport, watched.append))
+            )
         writer.write(b"ask\n" * len(answers))
-        await until(lambda: session.bytes_out > len(RANDOM))
+        await until(lambda: session.outbox.bytes_out > len(RANDOM))
         assert await reader.readexactly(len(whole)) == whole
         await until(lambda: session.held_bytes() == 0)
         budget.settle()

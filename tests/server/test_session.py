@@ -14,11 +14,12 @@ from tests.server.toy import Scene, until
 
 from braidlog.broker.quotas import Quotas, Rates
 from braidlog.cluster.events import QuotaEntity
-from braidlog.server import session_output
+from braidlog.server import client_quota
+from braidlog.server.activity import CLOSING_SECONDS_MAX
 from braidlog.server.budget import Budget
-from braidlog.server.fair_turns import AT_ONCE, FairTurns
-from braidlog.server.session_limits import SessionLimits
-from braidlog.server.session_turns import CLOSING_SECONDS_MAX, FEW_WAITING, WAITING_BYTES
+from braidlog.server.connection_limits import SessionLimits
+from braidlog.server.pending_requests import FEW_WAITING, WAITING_BYTES
+from braidlog.server.scheduler import AT_ONCE, FairTurns
 
 
 def play(scene: Callable[[], Awaitable[None]]) -> Callable[[], None]:
@@ -513,7 +514,7 @@ def test_a_connection_that_only_waits_is_idle(verb: str, gives_way: bool) -> Non
     async def scene_of() -> None:
         scene = Scene()
         scene.send(f"{verb} 1")
-        assert scene.session.silent_since == (scene.session.last_heard if gives_way else None)
+        assert scene.session.silent_since == (scene.session.activity.last_heard if gives_way else None)
         scene.session.eof_received()
         assert scene.session.silent_since == (0.0 if gives_way else None), "whose client has closed goes first"
         scene.session.connection_lost(None)
@@ -527,7 +528,7 @@ async def test_a_stream_that_sends_is_not_idle() -> None:
     scene = Scene()
     scene.send("push 1", "poll 2")
     await turns()
-    now = scene.session.last_heard
+    now = scene.session.activity.last_heard
     scene.session.overdue(now + 100)
     assert scene.session.silent_since == now + 100
     scene.session.overdue(now + 200)
@@ -540,7 +541,7 @@ async def test_requests_that_wait_are_counted_and_while_memory_is_short_few_of_a
     scenes = [Scene(budget=budget) for _ in range(20)]
     for scene in scenes:
         scene.send(*[f"poll {number}" for number in range(10)])
-    assert [len(scene.session._under_way) for scene in scenes] == [10] * 9 + [FEW_WAITING] * 11
+    assert [len(scene.session._pending.under_way) for scene in scenes] == [10] * 9 + [FEW_WAITING] * 11
     assert (budget.bytes_held, budget.let_go) == (90 * WAITING_BYTES, 0)
     for scene in scenes:
         for number in range(10):
@@ -665,7 +666,7 @@ async def test_a_request_that_goes_over_is_read_to_its_end() -> None:
         assert scene.sent == []
     scene.session.data_received(b"\n" + b"y" * 1_000)
     assert re.search(r"x after \d+ ms$", scene.sent[0])
-    assert scene.session.throttled_ms > 10_000
+    assert scene.session._quota.throttled_ms > 10_000
     assert not scene.transport.reading, "the next one has begun, and waits"
 
 
@@ -682,7 +683,7 @@ async def test_a_quota_set_at_run_time_holds_for_connections_that_are_open() -> 
     await until(lambda: scene.transport.reading)
     with pytest.MonkeyPatch.context() as patch:
         halves = iter(range(1000))
-        patch.setattr(session_output, "thread_time", lambda: next(halves) / 2)
+        patch.setattr(client_quota, "thread_time", lambda: next(halves) / 2)
         scene.send("z")
     assert not scene.transport.reading
 
@@ -708,7 +709,7 @@ async def test_what_is_pushed_counts_as_well() -> None:
     scene = Scene(quotas=Quotas(Rates(fetch_bytes_per_second=1_000)))
     scene.send("push " + "x" * 1_100)
     await until(lambda: not scene.transport.reading)
-    assert scene.session.throttled_ms > 0
+    assert scene.session._quota.throttled_ms > 0
 
 
 @play
@@ -729,7 +730,7 @@ async def test_who_takes_too_much_of_the_loops_time_waits_and_is_told() -> None:
     scene = Scene(quotas=Quotas(Rates(request_percent=10)))
     with pytest.MonkeyPatch.context() as patch:
         tenths = iter(range(1000))
-        patch.setattr(session_output, "thread_time", lambda: next(tenths) / 10)
+        patch.setattr(client_quota, "thread_time", lambda: next(tenths) / 10)
         scene.send("wait 1")
         assert scene.transport.reading, "a burst is a second's worth"
         scene.send("wait 2")
@@ -748,7 +749,7 @@ async def test_an_address_has_a_share_of_its_own() -> None:
     scenes = [Scene(quotas=quotas), Scene(quotas=quotas)]
     with pytest.MonkeyPatch.context() as patch:
         tenths = iter(range(1000))
-        patch.setattr(session_output, "thread_time", lambda: next(tenths) / 10)
+        patch.setattr(client_quota, "thread_time", lambda: next(tenths) / 10)
         for scene in scenes:
             scene.send("hello")
     assert [scene.transport.reading for scene in scenes] == [True, False], "the second pays for both"
@@ -758,7 +759,7 @@ async def test_an_address_has_a_share_of_its_own() -> None:
 async def test_without_shares_nobody_looks_at_the_clock() -> None:
     scene = Scene(quotas=Quotas(Rates(append_bytes_per_second=10_000)))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(session_output, "thread_time", None)
+        patch.setattr(client_quota, "thread_time", None)
         scene.send("hello")
     assert scene.sent == ["ok hello"]
 
@@ -808,7 +809,7 @@ async def test_many_waits_that_end_together_go_on_in_turns_and_others_between_th
 async def test_no_timer_is_left_behind() -> None:
     scene = Scene(quotas=Quotas(Rates(append_bytes_per_second=1)))
     scene.send("too much")
-    timer: Any = scene.session._throttle
+    timer: Any = scene.session._quota.timer
     assert timer is not None
     scene.session.connection_lost(None)
     assert timer.cancelled()
@@ -828,7 +829,7 @@ def test_nothing_of_a_connection_outlives_it(said: str) -> None:
         ghost = weakref.ref(visit.session)
         visit.send(*said.split("\n"))
         await turns()
-        if visit.session.transport is not None:
+        if visit.session.outbox.transport is not None:
             visit.session.connection_lost(None)
         visit.transport.protocol = None
         del visit
@@ -876,7 +877,7 @@ async def test_a_stop_answers_what_was_changed_behind_a_long_poll() -> None:
 async def test_a_stop_does_not_wait_for_a_client_that_says_nothing() -> None:
     scene = Scene()
     scene.send("a")
-    scene.session._last_heard -= 60
+    scene.session.activity.last_heard -= 60
     scene.session.drain()
     await turns()
     assert (scene.transport.closed, scene.transport.ended) == (True, False)

@@ -11,7 +11,7 @@ from tests.server.toy import until
 from braidlog.model.clock import Clock, SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.server.world import LONE_SYNCS_MIN, SYNC_HERE_BYTES_MAX, WOKEN_AT_ONCE, LoopWorld
-from braidlog.storage.commit import Flusher
+from braidlog.storage.group_commit import Flusher
 from braidlog.storage.partition import PartitionLog
 from braidlog.testing.clock import ManualClock
 

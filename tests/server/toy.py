@@ -6,10 +6,9 @@ from typing import Any
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.server.budget import Budget
-from braidlog.server.coroutines import Abandonable, Owed, Parked, Patient
-from braidlog.server.fair_turns import FairTurns
+from braidlog.server.connection_limits import SessionLimits
+from braidlog.server.scheduler import Abandonable, FairTurns, Owed, Parked, Patient
 from braidlog.server.session import Session
-from braidlog.server.session_limits import SessionLimits
 from braidlog.server.session_owner import SessionOwner
 from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 

@@ -25,9 +25,8 @@ from braidlog.coordinator.journal import JournalLog
 from braidlog.coordinator.offsets import Commit
 from braidlog.coordinator.shards import STATE_SETTINGS, STATE_TOPIC, place_of
 from braidlog.model.errors import BrokerError, NotCoordinatorError, NotLeaderError, Reason
-from braidlog.partition.acknowledgements import NOBODY, Acknowledgement
 from braidlog.partition.hosted_log import Role
-from braidlog.partition.partition import Partition
+from braidlog.partition.partition import NOBODY, Acknowledgement, Partition
 from braidlog.partition.replicated import Produced
 from braidlog.replication.leader import refusal
 from braidlog.replication.messages import Append, Await, Message

@@ -37,10 +37,9 @@ from braidlog.replication import swim
 from braidlog.replication.messages import Assigned, ChangeRefused, Tick
 from braidlog.replication.ready import Proposal, ProposeChange, Resign, TellEnd
 from braidlog.replication.registration import Life, Registration, remembered
-from braidlog.storage.creation import create_partition
-from braidlog.storage.head import Identity
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.partition import PartitionLog, create_partition
 from braidlog.storage.pool import FilePool
+from braidlog.storage.segment_files import Identity
 from braidlog.testing.disk import SimulatedDisk
 
 if TYPE_CHECKING:

@@ -26,11 +26,10 @@ from braidlog.coordinator.transaction import Producing, Transaction, TxnState
 from braidlog.coordinator.transactions import Transactions
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
-from braidlog.partition.append import Acks, Append
+from braidlog.partition.append import Acks, Append, ProducerLimit
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
 from braidlog.partition.partition import Partition
-from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.verification import Question, Verified
 from braidlog.replication import messages as m
 from braidlog.replication.assignment import Assignment

@@ -5,11 +5,10 @@ from typing import Any
 from braidlog.codec.batch import HEADER_BYTES, BatchHeader, read_header
 from braidlog.codec.records import control_batch, encode_batch
 from braidlog.model.settings import TopicSettings, settings_from
-from braidlog.storage.creation import create_partition
 from braidlog.storage.files import Disk
-from braidlog.storage.head import DATA_START, Identity
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.partition import PartitionLog, create_partition
 from braidlog.storage.pool import FilePool
+from braidlog.storage.segment_files import DATA_START, Identity
 
 NOW = 1_700_000_000_000
 IDENTITY = Identity(bytes(range(16)), 0)

@@ -17,7 +17,7 @@ from braidlog.codec.kernel import encode_records
 from braidlog.codec.records import control_batch, decode_batch, encode_batch
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, settings_from
-from braidlog.storage.commit import GroupCommit
+from braidlog.storage.group_commit import GroupCommit
 from braidlog.storage.log import Log, Topic
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import OPEN_FILES_MAX

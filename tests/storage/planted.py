@@ -16,10 +16,9 @@ from tests.storage.crashing import Campaign, World
 from braidlog.codec.batch import BatchHeader
 from braidlog.coordinator import streams
 from braidlog.storage import compaction, fitting, key_rewriting, recovery, retention
-from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.partition import PartitionLog
-from braidlog.storage.recovered import Recovered
-from braidlog.storage.writing import Writer
+from braidlog.storage.partition import PartitionLog, Writer
+from braidlog.storage.recovery import Recovered
+from braidlog.storage.state import EpochHistory
 
 Patch = tuple[object, str, object]
 

@@ -13,11 +13,11 @@ from braidlog.codec.batch import iter_batches
 from braidlog.codec.compression import Compression
 from braidlog.codec.records import decode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.chain import dirty_ratio
 from braidlog.storage.compaction import KEYS_MAX, Compacted, Compaction, is_compaction_due, seal_what_waits
 from braidlog.storage.key_rewriting import KeyRewriting, Rewritten
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
+from braidlog.storage.segment import dirty_ratio
 from braidlog.testing.disk import Operation, SimulatedDisk
 
 

@@ -18,9 +18,9 @@ from tests.storage.crashing import FOLDER, Seen, World, compare, fixed_ids, open
 from braidlog.codec.batch import iter_batches
 from braidlog.codec.records import decode_batch, encode_batch
 from braidlog.model.errors import BrokerError, StorageFault
-from braidlog.storage.head import DATA_START
 from braidlog.storage.log import Log
 from braidlog.storage.partition import PartitionLog
+from braidlog.storage.segment_files import DATA_START
 from braidlog.testing.disk import SimulatedDisk
 
 SEED = 20240611

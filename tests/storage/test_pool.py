@@ -10,9 +10,8 @@ import pytest
 from tests.storage.building import IDENTITY, NOW, batch, small
 
 from braidlog.model.errors import StorageFault
-from braidlog.storage.creation import create_partition
 from braidlog.storage.files import Disk, OsDisk
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.partition import PartitionLog, create_partition
 from braidlog.storage.pool import FilePool
 from braidlog.testing.disk import SimulatedDisk, SimulatedFile
 from braidlog.testing.image import FileImage

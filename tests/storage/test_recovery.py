@@ -10,17 +10,14 @@ from tests.storage.building import IDENTITY, NOW, batch, make_partition, open_pa
 from braidlog import Log, StorageFault
 from braidlog.codec.records import encode_batch
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.checkpoints import STATE_MAGIC
-from braidlog.storage.creation import create_partition
 from braidlog.storage.damage import Change, ChangeKind, DamageKind
-from braidlog.storage.head import DATA_START, Identity
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.partition import PartitionLog, create_partition
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovered import Recovered
-from braidlog.storage.recovery import Recovery
+from braidlog.storage.recovery import Recovered, Recovery
 from braidlog.storage.segment import Segment
+from braidlog.storage.segment_files import DATA_START, Identity
 from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import StateImage, encode_image
+from braidlog.storage.state import STATE_MAGIC, StateImage, encode_image
 from braidlog.storage.walk import BadBatch, Found, resume
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import Crash, SimulatedDisk

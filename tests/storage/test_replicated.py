@@ -10,9 +10,9 @@ from tests.storage.test_compaction import Setting, rows
 from braidlog.codec.batch import empty_batch, iter_batches, read_header
 from braidlog.codec.records import select_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.head import DATA_START
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.retention import retain
+from braidlog.storage.segment_files import DATA_START
 from braidlog.testing.disk import Crash, SimulatedDisk
 
 

@@ -8,9 +8,9 @@ from tests.storage.building import FOLDER, batch, make_partition, open_partition
 
 from braidlog.model.errors import StorageFault
 from braidlog.storage.damage import ChangeKind
-from braidlog.storage.head import log_name
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.reserve import RESERVE_BYTES_MAX, SYNC_BYTES_MAX, SYNCS_MIN, SmallSyncs, written_end
+from braidlog.storage.segment_files import log_name
 from braidlog.testing.disk import SimulatedDisk
 
 LOG = f"{FOLDER}/{log_name(0)}"

@@ -9,10 +9,10 @@ from tests.storage.building import FOLDER, IDENTITY, NOW, batch, make_partition,
 from braidlog.model.errors import StorageFault
 from braidlog.storage.begun import Begun
 from braidlog.storage.files import join
-from braidlog.storage.head import log_name
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.storage.rest import Rest, read_rest
+from braidlog.storage.segment_files import log_name
 from braidlog.testing.disk import SimulatedDisk
 
 

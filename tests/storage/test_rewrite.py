@@ -5,9 +5,9 @@ from tests.storage.building import IDENTITY, NOW, batch
 
 from braidlog.codec.batch import iter_batches
 from braidlog.storage import rewrite
-from braidlog.storage.head import DATA_START, SegmentHead
 from braidlog.storage.pool import FilePool
 from braidlog.storage.rewrite import SegmentRewriter
+from braidlog.storage.segment_files import DATA_START, SegmentHead
 from braidlog.testing.disk import SimulatedDisk
 
 STEM = "/00000000000000000005"

@@ -6,9 +6,9 @@ from tests.storage.building import IDENTITY, NOW, batch
 from braidlog.codec.batch import iter_batches, read_header
 from braidlog.codec.crc import crc32c
 from braidlog.storage import segment as segments
-from braidlog.storage.checking import CheckBudget
-from braidlog.storage.epochs import EpochHistory
-from braidlog.storage.head import (
+from braidlog.storage.pool import FilePool
+from braidlog.storage.segment import CheckBudget, Extent, Segment
+from braidlog.storage.segment_files import (
     DATA_START,
     MARK_AT,
     BadHead,
@@ -22,8 +22,7 @@ from braidlog.storage.head import (
     read_mark,
     state_name,
 )
-from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import Extent, Segment
+from braidlog.storage.state import EpochHistory
 from braidlog.storage.walk import BadBatch
 from braidlog.testing.disk import SimulatedDisk
 

@@ -4,8 +4,8 @@ import pytest
 from tests.storage.building import batch
 
 from braidlog.storage import walk as walking
-from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import File
+from braidlog.storage.state import EpochHistory
 from braidlog.storage.walk import BadBatch, find_batch, steps, walk
 from braidlog.testing.disk import SimulatedDisk
 

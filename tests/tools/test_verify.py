@@ -6,9 +6,8 @@ from tests.tools.folders import DATA, FOLDER, TOPIC, build, segments, tree
 
 from braidlog import BrokerError, Log, StorageFault
 from braidlog.codec.batch import HEADER_BYTES, read_header, seal
-from braidlog.storage.checkpoints import STATE_MAGIC
 from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import decode_image, encode_image
+from braidlog.storage.state import STATE_MAGIC, decode_image, encode_image
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 from braidlog.tools.findings import Finding, Kind, Severity

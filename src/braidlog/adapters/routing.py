@@ -1,4 +1,4 @@
-"""From a request's type to the few lines that serve it.
+"""From a request's type to the few lines that serve it; and the deadline of an administrative request.
 
 Knows: routes, and what each needs to be allowed: on topics, groups, transactional ids, keys. Refuses to know: any dialect's
 messages.
@@ -10,18 +10,37 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from types import CoroutineType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from braidlog.adapters.contract import Conversation, Relayed, answer_of
-from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.services import CommonServices
 from braidlog.broker.access.authorize import Kind, NotAuthorizedError, Operation
 from braidlog.broker.coordinator import Coordinator
 from braidlog.broker.forwarding import Call
 from braidlog.model.actor import Actor, acting, audit
 from braidlog.model.errors import BrokerError, ElsewhereError, NotLeaderError, Reason
+from braidlog.model.world import World
+
+T = TypeVar("T")
+
+SECONDS_USUAL: Final = 60.0
+"""Of a request that names no time."""
+SECONDS_MAX: Final = 300.0
+
+
+class Deadline:
+    """Of one request: all its items share it."""
+
+    def __init__(self, world: World, timeout_ms: int = 0) -> None:
+        self._world = world
+        self._until = world.monotonic() + (min(timeout_ms / 1000, SECONDS_MAX) if timeout_ms > 0 else SECONDS_USUAL)
+
+    async def of(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return the result of `work`. `BrokerError` TIMED_OUT: the time is over, and what became of it may be unknown."""
+        return await self._world.within(self._until - self._world.monotonic(), work)
+
 
 Handler = Callable[..., Any]
 """handler(request, the dialect's services, conversation) → the dialect's answer, or None if it gives none; a coroutine that gives

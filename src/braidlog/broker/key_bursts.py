@@ -17,8 +17,7 @@ from braidlog.kv.slot_records import RecordBatch
 from braidlog.kv.slots import LOG_TOPIC
 from braidlog.model.errors import BrokerError, NotLeaderError, Reason, StorageFault
 from braidlog.model.world import FlushSettings, Syncable, World
-from braidlog.partition.acknowledgements import Acknowledgement, settled_together
-from braidlog.partition.partition import Partition
+from braidlog.partition.partition import Acknowledgement, Partition, settled_together
 from braidlog.partition.replicated import Produced, ReplicatedPartition
 from braidlog.partition.replicated_slot import NOT_DONE, REACHES
 from braidlog.replication.messages import ReadIndex

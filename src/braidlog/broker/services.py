@@ -53,12 +53,10 @@ from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slots import LOG_TOPIC
 from braidlog.model.settings import TopicSettings
 from braidlog.model.world import World
-from braidlog.partition.append import Append
+from braidlog.partition.append import Append, DecompressionLimits, Intake, ProducerLimit
 from braidlog.partition.fetch import Fetch
 from braidlog.partition.hosting import Hosting
-from braidlog.partition.intake import DecompressionLimits, Intake
 from braidlog.partition.internal_topic import open_metadata
-from braidlog.partition.producer_limit import ProducerLimit
 from braidlog.partition.reconciler import Reconciler
 from braidlog.partition.replicated_slot import TailFolder, keep_uncommitted
 from braidlog.partition.schema_check import SchemaCheck

@@ -41,8 +41,8 @@ from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFau
 from braidlog.model.settings import Flush
 from braidlog.model.world import Syncable
 from braidlog.storage.files import Disk, File, is_full, join
-from braidlog.storage.head import DAMAGED
 from braidlog.storage.reserve import SmallSyncs, write_reserve
+from braidlog.storage.segment_files import DAMAGED
 from braidlog.storage.slots import SlotPair
 
 MAGIC = b"BRAIDKVW"

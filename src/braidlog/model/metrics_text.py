@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from typing import Any, Final
 
-from braidlog.model.measure import upper_bounds
+from braidlog.model.clock import upper_bounds
 from braidlog.model.metric_rows import HISTOGRAM, MetricRow
 from braidlog.model.metrics import LOG_TABLE, TABLE
 from braidlog.model.report import LogReport, Snapshot

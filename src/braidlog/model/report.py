@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from braidlog.model.measure import BUCKETS
+from braidlog.model.clock import BUCKETS
 
 ADMIN_PORT: Final = 9644
 """Of the console, unless `admin.port` says otherwise."""

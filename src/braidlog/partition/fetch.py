@@ -40,9 +40,9 @@ from braidlog.partition.reading import (
     write_slice,
 )
 from braidlog.replication.messages import ExternalFetched
-from braidlog.storage.checking import CheckBudget
-from braidlog.storage.counting import Counted
 from braidlog.storage.partition import FileSlice
+from braidlog.storage.reading import Counted
+from braidlog.storage.segment import CheckBudget
 from braidlog.worker.jobs import Answer, ClipRecords, Worker
 
 T = TypeVar("T")

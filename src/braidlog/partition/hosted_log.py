@@ -24,9 +24,9 @@ from braidlog.replication.messages import Assigned, Message
 from braidlog.replication.replica_state import Leader
 from braidlog.replication.replicas import Replicas, described
 from braidlog.storage.damage import Damage
-from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.partition import FileSlice, PartitionLog
 from braidlog.storage.rest import Rest
+from braidlog.storage.state import EpochHistory
 
 Opener = Callable[[str, int], PartitionLog]
 """Opens the log of a topic's partition."""

@@ -14,8 +14,8 @@ from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import Flush
 from braidlog.storage.files import join, parent, read_whole, write_whole
 from braidlog.storage.folder import DataFolder
-from braidlog.storage.head import Identity
 from braidlog.storage.partition import PartitionLog
+from braidlog.storage.segment_files import Identity
 
 COPY: Final = "copy"
 FLUSH_INTERVAL_MS: Final = 1000

@@ -8,13 +8,12 @@ answered in the epoch in which it began; what was computed from records that are
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from braidlog.codec.batch import read_header
 from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.model.world import World
-from braidlog.partition.acknowledgements import NOBODY, Acknowledgement
+from braidlog.model.world import Wakeup, World
 from braidlog.partition.held_writes import HeldWrites
 from braidlog.partition.hosted_log import HostedLog, Opener, Role
 from braidlog.partition.partition_node import Key, PartitionNode
@@ -55,6 +54,63 @@ from braidlog.replication.ready import (
 from braidlog.replication.replica_state import Leader
 from braidlog.storage.partition import Appended, PartitionLog
 from braidlog.storage.rest import Rest
+
+NOBODY = -1
+"""The token of what nobody waits for."""
+
+
+class _Countdown:
+    """Wakes whoever waits for several when the last of them is there."""
+
+    __slots__ = ("_left", "_wakeup")
+
+    def __init__(self, left: int, wakeup: Wakeup) -> None:
+        self._left = left
+        self._wakeup = wakeup
+
+    def wake(self) -> None:
+        self._left -= 1
+        if not self._left:
+            self._wakeup.wake()
+
+
+class Acknowledgement:
+    """What became of something that was asked for, once that is known."""
+
+    __slots__ = ("_wakeup", "outcome", "token")
+
+    def __init__(self, token: int = NOBODY) -> None:
+        self.token = token
+        """By which its partition knows it."""
+        self.outcome: Done | Failed | None = None
+        self._wakeup: Wakeup | _Countdown | None = None
+
+    def settle(self, outcome: Done | Failed) -> None:
+        self.outcome = outcome
+        if self._wakeup is not None:
+            self._wakeup.wake()
+
+    def then_wake(self, wakeup: Wakeup | _Countdown) -> None:
+        self._wakeup = wakeup
+
+    async def wait(self, world: World, seconds: float) -> Done | Failed | None:
+        """None if the time ran out first: then nobody knows."""
+        if self.outcome is None and seconds > 0:
+            self._wakeup = wakeup = world.wakeup(owed=True)
+            await wakeup.wait(seconds)
+        return self.outcome
+
+
+async def settled_together(asked: Iterable[Acknowledgement], world: World, seconds: float) -> None:
+    """Return when it is known of all what became of them, or the time has run out."""
+    left = [each for each in asked if each.outcome is None]
+    if left:
+        wakeup = world.wakeup(owed=True)
+        countdown = _Countdown(len(left), wakeup)
+        for each in left:
+            each.then_wake(countdown)
+        await wakeup.wait(seconds)
+
 
 log = logging.getLogger("braidlog.partition")
 

@@ -27,9 +27,9 @@ from braidlog.codec.rows import Ended
 from braidlog.codec.section import Row
 from braidlog.codec.visible import visible
 from braidlog.model.record import Record
-from braidlog.partition.intake import HERE_BYTES_MAX, HERE_COMPRESSED_BYTES_MAX
-from braidlog.storage.checking import CheckBudget
+from braidlog.partition.append import HERE_BYTES_MAX, HERE_COMPRESSED_BYTES_MAX
 from braidlog.storage.partition import FileSlice, PartitionLog
+from braidlog.storage.segment import CheckBudget
 from braidlog.storage.transactions import Aborted, ranges
 
 PIECE_BYTES = 256 * 1024

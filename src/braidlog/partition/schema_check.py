@@ -2,7 +2,7 @@
 
 Knows: what a batch says of its values (five bytes of each), what is refused and how that is said. Refuses to know: how the ids of
 a subject are known (`broker/schema_ids.py`), what a schema is.
-Invariant: on the loop a value costs a look at its first bytes; what is compressed is opened by who opens it anyhow (`intake.py`),
+Invariant: on the loop a value costs a look at its first bytes; what is compressed is opened by who opens it anyhow (`append.py`),
 the worker if it is large.
 """
 

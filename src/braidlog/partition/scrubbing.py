@@ -17,7 +17,7 @@ from braidlog.model.world import World
 from braidlog.partition.hosting import Hosting, is_hidden
 from braidlog.storage.files import join
 from braidlog.storage.folder import DataFolder
-from braidlog.storage.head import LOG, bases_of, log_name
+from braidlog.storage.segment_files import LOG, bases_of, log_name
 from braidlog.storage.slots import SlotPair
 from braidlog.worker.jobs import Scrubbed, ScrubSegment, Worker, read_scrubbed
 

@@ -5,8 +5,8 @@ asks). Invariant: whoever was counted as a stranger is let go exactly once.
 """
 
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
 from braidlog.broker.access.authenticate import Proof
 from braidlog.broker.access.authorize import ANONYMOUS, RESERVED
@@ -17,21 +17,32 @@ from braidlog.wire.preamble import Introduction, Preamble
 log = logging.getLogger("braidlog.session")
 
 
+class AdmittedClient(Protocol):
+    """A connection, as far as it can be admitted."""
+
+    connection: Any
+    """Of any dialect."""
+    peer: str
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def dialect(self) -> str: ...
+
+    def close(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
 class Admission:
     """Made for a connection when it opens; of no use any more once its client is known and has begun to speak its dialect."""
 
-    def __init__(
-        self,
-        gatekeeper: Gatekeeper,
-        connection: Any,  # noqa: ANN401 - any dialect's connection
-        host: str,
-        evict: Callable[[], None],
-    ) -> None:
+    def __init__(self, gatekeeper: Gatekeeper, client: AdmittedClient) -> None:
         self._gatekeeper = gatekeeper
-        self._connection = connection
-        self._host = host
-        self.evict = evict
-        """Ends the connection: others want its place."""
+        self._client = client
+        self._connection = client.connection
+        self._host = client.host
         self._preamble: Preamble | None = Preamble()
         self._since: float | None = None
         self._frame_bytes_max = 0
@@ -49,6 +60,11 @@ class Admission:
         self._frame_bytes_max = self._connection.frame_bytes_max
         self._connection.frame_bytes_max = min(self._frame_bytes_max, self._gatekeeper.limits.frame_bytes_max)
         self._gatekeeper.enter(self._host, self)
+
+    def evict(self) -> None:
+        """Others want its place."""
+        log.warning("%s: too many unauthenticated connections, %s is cut off", self._client.dialect, self._client.peer)
+        self._client.abort()
 
     def leave(self) -> None:
         """It is gone, or no stranger any more."""
@@ -90,6 +106,9 @@ class Admission:
             self.is_proving = False
         if proved:
             self.leave()
+        else:
+            log.warning("%s %s: authentication failed", self._client.dialect, self._client.peer)
+            self._client.close()
         return proved
 
     def is_overdue(self, now: float, requests: int) -> bool:

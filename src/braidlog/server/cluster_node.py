@@ -39,12 +39,11 @@ from braidlog.partition.partition import Partition
 from braidlog.replication.swim import Members
 from braidlog.server import reporting
 from braidlog.server.cluster_parts import GOSSIP, PEERS, ClusterParts
-from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.server.peers.key_port import KeyPort
 from braidlog.server.session import Session
-from braidlog.server.session_limits import SessionLimits
 from braidlog.server.wirelog import incoming_of, session_of
 
 log = logging.getLogger("braidlog.cluster")

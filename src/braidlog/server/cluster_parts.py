@@ -25,12 +25,12 @@ from braidlog.partition.partition_node import Key
 from braidlog.server.budget import Budget
 from braidlog.server.etcd.cluster_store import ClusterStore, open_cluster
 from braidlog.server.etcd.settings import ClusterConfig
-from braidlog.server.fair_turns import FairTurns
 from braidlog.server.peers.certificates import PeerTls
 from braidlog.server.peers.dialling import end_when_unheard
 from braidlog.server.peers.node_calls import NodeCalls
 from braidlog.server.peers.replica_fetch import ReplicaPeers
 from braidlog.server.ports import close_all, listen
+from braidlog.server.scheduler import FairTurns
 from braidlog.storage.folder import DataFolder
 from braidlog.tasks import Tasks
 from braidlog.tools.wire.recorder import Recorder

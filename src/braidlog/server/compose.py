@@ -35,24 +35,23 @@ from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.console import ConsoleProcess, bind, bind_registry, welcome_of
 from braidlog.server.descriptors import Complaints, connections_that_fit, files_that_fit, raise_limit
 from braidlog.server.disk_reserve import LOOK_SECONDS, DiskReserve, free_bytes
-from braidlog.server.doors import ConsoleListeners, console_calls, make_adapters, of_consoles
-from braidlog.server.fair_turns import FairTurns
+from braidlog.server.doors import ConsoleListeners, console_calls, gatekeeper, make_adapters, of_consoles
 from braidlog.server.gatekeeper import Gatekeeper
-from braidlog.server.guards import gatekeeper
 from braidlog.server.listener import SWEEP_SECONDS, Listener
 from braidlog.server.ports import close_all, listen, told_addresses
 from braidlog.server.process_memory import resident_bytes
 from braidlog.server.reporting import Reporter
 from braidlog.server.rewriting import WorkerRewriting
+from braidlog.server.scheduler import FairTurns
 from braidlog.server.schema_questions import SchemaQuestions
 from braidlog.server.tables import PRIORITIES, Tables
 from braidlog.server.upkeep import IdlePartitions, keep_up_partitions, offline_by_fault
 from braidlog.server.wirelog import open_wire_log, session_of
 from braidlog.server.worker_process import WorkerProcess
 from braidlog.server.world import LoopWorld
-from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
+from braidlog.storage.group_commit import Flusher
 from braidlog.tasks import Tasks
 from braidlog.tools.wire.recorder import Recorder
 from braidlog.wire.dialect import dialects

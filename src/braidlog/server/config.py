@@ -25,11 +25,11 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.report import ADMIN_PORT, REGISTRY_PORT
 from braidlog.model.secrecy import HIDDEN, without_credentials
 from braidlog.model.settings import UNLIMITED, TopicSettings
-from braidlog.partition.intake import DecompressionLimits
+from braidlog.partition.append import DecompressionLimits
 from braidlog.partition.scrubbing import ScrubSettings
+from braidlog.server.connection_limits import SessionLimits
 from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.gatekeeper import StrangerLimits
-from braidlog.server.session_limits import SessionLimits
 from braidlog.server.tables import TablesSettings
 from braidlog.server.worker_process import WorkerSettings
 from braidlog.wire.dialect import Dialect, dialects

@@ -1,4 +1,4 @@
-"""How many connections there are, in all and from each address, and how fast an address opens more.
+"""How many connections there are, in all and from each address, how fast an address opens more; and what one connection may use.
 
 Knows: counts, and which connections are idle. Refuses to know: sockets, listeners.
 Invariants: a connection that entered leaves once, whether it was admitted or not; at the limit a new connection takes the place
@@ -7,7 +7,9 @@ of the one that is idle, or only waits, for longest.
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 from braidlog.broker.quotas import Buckets, Quotas
 from braidlog.model.settings import UNLIMITED
@@ -100,3 +102,28 @@ class ConnectionLimits:
         if not self._peers[peer]:
             del self._peers[peer]
             self._look_after.pop(peer, None)
+
+
+FRAME_BYTES_PER_SECOND_MIN: Final = 100_000
+"""What has come of a frame buys time at this rate."""
+
+
+class SessionLimits(msgspec.Struct, frozen=True):
+    """What one connection may use."""
+
+    in_flight_max: int = 1024
+    output_bytes_max: int = 8 * 1024 * 1024
+    output_seconds_max: float = 30.0
+    frame_seconds_max: float = 30.0
+    idle_seconds_max: float = 600.0
+
+    def overdue(
+        self, now: float, *, blocked_since: float | None, partial_since: float | None, partial_bytes: int
+    ) -> str | None:
+        """Why a connection should be cut off that does not read its answers, or has begun a frame, since then."""
+        if blocked_since is not None and now - blocked_since > self.output_seconds_max:
+            return f"answers not read within {self.output_seconds_max:g} s"
+        allowed = self.frame_seconds_max + partial_bytes / FRAME_BYTES_PER_SECOND_MIN
+        if partial_since is not None and now - partial_since > allowed:
+            return f"frame not completed within {allowed:.3g} s"
+        return None

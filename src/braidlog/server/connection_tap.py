@@ -23,9 +23,9 @@ class ConnectionTap(asyncio.Protocol):
     """Stands in for a session at its transport: passes everything on, and tells what it was."""
 
     def __init__(self, session: Session, report: Report, now_ns: Callable[[], int]) -> None:
-        assert session.transport is not None
+        assert session.outbox.transport is not None
         self.session = session
-        self._transport = session.transport
+        self._transport = session.outbox.transport
         self._report = report
         self._now_ns = now_ns
         self._has_begun = False
@@ -34,15 +34,15 @@ class ConnectionTap(asyncio.Protocol):
 
     def begin(self) -> None:
         self._transport.set_protocol(self)
-        self.session.speak_through(cast("asyncio.Transport", TappedTransport(self._transport, self._wrote)))
+        self.session.outbox.speak_through(cast("asyncio.Transport", TappedTransport(self._transport, self._wrote)))
 
     def end(self) -> None:
         """Go away; the connection stays."""
         if not self._is_over:
             self._is_over = True
             self._transport.set_protocol(self.session)
-            if self.session.transport is not None:
-                self.session.speak_through(self._transport)
+            if self.session.outbox.transport is not None:
+                self.session.outbox.speak_through(self._transport)
 
     def _tell(self, side: str, data: bytes) -> None:
         if not self._has_begun or self._is_over:

@@ -1,4 +1,4 @@
-"""Adapters as their dialects declare them, and the doors that a node opens for its own console.
+"""Adapters as their dialects declare them, the doors that a node opens for its own console, and who looks at tokens at them.
 
 Knows: which services an adapter is made with. Refuses to know: which doors the configuration opens.
 """
@@ -13,22 +13,34 @@ import msgspec
 from braidlog.adapters.contract import Adapter
 from braidlog.adapters.kafka.relay import CALL, RelayAdapter
 from braidlog.adapters.peers.calls import Serve, requests_of
+from braidlog.broker.access.authenticate import Authenticate, Pauses
 from braidlog.broker.access.authorize import CONSOLE, Authorize, Operation, Rule
 from braidlog.broker.access.on_behalf import OnBehalf
 from braidlog.broker.routing import Broker, Routing
 from braidlog.broker.services import Services
 from braidlog.model.address import Address
 from braidlog.model.door_tokens import door_token
+from braidlog.model.world import World
 from braidlog.server.budget import Budget
 from braidlog.server.config import AuthConfig
-from braidlog.server.connection_limits import ConnectionLimits
-from braidlog.server.fair_turns import FairTurns
-from braidlog.server.guards import gatekeeper
+from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
+from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.listener import Listener
 from braidlog.server.ports import listen
-from braidlog.server.session_limits import SessionLimits
+from braidlog.server.scheduler import FairTurns
 from braidlog.tasks import Tasks
 from braidlog.wire.dialect import dialects
+
+STRANGERS_SHARE: Final = 4
+
+
+def gatekeeper(auth: AuthConfig, authorize: Authorize, world: World, *, connections_max: int) -> Gatekeeper:
+    """Who looks at tokens, with the pauses and limits that the settings say. Most of all connections are for who is known."""
+    pauses = Pauses(auth.pause_seconds, auth.pause_seconds_max, auth.forget_seconds)
+    strangers_max = min(auth.strangers.connections_max, max(connections_max // STRANGERS_SHARE, 1))
+    limits = msgspec.structs.replace(auth.strangers, connections_max=strangers_max)
+    return Gatekeeper(Authenticate(authorize, world, pauses), limits)
+
 
 LOOPBACK: Final = "127.0.0.1"
 CONSOLE_CONNECTIONS_MAX: Final = 1024

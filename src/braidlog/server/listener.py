@@ -17,12 +17,11 @@ from itertools import count
 from braidlog.adapters.contract import Adapter
 from braidlog.broker.quotas import Quotas
 from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import ConnectionLimits
-from braidlog.server.fair_turns import FairTurns
+from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.gatekeeper import Gatekeeper
 from braidlog.server.ports import BACKLOG, listen
+from braidlog.server.scheduler import FairTurns
 from braidlog.server.session import Session
-from braidlog.server.session_limits import SessionLimits
 from braidlog.server.session_owner import SessionOwner
 
 log = logging.getLogger("braidlog.listener")
@@ -122,7 +121,7 @@ class Listener(SessionOwner):
     # -- account ---------------------------------------------------------------------------------------------
 
     def opened(self, session: Session) -> None:
-        transport = session.transport
+        transport = session.outbox.transport
         assert transport is not None
         connected = transport.get_extra_info("socket")
         if connected is not None and connected.family in (socket.AF_INET, socket.AF_INET6):
@@ -140,13 +139,13 @@ class Listener(SessionOwner):
     def closed(self, session: Session) -> None:
         if session in self._sessions:
             self._sessions.discard(session)
-            self.counters.ended(session.bytes_in, session.bytes_out)
+            self.counters.ended(session.bytes_in, session.outbox.bytes_out)
             self._connection_limits.leave(session.host)
             if not self._sessions and self._drained is not None:
                 self._drained.set()
 
     def address_for(self, session: Session) -> tuple[str, int]:
-        name = session.transport.get_extra_info("sockname") if session.transport is not None else None
+        name = session.outbox.transport.get_extra_info("sockname") if session.outbox.transport is not None else None
         host, port = self._advertised
         return host or (name[0] if name else "127.0.0.1"), port or self.port
 

@@ -1,7 +1,7 @@
 """What connections send: bytes, and slices of files that are read when they leave.
 
-Knows: how many bytes an answer has, how several become few writes, and what of them is still in memory. Refuses to know:
-dialects, order, and what to do about a client that takes nothing.
+Knows: how many bytes an answer has, how several become few writes, the transport they leave by, what of them is still in memory.
+Refuses to know: dialects, order, and what to do about a client that takes nothing.
 Invariant: what is given out has exactly the bytes that were announced: a file that gives fewer is a fault.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from braidlog.model.errors import StorageFault
+from braidlog.server.scheduler import Abandonable
 from braidlog.wire.contract import Output, Slice
 
 _COPIED_BYTES_MAX = 32 * 1024
@@ -39,11 +40,27 @@ Sent = bytes | Sequence[bytes]
 
 
 class Outbox:
-    """What is ready to be sent over one connection, and what was sent and has not left."""
+    """What is ready to be sent over one connection, the transport that it leaves by, and what was sent and has not left."""
 
-    __slots__ = ("_has_slices", "_largest_write_bytes", "_unsent_bytes_most", "has_unsent", "held_bytes", "ready")
+    __slots__ = (
+        "_has_slices", "_largest_write_bytes", "_socket", "_socket_number", "_unsent_bytes_most", "_writable", "blocked_since",
+        "bytes_out", "has_unsent", "held_bytes", "ready", "transport",
+    )  # fmt: skip
 
     def __init__(self) -> None:
+        self.transport: asyncio.Transport | None = None
+        """None: there is no connection, or it has ended."""
+        self.bytes_out = 0
+        self._forget()
+
+    def _forget(self) -> None:
+        self._socket: tuple[asyncio.Transport, int] | None = None
+        """The transport of a plain socket, and the socket's descriptor."""
+        self._socket_number: int | None = None
+        """The same descriptor, while what is sent passes nobody else on its way."""
+        self._writable: asyncio.Future[None] | None = None
+        self.blocked_since: float | None = None
+        """When the transport's buffer got full; None while the client takes what is sent."""
         self.held_bytes = 0
         """Of answers that are not sent yet, those that wait for their turn included."""
         self.has_unsent = False
@@ -51,6 +68,55 @@ class Outbox:
         self._has_slices = False
         self._largest_write_bytes = 0
         self._unsent_bytes_most = 0
+
+    # -- the transport ---------------------------------------------------------------------------------------
+
+    def connect(self, transport: asyncio.Transport, buffer_bytes_max: int) -> None:
+        self.transport = transport
+        transport.set_write_buffer_limits(high=buffer_bytes_max)
+        connected = transport.get_extra_info("socket")
+        if connected is not None and transport.get_extra_info("ssl_object") is None:
+            self._socket = transport, connected.fileno()
+            self._socket_number = connected.fileno()
+
+    @property
+    def descriptor(self) -> int | None:
+        """Of the socket, as long as it is open."""
+        connected = None if self.transport is None else self.transport.get_extra_info("socket")
+        return None if connected is None or connected.fileno() < 0 else int(connected.fileno())
+
+    def speak_through(self, transport: asyncio.Transport) -> None:
+        """Write to this transport from now on: an observer puts its own before the socket's, and takes it away again."""
+        self.transport = transport
+        self._socket_number = self._socket[1] if self._socket is not None and self._socket[0] is transport else None
+
+    def disconnect(self) -> None:
+        """The connection has ended: nothing of it is kept but how many bytes were sent."""
+        self.transport = None
+        self.unblock()
+        self._forget()
+
+    def block(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The client takes nothing: who pushes waits."""
+        self.blocked_since = loop.time()
+        self._writable = Abandonable(loop=loop)
+
+    def unblock(self) -> None:
+        self.blocked_since = None
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    @property
+    def is_blocked(self) -> bool:
+        return self._writable is not None
+
+    async def writable(self) -> None:
+        """Return when the client takes something, or has gone."""
+        while self._writable is not None:
+            await self._writable
+
+    # -- what is ready ---------------------------------------------------------------------------------------
 
     def hold(self, output: Output) -> int:
         """Count it from now on; its size. What it has in files counts too: it is in memory once it leaves."""
@@ -90,8 +156,21 @@ class Outbox:
             self.held_bytes -= len(data.head) + data.slice.size if isinstance(data, Led) else _bytes_of(data)
             yield data
 
-    def send(self, transport: asyncio.Transport, data: Sent) -> int:
-        """Write it; how many bytes that is. Of several pieces all are kept in memory until the last one has left."""
+    # -- writing ---------------------------------------------------------------------------------------------
+
+    def flush(self, transport: asyncio.Transport, unsent_bytes_max: int) -> bool:
+        """Write what is ready; False if the client has not taken `unsent_bytes_max` and more of what was written before."""
+        for data in self.take():
+            if self.has_unsent and transport.get_write_buffer_size() > unsent_bytes_max:
+                return False
+            if isinstance(data, Led):
+                self._send_led(transport, data)
+            else:
+                self.send(transport, data)
+        return True
+
+    def send(self, transport: asyncio.Transport, data: Sent) -> None:
+        """Write it. Of several pieces all are kept in memory until the last one has left."""
         size = _bytes_of(data)
         if self.has_unsent and transport.get_write_buffer_size():
             self._unsent_bytes_most += size
@@ -103,16 +182,33 @@ class Outbox:
         else:
             transport.writelines(data)
         self.has_unsent = transport.get_write_buffer_size() > 0
-        return size
+        self.bytes_out += size
 
-    def note_unsent(self, size: int) -> None:
-        """So many bytes were written while nothing waited, and did not leave."""
-        self._unsent_bytes_most = self._largest_write_bytes = size
+    def _send_led(self, transport: asyncio.Transport, led: Led) -> None:
+        """Out of the file, as far as the socket takes it now; what is left is read and waits like everything else."""
+        head, sent = led.head, 0
+        if self._socket_number is not None and not transport.get_write_buffer_size():
+            sent = send_from_file(self._socket_number, led)
+            self.bytes_out += sent
+        if sent < len(head):
+            self.send(transport, head[sent:])
+            sent = len(head)
+        if sent < len(head) + led.slice.size:
+            self.send(transport, read_slice(led.slice, sent - len(head)))
+
+    def write(self, transport: asyncio.Transport, data: bytes) -> bool:
+        """Write while nothing is ready and nothing waits; whether all of it has left."""
+        transport.write(data)
+        self.bytes_out += len(data)
+        if not transport.get_write_buffer_size():
+            return True
+        self._unsent_bytes_most = self._largest_write_bytes = len(data)
         self.has_unsent = True
+        return False
 
-    def bytes_kept(self, transport: asyncio.Transport | None) -> int:
+    def bytes_kept(self) -> int:
         """What is in memory: of answers in line, and of answers that were not taken."""
-        unsent = 0 if transport is None else transport.get_write_buffer_size()
+        unsent = 0 if self.transport is None else self.transport.get_write_buffer_size()
         if unsent:
             # Of a write that has left in part, that part is kept too, until the rest has left.
             unsent = min(unsent + self._largest_write_bytes, self._unsent_bytes_most)

@@ -10,7 +10,10 @@ import contextlib
 import os
 import platform
 import resource
+import sys
+import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -30,10 +33,9 @@ from braidlog.coordinator.holdings import NODE, StateKind
 from braidlog.coordinator.shards import SHARDS
 from braidlog.kv.values import kind_of
 from braidlog.model import report as r
-from braidlog.model.clock import Clock
+from braidlog.model.clock import Clock, Seconds, added
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.findings import check_room, findings
-from braidlog.model.measure import Seconds, added
 from braidlog.model.slices import Pace, in_slices
 from braidlog.partition.scrubbing import Scrubber
 from braidlog.server.budget import Budget
@@ -41,9 +43,8 @@ from braidlog.server.config import LoadedConfig
 from braidlog.server.connection_limits import ConnectionLimits
 from braidlog.server.listener import Listener
 from braidlog.server.process_memory import resident_bytes
-from braidlog.server.request_counters import SAMPLED
 from braidlog.server.session import Session
-from braidlog.server.stacks import stacks
+from braidlog.server.session_owner import SAMPLED
 from braidlog.server.worker_process import WorkerProcess
 
 SNAPSHOT_SECONDS: Final = 1.0
@@ -183,7 +184,7 @@ class Reporter:
             accepted=listener.accepted,
             cut_off=listener.cut_off,
             bytes_in=counters.bytes_in + sum(session.bytes_in for session in sessions),
-            bytes_out=counters.bytes_out + sum(session.bytes_out for session in sessions),
+            bytes_out=counters.bytes_out + sum(session.outbox.bytes_out for session in sessions),
             requests=counters.requests,
             throttled=counters.throttles,
             throttled_seconds=counters.throttled_seconds,
@@ -366,10 +367,32 @@ def _connection(session: Session, now: float, *, is_watched: bool) -> r.Connecti
         principal=session.principal,
         requests=session.requests,
         bytes_in=session.bytes_in,
-        bytes_out=session.bytes_out,
-        seconds=now - session.opened_at,
-        idle_seconds=now - session.last_heard,
+        bytes_out=session.outbox.bytes_out,
+        seconds=now - session.activity.opened_at,
+        idle_seconds=now - session.activity.last_heard,
         held_bytes=session.held_bytes(),
         is_tls=session.is_tls,
         is_watched=is_watched,
     )
+
+
+FRAMES_MAX: Final = 40
+TASKS_MAX: Final = 200
+
+
+def stacks() -> dict[str, str]:
+    """By thread, then by task; of many tasks some, and how many were left out."""
+    names = {each.ident: each.name for each in threading.enumerate()}
+    found = {
+        f"thread {names.get(number, number)}": "".join(traceback.format_stack(frame, FRAMES_MAX))
+        for number, frame in sys._current_frames().items()  # noqa: SLF001 - documented, in spite of its name
+    }
+    tasks = sorted(asyncio.all_tasks(), key=lambda each: each.get_name())
+    for task in tasks[:TASKS_MAX]:
+        frames = task.get_stack(limit=FRAMES_MAX)
+        text = "".join(line for frame in frames for line in traceback.format_stack(frame, 1))
+        name = f"task {task.get_name()}"
+        found[name] = found.get(name, "") + text
+    if len(tasks) > TASKS_MAX:
+        found["tasks left out"] = str(len(tasks) - TASKS_MAX)
+    return found

@@ -20,8 +20,8 @@ from typing import Final
 
 import msgspec
 
+from braidlog.model.clock import Seconds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.measure import Seconds
 from braidlog.model.report import WorkerReport
 from braidlog.server.budget import Budget
 from braidlog.worker.jobs import FRAME, Answer, Buffer, Done, Job, frame, read_outcome

@@ -12,12 +12,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from braidlog.model.clock import Clock
+from braidlog.model.clock import Clock, Seconds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.measure import Seconds
 from braidlog.model.world import Syncable, took_too_long
-from braidlog.server.coroutines import Abandonable, Owed, Parked, Patient, Polling, start
-from braidlog.storage.commit import Flusher
+from braidlog.server.scheduler import Abandonable, Owed, Parked, Patient, Polling, start
+from braidlog.storage.group_commit import Flusher
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import msgspec
 
 from braidlog.model.errors import StorageFault
 from braidlog.storage.files import Disk
-from braidlog.storage.head import Identity
+from braidlog.storage.segment_files import Identity
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import StateImage
 

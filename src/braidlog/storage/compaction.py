@@ -16,14 +16,13 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.settings import UNLIMITED, TopicSettings
-from braidlog.storage.chain import dirty_ratio
 from braidlog.storage.files import Disk
-from braidlog.storage.head import DATA_START, Mark
 from braidlog.storage.key_rewriting import KeyRewriting, Plan, Rewritten, Source
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
 from braidlog.storage.rewrite import publish, swap_in
-from braidlog.storage.segment import Segment
+from braidlog.storage.segment import Segment, dirty_ratio
+from braidlog.storage.segment_files import DATA_START, Mark
 
 KEYS_MAX = 2_000_000
 HELD_FILES_MAX = 16

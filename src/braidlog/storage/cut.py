@@ -16,8 +16,8 @@ import msgspec
 
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.files import Disk, Look, join, link, look, remove_tree
-from braidlog.storage.head import BASE_DIGITS, DATA_START, INDEX, LOG, STATE, SWAP
 from braidlog.storage.pool import FilePool
+from braidlog.storage.segment_files import BASE_DIGITS, DATA_START, INDEX, LOG, STATE, SWAP
 from braidlog.storage.slots import unpack_slot
 
 CUT: Final = "cut"

@@ -1,22 +1,62 @@
-"""What of a partition is durable, and the sync and the checkpoint that make it so.
+"""What of a partition is durable, the sync and the checkpoint that make it so, and the locks under which this is done.
 
-Knows: the durable offset, what was appended since. Refuses to know: batches, when to flush.
-Invariants: nothing below `durable_offset` can be lost by a crash; older segments are synced first; a failed sync is final. A
-checkpoint or an index that finds no room is not: records are durable without it, and the next sync writes it again, all of it.
+Knows: the durable offset, what was appended since, the order of the locks, the fault that stopped the partition. Refuses to know:
+batches, when to flush.
+Invariants: nothing below `durable_offset` can be lost by a crash; older segments are synced first; a failed sync is final: after
+it nothing is acknowledged. A checkpoint or an index that finds no room is not final: records are durable without it, and the next
+sync writes all of it again. A thread that waits is woken by growth, a fault or the close.
 """
 
 import contextlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 from braidlog.model.errors import StorageFault
 from braidlog.model.settings import Flush, TopicSettings
-from braidlog.storage.chain import SegmentChain
-from braidlog.storage.checkpoints import Checkpoints
-from braidlog.storage.gate import Gate
-from braidlog.storage.head import Mark
 from braidlog.storage.reserve import SmallSyncs
-from braidlog.storage.segment import Segment
-from braidlog.storage.state import PartitionState, StateImage
+from braidlog.storage.segment import Segment, SegmentChain
+from braidlog.storage.segment_files import Mark
+from braidlog.storage.state import Checkpoints, PartitionState, StateImage
+
+
+class Gate:
+    """Locks are taken in the order of the fields, where more than one is."""
+
+    def __init__(self, folder: str, *, closed: bool) -> None:
+        self._folder = folder
+        self.upkeep = threading.RLock()
+        """Held by whoever exchanges or removes segments, from the first look to the last: a compaction must not put back
+        what a truncation took away, nor outlive a close."""
+        self.sync_lock = threading.RLock()
+        """One sync at a time."""
+        self.lock = threading.RLock()
+        self.moved = threading.Condition(self.lock)
+        self.followers = 0
+        self.fault: StorageFault | None = None
+        self.closed = closed
+
+    def fail(self, fault: StorageFault) -> None:
+        """Stop the partition: what is in memory may not be what is on the disk."""
+        with self.lock:
+            self.fault = StorageFault(
+                f"the partition stopped after a fault and must be reopened: {fault}", self._folder
+            )
+            self.moved.notify_all()
+
+    def check(self) -> None:
+        if self.fault is not None:
+            raise self.fault.again()
+
+    def wait(self, is_reached: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until `is_reached`, the close or a fault, which is raised; False if the time ran out first."""
+        with self.lock:
+            self.followers += 1
+            try:
+                moved = self.moved.wait_for(lambda: self.closed or self.fault is not None or is_reached(), timeout)
+            finally:
+                self.followers -= 1
+            self.check()
+            return moved
 
 
 class Durability:

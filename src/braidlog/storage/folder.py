@@ -34,16 +34,39 @@ from braidlog.model.names import check_topic_name
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.begun import BegunEpochs
 from braidlog.storage.compaction import Rewriter
-from braidlog.storage.creation import create_partition
-from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, join, parent
-from braidlog.storage.folder_identity import FOLDER_MAGIC, FORMAT, FolderIdentity, unreadable
-from braidlog.storage.head import DAMAGED, Identity, is_damaged_copy
 from braidlog.storage.key_rewriting import KeyRewriting
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.partition import PartitionLog, create_partition
 from braidlog.storage.pool import OPEN_FILES_MAX, FilePool
 from braidlog.storage.rest import Rest, read_rest
+from braidlog.storage.segment_files import DAMAGED, Identity, is_damaged_copy
 from braidlog.storage.slots import SlotPair, load_newest
+from braidlog.storage.state import EpochHistory
+
+FOLDER_MAGIC = b"BRAIDFLD"
+FORMAT = 1
+
+
+class FolderIdentity(msgspec.Struct, frozen=True):
+    folder_id: str
+    format: int
+    internal_topics: tuple[str, ...] = ()
+    """Topics that a node has made for itself: one of these that is not there was lost."""
+    cluster: str = ""
+    """The cluster whose metadata this folder follows; empty: its own."""
+
+
+def unreadable(identity: FolderIdentity) -> str | None:
+    """Why this version leaves a folder alone, if it has to: whatever it cannot read in there has a format of its own."""
+    if identity.format == FORMAT:
+        return None
+    if identity.format > FORMAT:
+        return (
+            f"a later version of braidlog has written to it (folder format {identity.format}, this version reads {FORMAT}): "
+            "start that version again, or restore a back-up made before the upgrade; nothing was changed"
+        )
+    return f"its format is {identity.format}, and this version reads {FORMAT}"
+
 
 TOPIC_MAGIC = b"BRAIDTOP"
 _NEW = ".new"

@@ -16,11 +16,11 @@ import msgspec
 from braidlog.codec.kernel import scan_keys
 from braidlog.codec.records import read_section, select_batch
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
-from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk
-from braidlog.storage.head import DATA_START, Identity, SegmentHead
 from braidlog.storage.pool import FilePool
 from braidlog.storage.rewrite import SegmentRewriter
+from braidlog.storage.segment_files import DATA_START, Identity, SegmentHead
+from braidlog.storage.state import EpochHistory
 from braidlog.storage.transactions import Aborted
 from braidlog.storage.walk import BadBatch, Found, walk
 

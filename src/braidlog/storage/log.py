@@ -26,10 +26,10 @@ from braidlog.model.errors import BrokerError, ProtocolError, Reason, StorageFau
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.record import Header, NewRecord, Record
 from braidlog.model.settings import Flush, TopicSettings, settings_from
-from braidlog.storage.commit import Flusher, GroupCommit
 from braidlog.storage.compaction import Compacted, Compaction
 from braidlog.storage.files import Disk, OsDisk
 from braidlog.storage.folder import DataFolder, TopicMeta
+from braidlog.storage.group_commit import Flusher, GroupCommit
 from braidlog.storage.partition import Appended, FileSlice, PartitionLog
 from braidlog.storage.pool import OPEN_FILES_MAX
 from braidlog.storage.retention import retain

@@ -1,23 +1,56 @@
 """Read a partition's log: find the batches at an offset or a time, and note the damage that is met on the way.
 
-Knows: which segment holds an offset, what of it was checked. Refuses to know: appending, what is committed.
+Knows: which segment holds an offset, what of it was checked, how many records of a range a reader sees. Refuses to know:
+appending, what is committed.
 Invariant: a batch whose checksum does not hold is never handed out; what is damaged is said exactly, once per place.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from braidlog.codec.batch import CONTROL, TRANSACTIONAL
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.chain import SegmentChain
-from braidlog.storage.checking import CheckBudget
-from braidlog.storage.counting import Counted, count_seen
 from braidlog.storage.damage import RecoveryReport
+from braidlog.storage.durability import Gate
 from braidlog.storage.files import File
-from braidlog.storage.gate import Gate
-from braidlog.storage.segment import Segment
+from braidlog.storage.segment import CheckBudget, Segment, SegmentChain
 from braidlog.storage.state import PartitionState
-from braidlog.storage.walk import BadBatch, Found, steps
+from braidlog.storage.transactions import Aborted
+from braidlog.storage.walk import BadBatch, Found, Place, steps
+
+
+class Counted(NamedTuple):
+    """So many records are seen in the range up to `next_offset`; what is behind it is not known yet."""
+
+    records: int
+    next_offset: int
+
+
+def count_seen(places: Iterable[Place], start: int, end: int, aborted: Iterable[Aborted]) -> Counted:
+    """Of batches that follow each other, the first of which holds `start`, below `end`."""
+    ahead = sorted(aborted, key=lambda txn: txn.first_offset, reverse=True)
+    hidden_upto: dict[int, int] = {}
+    records, at = 0, start
+    for place in places:
+        if place.offset >= end:
+            break
+        while ahead and ahead[-1].first_offset < place.next_offset:
+            txn = ahead.pop()
+            hidden_upto[txn.producer_id] = txn.last_offset
+        following = min(place.next_offset, end)
+        is_hidden = place.attributes & TRANSACTIONAL and place.offset <= hidden_upto.get(place.producer_id, -1)
+        if is_hidden or place.attributes & CONTROL:
+            pass
+        elif at == place.offset and following == place.next_offset:
+            records += place.records
+        elif place.records == place.next_offset - place.offset:
+            records += following - at
+        elif place.records:
+            break  # some of its records are within the range: which, only the batch itself knows
+        at = following
+    return Counted(records, at)
+
 
 _COUNT_WINDOW_BYTES = 4096
 """Read for a header: dozens of small batches, and of a large one no more than a page."""

@@ -9,18 +9,21 @@ Order: read the checkpoint, finish interrupted swaps, read the heads, finish an 
 batches that the checkpoint does not cover, make durable what was found.
 """
 
+from typing import Protocol
+
 import msgspec
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.begun import Begun, with_begun
-from braidlog.storage.chain import headers_from
-from braidlog.storage.checkpoints import STATE_MAGIC, read_snapshot
 from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind, RecoveryReport
-from braidlog.storage.epochs import EpochHistory, learn_epochs
 from braidlog.storage.files import Disk, join
-from braidlog.storage.head import (
+from braidlog.storage.pool import FilePool
+from braidlog.storage.restart import Place, begin_anew
+from braidlog.storage.rewrite import check_swap, finish_swap
+from braidlog.storage.segment import Segment, headers_from, remove_segment
+from braidlog.storage.segment_files import (
     BASE_DIGITS,
     CLEANED,
     DATA_START,
@@ -31,6 +34,7 @@ from braidlog.storage.head import (
     Mark,
     SegmentHead,
     bases_of,
+    durable_end,
     index_name,
     log_name,
     read_head,
@@ -40,24 +44,41 @@ from braidlog.storage.head import (
     stray_names,
     swap_name,
 )
-from braidlog.storage.index import durable_end
-from braidlog.storage.pool import FilePool
-from braidlog.storage.recovered import Auditor, Recovered
-from braidlog.storage.removal import remove_segment
-from braidlog.storage.restart import Place, begin_anew
-from braidlog.storage.rewrite import check_swap, finish_swap
-from braidlog.storage.segment import Segment
 from braidlog.storage.slots import SlotPair
 from braidlog.storage.state import (
     NOTHING_TO_CUT,
+    STATE_MAGIC,
+    EpochHistory,
     PartitionState,
     StateImage,
     decode_image,
     encode_image,
+    learn_epochs,
     opened_watermark,
+    read_snapshot,
 )
 from braidlog.storage.transactions import read_end
 from braidlog.storage.walk import UNCHECKED_BYTES, BadBatch, Found, mend, walk
+
+
+class Recovered(msgspec.Struct):
+    """A partition ready for use: at least one segment, the last one active."""
+
+    segments: list[Segment]
+    state: PartitionState
+    slots: SlotPair
+    report: RecoveryReport
+
+
+class Auditor(Protocol):
+    """Who sees every batch that would stay, in order."""
+
+    def begin(self, segment: Segment) -> None:
+        """The batches of this segment follow, if it has any."""
+
+    def take(self, segment: Segment, found: Found) -> str | None:
+        """Why a whole batch must not stay; None to keep it."""
+
 
 Span = tuple[int, int]
 

@@ -9,10 +9,8 @@ partition has to be opened. Nothing is written here.
 from typing import NamedTuple
 
 from braidlog.storage.begun import Begun, with_begun
-from braidlog.storage.checkpoints import STATE_MAGIC
-from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, join
-from braidlog.storage.head import (
+from braidlog.storage.segment_files import (
     CLEANED,
     DATA_START,
     LOG,
@@ -25,7 +23,7 @@ from braidlog.storage.head import (
     read_head,
 )
 from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import Shape, StateImage, decode_image
+from braidlog.storage.state import STATE_MAGIC, EpochHistory, Shape, StateImage, decode_image
 
 _SLOTS = 2
 

@@ -12,7 +12,9 @@ from typing import NamedTuple
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.damage import Change, ChangeKind
 from braidlog.storage.files import Disk, join
-from braidlog.storage.head import (
+from braidlog.storage.pool import FilePool
+from braidlog.storage.segment import Segment
+from braidlog.storage.segment_files import (
     CLEANED,
     DAMAGED,
     DATA_START,
@@ -26,8 +28,6 @@ from braidlog.storage.head import (
     bases_of,
     log_name,
 )
-from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import Segment
 from braidlog.storage.state import Restart, StateImage
 
 _DERIVED = (STATE, INDEX + CLEANED, INDEX, CLEANED)

@@ -12,12 +12,14 @@ durable; then the old files go, last one first, and it takes the name `<base>.lo
 from collections.abc import Sequence
 
 from braidlog.codec.batch import BatchHeader, empty_batch, read_header
-from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, File, join
-from braidlog.storage.head import (
+from braidlog.storage.pool import FilePool
+from braidlog.storage.segment import Segment
+from braidlog.storage.segment_files import (
     CLEANED,
     DATA_START,
     LOG,
+    NO_TIMESTAMP,
     Identity,
     Mark,
     SegmentHead,
@@ -28,9 +30,7 @@ from braidlog.storage.head import (
     state_name,
     swap_name,
 )
-from braidlog.storage.index import NO_TIMESTAMP
-from braidlog.storage.pool import FilePool
-from braidlog.storage.segment import Segment
+from braidlog.storage.state import EpochHistory
 from braidlog.storage.walk import BadBatch, walk
 
 _SPAN_MAX = 2**31 - 1

@@ -1,36 +1,74 @@
-"""One segment: a file of batches whose offsets follow each other without a gap, and its sparse index.
+"""One segment: a file of batches whose offsets follow each other without a gap, and its sparse index; the list of a partition's
+segments, of which the last is active.
 
-Knows: how far the file is durable, where each offset is. Refuses to know: other segments, producers, policies.
-Invariant: bytes below the mark were on the disk when the mark was written; no slice leaves here whose bytes have not been
-checked since the segment was opened, or since `forget_checks`.
+Knows: how far a file is durable, where each offset is, how a segment is added, replaced and removed. Refuses to know: producers,
+policies, locks.
+Invariants: bytes below the mark were on the disk when the mark was written; no slice leaves here whose bytes have not been
+checked since the segment was opened, or since `forget_checks`. Bases ascend, there is always an active segment, and a refused
+roll leaves no names behind.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from braidlog.codec.batch import BatchHeader
 from braidlog.model.errors import StorageFault
-from braidlog.storage.checking import CheckBudget
 from braidlog.storage.damage import Damage
-from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Buffer, Disk, File, join
-from braidlog.storage.head import (
+from braidlog.storage.pool import FilePool, Holder
+from braidlog.storage.reserve import write_reserve, written_end
+from braidlog.storage.segment_files import (
     DATA_START,
+    ENTRY_BYTES,
+    HEAD_BYTES,
     MARK_AT,
+    NO_TIMESTAMP,
+    Entry,
     Mark,
     SegmentHead,
+    SparseIndex,
     index_name,
     log_name,
     mark_seed,
     pack_head,
     pack_mark,
+    state_name,
 )
-from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
-from braidlog.storage.pool import FilePool, Holder
-from braidlog.storage.removal import remove_segment
-from braidlog.storage.reserve import write_reserve, written_end
-from braidlog.storage.walk import HEADER_WINDOW_BYTES, BadBatch, Found, resume, steps, walk
+from braidlog.storage.state import EpochHistory, Shape, StateImage, write_snapshot
+from braidlog.storage.walk import HEADER_WINDOW_BYTES, BadBatch, Found, resume, steps, walk, walk_past
+
+
+def remove_segment(disk: Disk, folder: str, pool: FilePool, base_offset: int) -> None:
+    for name in (state_name(base_offset), index_name(base_offset), log_name(base_offset)):
+        path = join(folder, name)
+        pool.drop(path)
+        if disk.exists(path):
+            disk.remove(path)
+
+
+BATCH_COST: Final = 4096
+"""What a batch costs beside its bytes."""
+COST_MAX: Final = 32 * 1024 * 1024
+"""Some thirty milliseconds: 8,000 small batches, or 32 MiB of large ones."""
+
+
+class CheckBudget:
+    """What is left for checks. Whoever finds it spent leaves the rest for the next request, which finds this part checked."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, cost_max: int = COST_MAX) -> None:
+        self.left = cost_max
+
+    def spend(self, size: int, batches: int) -> None:
+        self.left -= size + batches * BATCH_COST
+
+    @property
+    def is_spent(self) -> bool:
+        return self.left <= 0
+
 
 _HINTS_MAX = 64
 _STEP_BYTES = 1024
@@ -497,3 +535,118 @@ class Segment:
         """Remove the files. Slices that were handed out keep theirs until they are done."""
         self.retire()
         remove_segment(self._disk, self._folder, self._pool, self.base_offset)
+
+
+def headers_from(segments: Iterable[Segment], offset: int) -> Iterator[BatchHeader]:
+    """Of every batch that is whole, in the segments that begin at `offset` or later."""
+    for segment in segments:
+        if segment.base_offset >= offset:
+            for found in walk_past(segment.file, DATA_START, segment.size, segment.base_offset):
+                if isinstance(found, Found):
+                    yield found.header
+
+
+def dirty_ratio(sealed: Sequence[Segment], cleaned_offset: int) -> float:
+    """The share of sealed bytes appended since the last compaction: what tells whether one is worth its writes."""
+    total = sum(segment.data_bytes for segment in sealed)
+    dirty = sum(segment.data_bytes for segment in sealed if segment.next_offset > cleaned_offset)
+    return dirty / total if total else 0.0
+
+
+class SegmentChain:
+    def __init__(self, disk: Disk, folder: str, pool: FilePool, segments: list[Segment], holder: Holder) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._pool = pool
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]
+        self._holder = holder
+        self.active = segments[-1]
+        self.active.holder = holder
+        self.pending: list[Segment] = []
+        """Full segments that were not synced since they were full."""
+        self._names_changed = False
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        return self._segments
+
+    @property
+    def first_base(self) -> int:
+        return self._bases[0]
+
+    def shape(self, cleaned_offset: int) -> Shape:
+        first = self._segments[0]
+        return Shape(
+            segments=len(self._segments),
+            size_bytes=sum(segment.data_bytes for segment in self._segments),
+            newest_ms=max(segment.max_timestamp_ms for segment in self._segments),
+            dirty_ratio=dirty_ratio(self._segments[:-1], cleaned_offset),
+            dirty_since_ms=next(
+                (s.head.created_ms for s in self._segments if s.data_bytes and s.next_offset > cleaned_offset), -1
+            ),
+            first_base=first.base_offset,
+            first_bytes=first.data_bytes,
+            first_newest_ms=first.max_timestamp_ms,
+            first_full_ms=self._segments[1].head.created_ms if len(self._segments) > 1 else -1,
+        )
+
+    def holding(self, offset: int) -> Segment:
+        return self._segments[max(bisect_right(self._bases, offset) - 1, 0)]
+
+    def roll(self, image: StateImage, interval_bytes: int, now_ms: int) -> None:
+        """Begin a new active segment at the end of `image`. If the disk refuses, `undo_roll` must follow."""
+        base = image.end_offset
+        self.active.drop_reserve()  # first: whoever sees the new segment sees that the last one is full
+        # The snapshot lets a later truncation or a lost checkpoint rebuild the state from here instead of from the start.
+        write_snapshot(self._disk, self._folder, image)
+        head = SegmentHead(self.active.head.identity, base, now_ms, 0)
+        self._pool.enlist(self._holder)
+        segment = Segment.create(self._disk, self._folder, head, self._pool, interval_bytes)
+        segment.holder = self._holder
+        self.pending.append(self.active)
+        self._segments.append(segment)
+        self._bases.append(base)
+        self.active = segment
+        self._names_changed = True
+
+    def undo_roll(self, base_offset: int) -> None:
+        """Take away what a refused roll left: the active segment may yet grow past it, and the next roll needs the names."""
+        for name in (log_name(base_offset), state_name(base_offset)):
+            path = join(self._folder, name)
+            if self._disk.exists(path):
+                self._disk.remove(path)
+                self._names_changed = True
+
+    def sync_names(self) -> None:
+        """Make the names of new segments durable."""
+        if self._names_changed:
+            self._names_changed = False  # first: a roll during the sync is for the next one
+            self._disk.sync_folder(self._folder)
+
+    def remove_below(self, start_offset: int) -> None:
+        """Remove the segments that lie below the log's start; if the disk refuses, the next opening finishes it."""
+        while len(self._segments) > 1 and self._bases[1] <= start_offset:
+            self._bases.pop(0)
+            self._segments.pop(0).remove()
+        self._disk.sync_folder(self._folder)
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put a rewritten segment where `old` stood."""
+        first = self._segments.index(old[0])
+        assert self._segments[first : first + len(old)] == list(old), "segments changed under a rewrite"
+        self._segments[first : first + len(old)] = [new]
+        self._bases = [segment.base_offset for segment in self._segments]
+        self.active = self._segments[-1]
+
+    def close_active(self) -> None:
+        """Close the file for writing; the next write opens it again."""
+        self.active.retire()
+        self._pool.dismiss(self._holder)
+
+    def let_go(self) -> None:
+        """Close the files."""
+        for segment in self._segments:
+            segment.retire()
+            self._pool.drop(segment.path)
+        self._pool.dismiss(self._holder)

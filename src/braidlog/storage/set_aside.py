@@ -10,7 +10,7 @@ from typing import NamedTuple
 from braidlog.model.errors import StorageFault
 from braidlog.storage.files import Disk, join
 from braidlog.storage.folder import STRAY
-from braidlog.storage.head import DAMAGED
+from braidlog.storage.segment_files import DAMAGED
 
 KEYS = "kv"
 """The folder of a lone node's store of keys."""

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from braidlog.codec.batch import HEADER, HEADER_BYTES, MAGIC, BatchHeader, check_crc, read_header
 from braidlog.codec.errors import ProtocolError
 from braidlog.model.limits import BATCH_BYTES_MAX
-from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import File
+from braidlog.storage.state import EpochHistory
 
 CHECK_WINDOW_BYTES = 1024 * 1024
 HEADER_WINDOW_BYTES = 64 * 1024

@@ -16,8 +16,8 @@ from braidlog.codec.visible import visible
 from braidlog.model.errors import StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.storage.files import Disk, File
-from braidlog.storage.head import DATA_START, read_generation
 from braidlog.storage.key_rewriting import Source
+from braidlog.storage.segment_files import DATA_START, read_generation
 from braidlog.storage.transactions import ranges
 from braidlog.storage.walk import BadBatch, walk
 from braidlog.tables.plan import Part

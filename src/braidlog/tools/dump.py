@@ -16,15 +16,22 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import decode_batch
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
-from braidlog.storage.checkpoints import read_snapshot
 from braidlog.storage.damage import ChangeKind, DamageKind
 from braidlog.storage.files import Disk
-from braidlog.storage.head import DATA_START, STATE, Identity, bases_of, index_name, state_name
-from braidlog.storage.index import NO_TIMESTAMP, Entry
 from braidlog.storage.pool import FilePool
 from braidlog.storage.recovery import Recovery
 from braidlog.storage.segment import Segment
-from braidlog.storage.state import StateImage
+from braidlog.storage.segment_files import (
+    DATA_START,
+    NO_TIMESTAMP,
+    STATE,
+    Entry,
+    Identity,
+    bases_of,
+    index_name,
+    state_name,
+)
+from braidlog.storage.state import StateImage, read_snapshot
 from braidlog.storage.transactions import read_end
 from braidlog.storage.walk import Found, walk_past
 from braidlog.tools.inspect import load_index

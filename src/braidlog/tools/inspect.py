@@ -13,17 +13,23 @@ from braidlog.codec.errors import ProtocolError
 from braidlog.codec.records import check_batch_records
 from braidlog.model.limits import DECOMPRESSED_BYTES_MAX
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.checkpoints import read_snapshot
 from braidlog.storage.damage import Change, ChangeKind, Damage, DamageKind
-from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, join
-from braidlog.storage.head import DAMAGED, LOG, STATE, bases_of, index_name, log_name, state_name
-from braidlog.storage.index import NO_TIMESTAMP, SparseIndex
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovered import Recovered
-from braidlog.storage.recovery import Recovery
+from braidlog.storage.recovery import Recovered, Recovery
 from braidlog.storage.segment import Segment
-from braidlog.storage.state import NOTHING_TO_CUT, StateImage, UnknownImage
+from braidlog.storage.segment_files import (
+    DAMAGED,
+    LOG,
+    NO_TIMESTAMP,
+    STATE,
+    SparseIndex,
+    bases_of,
+    index_name,
+    log_name,
+    state_name,
+)
+from braidlog.storage.state import NOTHING_TO_CUT, EpochHistory, StateImage, UnknownImage, read_snapshot
 from braidlog.storage.transactions import read_end
 from braidlog.storage.walk import Found
 from braidlog.tools.findings import Finding, Kind, Severity

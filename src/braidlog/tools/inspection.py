@@ -3,8 +3,8 @@
 import msgspec
 
 from braidlog.storage.begun import Begun
-from braidlog.storage.head import Identity
-from braidlog.storage.recovered import Recovered
+from braidlog.storage.recovery import Recovered
+from braidlog.storage.segment_files import Identity
 from braidlog.storage.state import StateImage
 from braidlog.tools.findings import PartitionReport
 

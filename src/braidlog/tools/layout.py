@@ -12,9 +12,8 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import TopicSettings
 from braidlog.storage.begun import BegunEpochs
 from braidlog.storage.files import Disk, join
-from braidlog.storage.folder import STRAY, TOPIC_MAGIC, TopicMeta
-from braidlog.storage.folder_identity import FOLDER_MAGIC, FolderIdentity, unreadable
-from braidlog.storage.head import Identity
+from braidlog.storage.folder import FOLDER_MAGIC, STRAY, TOPIC_MAGIC, FolderIdentity, TopicMeta, unreadable
+from braidlog.storage.segment_files import Identity
 from braidlog.storage.slots import SlotPair
 from braidlog.tools.findings import Finding, Kind, Severity, empty_report
 from braidlog.tools.inspect import Inspector, Progress, segment_bytes

@@ -19,17 +19,15 @@ import msgspec
 
 from braidlog.codec.batch import empty_batch
 from braidlog.model.settings import TopicSettings
-from braidlog.storage.checkpoints import STATE_MAGIC, write_snapshot
 from braidlog.storage.damage import ChangeKind, Damage, DamageKind
 from braidlog.storage.files import Disk, File, join
-from braidlog.storage.head import BASE_DIGITS, DATA_START, SegmentHead, log_name, state_name
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovered import Recovered
-from braidlog.storage.recovery import Recovery
+from braidlog.storage.recovery import Recovered, Recovery
 from braidlog.storage.rewrite import SegmentRewriter, publish, swap_in
 from braidlog.storage.segment import Segment
+from braidlog.storage.segment_files import BASE_DIGITS, DATA_START, SegmentHead, log_name, state_name
 from braidlog.storage.slots import SlotPair
-from braidlog.storage.state import StateImage, encode_image
+from braidlog.storage.state import STATE_MAGIC, StateImage, encode_image, write_snapshot
 from braidlog.storage.walk import walk
 from braidlog.tools.findings import Kind
 from braidlog.tools.inspection import Inspection

@@ -11,11 +11,10 @@ import msgspec
 from braidlog.model.clock import Clock
 from braidlog.model.errors import StorageFault
 from braidlog.storage.files import Disk, join
-from braidlog.storage.folder import TOPIC_MAGIC, DataFolder
-from braidlog.storage.folder_identity import FOLDER_MAGIC, FORMAT, FolderIdentity
+from braidlog.storage.folder import FOLDER_MAGIC, FORMAT, TOPIC_MAGIC, DataFolder, FolderIdentity
 from braidlog.storage.partition import PartitionLog
 from braidlog.storage.pool import FilePool
-from braidlog.storage.recovered import Recovered
+from braidlog.storage.recovery import Recovered
 from braidlog.storage.slots import SlotPair
 from braidlog.tools.findings import Kind, VerifyReport
 from braidlog.tools.inspect import Progress

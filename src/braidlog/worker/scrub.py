@@ -5,9 +5,9 @@ Invariant: what is read comes from the disk and not from the page cache, and doe
 """
 
 from braidlog.model.errors import StorageFault
-from braidlog.storage.epochs import EpochHistory
 from braidlog.storage.files import Disk, File
-from braidlog.storage.head import DATA_START, read_generation
+from braidlog.storage.segment_files import DATA_START, read_generation
+from braidlog.storage.state import EpochHistory
 from braidlog.storage.walk import CHECK_WINDOW_BYTES, Gap, walk_past
 from braidlog.worker.jobs import Scrubbed, ScrubSegment
 

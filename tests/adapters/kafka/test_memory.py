@@ -17,7 +17,7 @@ from tests.adapters.rustlog.client import Client as RustlogClient
 from braidlog.adapters.kafka.fetching import WANTED_BYTES
 from braidlog.codec.batch import HEADER, HEADER_BYTES, read_header, seal
 from braidlog.codec.compression import Compression, compress
-from braidlog.server.session_turns import WAITING_BYTES
+from braidlog.server.pending_requests import WAITING_BYTES
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
 from braidlog.wire.kafka.messages import cluster as c

@@ -11,8 +11,7 @@ from tests.broker.node import Node
 
 from braidlog.adapters.contract import answer_of
 from braidlog.adapters.kafka.errors import CODES, code_of
-from braidlog.adapters.kafka.handlers import PARTS_AT_ONCE, KafkaAdapter
-from braidlog.adapters.kafka.ordering import Effect
+from braidlog.adapters.kafka.handlers import PARTS_AT_ONCE, Effect, KafkaAdapter
 from braidlog.broker.access.authorize import Authorize, NotAuthorizedError, Operation, Rule
 from braidlog.broker.quota_changes import QuotaChanges
 from braidlog.broker.quotas import Quotas, Rates

@@ -14,9 +14,9 @@ from braidlog.broker.services import Services, lone_node, open_services
 from braidlog.model.clock import SystemClock
 from braidlog.model.settings import TopicSettings
 from braidlog.server.world import LoopWorld
-from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
+from braidlog.storage.group_commit import Flusher
 from braidlog.tasks import Tasks
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.contract import Refused

@@ -64,8 +64,8 @@ def test_a_stream_that_cannot_write_ends_too(tmp_path: Path) -> None:
             assert await reader.readexactly(6 + 12)
         writer.write(frame(m.FetchStreamRequest("t")))
         (session,) = listener.sessions
-        await _until(lambda: session._blocked_since is not None)
-        (turn,) = session._beside
+        await _until(lambda: session.outbox.blocked_since is not None)
+        (turn,) = session._pending.beside
         running = turn.running
         assert running is not None
         writer.transport.abort()

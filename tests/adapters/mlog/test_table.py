@@ -18,9 +18,8 @@ from braidlog.codec.records import encode_batch
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.hosted_log import Role
 from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.listener import Listener
-from braidlog.server.session_limits import SessionLimits
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mlog import messages as m
 from braidlog.wire.mlog.connection import ClientConnection

@@ -54,9 +54,9 @@ from braidlog.server.etcd.moving import move_folder
 from braidlog.server.peers.authority import Pair, make_authority, make_node_certificate
 from braidlog.server.peers.certificates import PeerTls, peer_tls
 from braidlog.server.world import LoopWorld
-from braidlog.storage.commit import Flusher
 from braidlog.storage.files import OsDisk
 from braidlog.storage.folder import DataFolder
+from braidlog.storage.group_commit import Flusher
 from braidlog.tasks import Tasks
 from braidlog.testing.server import ServerProcess, hold_port
 

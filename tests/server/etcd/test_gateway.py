@@ -29,7 +29,7 @@ from braidlog.server.etcd.gateway import Gateway, GatewaySettings
 from braidlog.server.etcd.http import Endpoint, parse_endpoint
 from braidlog.server.etcd.versions import check_version
 from braidlog.server.world import LoopWorld
-from braidlog.storage.commit import Flusher
+from braidlog.storage.group_commit import Flusher
 
 ALL = Range(b"/s/", b"/s0")
 SECONDS_MAX = 120.0

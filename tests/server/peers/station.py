@@ -11,12 +11,11 @@ from braidlog.codec.records import encode_batch
 from braidlog.model.clock import SystemClock
 from braidlog.replication.messages import Batch, Fetch, Fetched
 from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.listener import Listener
 from braidlog.server.peers.replica_fetch import ReplicaPeers
-from braidlog.server.session_limits import SessionLimits
 from braidlog.server.world import LoopWorld
-from braidlog.storage.commit import Flusher
+from braidlog.storage.group_commit import Flusher
 
 SECONDS_MAX = 60
 PLACE: Place = (b"0123456789abcdef", 0)

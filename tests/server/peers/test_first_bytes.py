@@ -19,16 +19,15 @@ from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, NothingDoneError
 from braidlog.replication import swim
 from braidlog.server.budget import Budget
-from braidlog.server.connection_limits import ConnectionLimits
+from braidlog.server.connection_limits import ConnectionLimits, SessionLimits
 from braidlog.server.listener import Listener
 from braidlog.server.peers import first_bytes, gossip_thread
 from braidlog.server.peers.authority import make_authority, make_node_certificate
 from braidlog.server.peers.certificates import PeerTls, peer_tls
 from braidlog.server.peers.gossip_thread import GossipThread
 from braidlog.server.peers.key_questions import KeyQuestions
-from braidlog.server.session_limits import SessionLimits
 from braidlog.server.world import LoopWorld
-from braidlog.storage.commit import Flusher
+from braidlog.storage.group_commit import Flusher
 from braidlog.tasks import Tasks
 from braidlog.wire.mayfly import messages as mm
 from braidlog.wire.mayfly.connection import Request, write_request

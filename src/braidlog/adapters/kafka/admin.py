@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka import settings
 from braidlog.adapters.kafka.errors import Refusal, code_of, outcome_of
@@ -17,7 +16,7 @@ from braidlog.adapters.kafka.metadata import Creating
 from braidlog.adapters.kafka.routes import Route, of_cluster, on_topics, refused, resolved, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import id_of, may, named, unknown
-from braidlog.adapters.routing import Denied, Need
+from braidlog.adapters.routing import Deadline, Denied, Need
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.configs import MIN_IN_SYNC, NOTED
 from braidlog.broker.topics import Placed

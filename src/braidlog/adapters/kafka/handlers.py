@@ -2,11 +2,16 @@
 
 Knows: which file serves which API. Refuses to know: how any of them is served.
 Invariant: what is told in ApiVersions is what has a route, no more and no less (of our own APIs, only our own client is told);
-where clients must say who they are, nothing but saying so is served before; requests of a connection take effect in order.
+where clients must say who they are, nothing but saying so is served before. Requests of one connection take effect in the order
+in which they came, as Kafka's clients rely on: a request begins when every earlier one has ended, or is of a kind whose effects
+it cannot see. So produces behind produces share a sync, reads wait beside reads and members beside members, and whatever else is
+asked behind any of them sees what they did.
 """
 
 import logging
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping
+from enum import Enum, auto
 from types import CoroutineType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -38,18 +43,103 @@ from braidlog.adapters.kafka.entries import excess
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.fetch_sessions import FetchSessions
 from braidlog.adapters.kafka.metadata import Creating
-from braidlog.adapters.kafka.ordering import EFFECTS, Effect, Order
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.routing import RoutedAdapter
 from braidlog.broker.access.authorize import ANONYMOUS
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 from braidlog.model.slices import breathe
+from braidlog.model.world import Wakeup, World
 from braidlog.wire.kafka.apis import BY_KEY, Key
 from braidlog.wire.kafka.codes import ErrorCode
 from braidlog.wire.kafka.connection import Request, Served, ServerConnection
 from braidlog.wire.kafka.messages.data import FetchResponse
 from braidlog.wire.kafka.rows import Message
+
+TURN_SECONDS_MAX = 3600.0
+
+
+class Effect(Enum):
+    CHANGES = auto()
+    """Something that any other request may see: nothing is under way beside it."""
+    APPENDS = auto()
+    """Records. Appended as soon as it begins, so that others of this kind may follow before it is acknowledged."""
+    READS = auto()
+    """Nothing."""
+    JOINS = auto()
+    """Who is in a group. Known as soon as it begins; what is waited for is the others. A client that gives up its join sends
+    another behind it, which takes its place."""
+
+
+EFFECTS: Mapping[Key, Effect] = {
+    Key.PRODUCE: Effect.APPENDS,
+    Key.FETCH: Effect.READS,
+    Key.LIST_OFFSETS: Effect.READS,
+    Key.COUNT_RECORDS: Effect.READS,
+    Key.OFFSET_FOR_LEADER_EPOCH: Effect.READS,
+    Key.JOIN_GROUP: Effect.JOINS,
+    Key.SYNC_GROUP: Effect.JOINS,
+    Key.HEARTBEAT: Effect.JOINS,
+    Key.LEAVE_GROUP: Effect.JOINS,
+    Key.CONSUMER_GROUP_HEARTBEAT: Effect.JOINS,
+}
+"""Of those that may take long and are often sent several at a time; all others are `CHANGES`, and most of them end at once."""
+
+
+class Order:
+    """The requests of one connection that are under way, and those that wait to begin."""
+
+    __slots__ = ("_effect", "_is_one_woken", "_line", "_under_way")
+
+    def __init__(self) -> None:
+        self._effect = Effect.CHANGES
+        self._under_way = 0
+        self._is_one_woken = False
+        """One of those under way was woken and has not run yet: nobody may pass it, and it wakes the next."""
+        self._line: deque[tuple[Effect, Wakeup]] = deque()
+
+    def begin(self, effect: Effect) -> bool:
+        """Whether a request with this effect may begin at once; then `end` must follow. Else it has to `wait`."""
+        if self._under_way and (self._line or self._is_one_woken or not self._fits(effect)):
+            return False  # while somebody waits, somebody is under way
+        self._effect = effect
+        self._under_way += 1
+        return True
+
+    async def wait(self, effect: Effect, world: World) -> None:
+        """Until everything before it allows it to begin; then `end` must follow."""
+        place = (effect, world.wakeup())
+        self._line.append(place)
+        woken = False
+        try:
+            woken = await place[1].wait(TURN_SECONDS_MAX)
+        finally:
+            if place in self._line:  # its client is gone, or its time is up
+                self._line.remove(place)
+            else:
+                self._is_one_woken = False
+                self._under_way -= 0 if woken else 1
+            self._wake()
+        if not woken:
+            raise BrokerError(Reason.TIMED_OUT, f"requests before this one took {TURN_SECONDS_MAX:g} s; try again")
+
+    def end(self) -> None:
+        self._under_way -= 1
+        if self._line:
+            self._wake()
+
+    def _fits(self, effect: Effect) -> bool:
+        return not self._under_way or (effect is self._effect and effect is not Effect.CHANGES)
+
+    def _wake(self) -> None:
+        """The first in line, alone: two that were woken together might run in another order."""
+        if self._line and not self._is_one_woken and self._fits(self._line[0][0]):
+            self._effect, wakeup = self._line.popleft()
+            self._under_way += 1
+            self._is_one_woken = True
+            wakeup.wake()
+
 
 log = logging.getLogger("braidlog.kafka")
 

@@ -9,13 +9,12 @@ from functools import partial
 import msgspec
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.offsets_topic import OFFSETS_PARTITIONS, OFFSETS_TOPIC
 from braidlog.adapters.kafka.routes import Route, on_topics, refused, topics_by_id, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR, cluster_id, id_of, may, named, operations
-from braidlog.adapters.routing import Denied
+from braidlog.adapters.routing import Deadline, Denied
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.routing import Broker
 from braidlog.model.errors import BrokerError, StorageFault

@@ -9,12 +9,12 @@ from itertools import groupby
 from typing import Any
 
 from braidlog.adapters.contract import Conversation
-from braidlog.adapters.deadline import Deadline
 from braidlog.adapters.errors import text_of
 from braidlog.adapters.kafka.errors import code_of
 from braidlog.adapters.kafka.routes import Route, of_cluster, refused, whole
 from braidlog.adapters.kafka.services import Services
 from braidlog.adapters.kafka.topics import DOOR
+from braidlog.adapters.routing import Deadline
 from braidlog.broker.access.authorize import Operation
 from braidlog.broker.replica_moves import Outcome
 from braidlog.model.errors import BrokerError, Reason, StorageFault

@@ -23,8 +23,7 @@ from braidlog.codec.batch import COMPRESSION_MASK, MAGIC, TRANSACTIONAL, BatchHe
 from braidlog.codec.compression import Compression
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 from braidlog.model.slices import SLICE, Pace, breathe
-from braidlog.partition.append import Acks, Written
-from braidlog.partition.intake import Allowance
+from braidlog.partition.append import Acks, Allowance, Written
 from braidlog.partition.schema_check import heads_of_batches
 from braidlog.wire.kafka.apis import Key
 from braidlog.wire.kafka.codes import ErrorCode as E

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from braidlog.adapters.contract import Conversation, Relayed
 from braidlog.adapters.kafka.errors import Refusal
-from braidlog.adapters.kafka.handlers import KafkaAdapter
-from braidlog.adapters.kafka.ordering import EFFECTS, Effect
+from braidlog.adapters.kafka.handlers import EFFECTS, Effect, KafkaAdapter
 from braidlog.adapters.kafka.routes import Route
 from braidlog.adapters.kafka.services import Services
 from braidlog.broker.forwarding import Call

@@ -13,7 +13,7 @@ from braidlog.broker.replica_moves import ReplicaMoves
 from braidlog.broker.replication_rate import ReplicationRate
 from braidlog.cluster.store import Metadata
 from braidlog.coordinator.producer_ids import ProducerIds
-from braidlog.partition.intake import Intake
+from braidlog.partition.append import Intake
 from braidlog.partition.trim import Trim
 
 

@@ -27,7 +27,7 @@ from braidlog.cluster.etcd.port import (
     Range,
     Reading,
 )
-from braidlog.model.measure import Seconds
+from braidlog.model.clock import Seconds
 from braidlog.server.etcd import calls
 from braidlog.server.etcd.http import Answer, Connection, Endpoint, parse_endpoint
 from braidlog.server.etcd.versions import check_version

@@ -24,8 +24,8 @@ from braidlog.server.etcd.key_migration import KeyMigration
 from braidlog.server.etcd.member import Member, find_program
 from braidlog.server.etcd.settings import ClusterConfig
 from braidlog.server.world import LoopWorld
-from braidlog.storage.commit import Flusher
 from braidlog.storage.folder import DataFolder
+from braidlog.storage.group_commit import Flusher
 
 
 class Moved(NamedTuple):

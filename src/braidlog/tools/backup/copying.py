@@ -13,7 +13,7 @@ import msgspec
 from braidlog.model.errors import BrokerError, Reason, StorageFault
 from braidlog.storage.cut import LISTING, CutFile
 from braidlog.storage.files import Disk, join, read_whole
-from braidlog.storage.folder_identity import FOLDER_MAGIC, FolderIdentity
+from braidlog.storage.folder import FOLDER_MAGIC, FolderIdentity
 from braidlog.storage.slots import unpack_slot
 from braidlog.tools.backup.manifest import PIECE_BYTES, BackupFile, Manifest, Piece
 from braidlog.tools.backup.store import BackupStore

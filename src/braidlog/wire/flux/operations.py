@@ -78,6 +78,16 @@ class Operation(msgspec.Struct, frozen=True):
     def name(self) -> str:
         return self.command
 
+    @property
+    def syntax(self) -> str:
+        """The arguments as the document's table writes them."""
+        shapes = {
+            Place.REQUIRED: lambda a: a.kind.shape if a.kind is PAIR else f"<{a.word}>",
+            Place.OPTIONAL: lambda a: f"[{a.word}]",
+            Place.OPTION: lambda a: f"[{a.word}={a.kind.shape}]",
+        }
+        return " ".join(shapes[argument.place](argument) for argument in self.arguments)
+
 
 _NAME = name()
 _ANY = integer(I64_MIN, I64_MAX)

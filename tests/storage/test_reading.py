@@ -11,8 +11,8 @@ from braidlog.codec.batch import iter_batches
 from braidlog.codec.records import decode_batch
 from braidlog.codec.visible import visible
 from braidlog.model.errors import StorageFault
-from braidlog.storage.counting import Counted
 from braidlog.storage.partition import PartitionLog
+from braidlog.storage.reading import Counted
 from braidlog.storage.transactions import ranges
 
 KEYS = st.sampled_from([b"a", b"b", b"c", None])

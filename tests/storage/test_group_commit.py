@@ -11,10 +11,9 @@ from tests.storage.building import IDENTITY, NOW, batch, make_partition, small
 
 from braidlog.model.clock import SystemClock
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.storage.commit import SHARED_FROM, Flusher, GroupCommit
-from braidlog.storage.creation import create_partition
 from braidlog.storage.files import OsDisk
-from braidlog.storage.partition import PartitionLog
+from braidlog.storage.group_commit import SHARED_FROM, Flusher, GroupCommit
+from braidlog.storage.partition import PartitionLog, create_partition
 from braidlog.storage.pool import FilePool
 from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from braidlog.model.measure import BUCKETS, Seconds, added, upper_bounds
+from braidlog.model.clock import BUCKETS, Seconds, added, upper_bounds
 
 
 @given(st.lists(st.floats(0, 100), max_size=50))

@@ -12,9 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
-from braidlog.model.clock import Clock
+from braidlog.model.clock import Clock, Seconds
 from braidlog.model.errors import BrokerError, Reason, StorageFault
-from braidlog.model.measure import Seconds
 from braidlog.model.settings import Flush
 from braidlog.model.world import Syncable
 from braidlog.storage.partition import PartitionLog

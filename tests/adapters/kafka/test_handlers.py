@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.adapters.kafka.client import Client, batch_of, fetch_of, produce_of
 
-from braidlog.adapters.kafka.ordering import Effect, Order
+from braidlog.adapters.kafka.handlers import Effect, Order
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.messages import data as d

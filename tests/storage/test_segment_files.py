@@ -2,7 +2,7 @@
 
 import pytest
 
-from braidlog.storage.index import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
+from braidlog.storage.segment_files import ENTRY_BYTES, HEAD_BYTES, NO_TIMESTAMP, Entry, SparseIndex
 from braidlog.testing.disk import SimulatedDisk
 
 PATH = "/x.idx"

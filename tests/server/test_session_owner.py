@@ -9,7 +9,7 @@ from tests.server.toy import Scene
 from braidlog.broker.quotas import Quotas, Rates
 from braidlog.model.report import WATCHED_BYTES_MAX, WatchedPiece
 from braidlog.server.connection_tap import ConnectionTap
-from braidlog.server.request_counters import SAMPLED
+from braidlog.server.session_owner import SAMPLED
 
 
 def play(scene: Coroutine[Any, Any, None]) -> None:
@@ -27,7 +27,7 @@ def test_requests_by_operation_and_bytes() -> None:
         counters = talk.account.counters
         assert counters.requests == {"one": 2, "two": 1, "crumb": 1}
         assert talk.session.bytes_in == len("one\none\ntwo x\ncrumb\n")
-        assert talk.session.bytes_out == len("ok one\nok one\nok two x\nok crumb\n")
+        assert talk.session.outbox.bytes_out == len("ok one\nok one\nok two x\nok crumb\n")
 
     play(scene())
 
