@@ -3,7 +3,8 @@
 from base64 import b64encode
 
 import pytest
-from tests.wire.flux.conversation import ask, drain, serve, serve_one
+from tests.wire.conversation import feed
+from tests.wire.flux.conversation import ask, serve, serve_one
 
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.flux.connection import ClientConnection, ServerConnection
@@ -44,8 +45,7 @@ def test_a_line_of_exactly_the_limit_is_read() -> None:
 def test_a_longer_line_is_answered_with_id_0_and_closes(ended: bool) -> None:
     line = produce_line(LINE_BYTES_MAX + 1)
     server = ServerConnection()
-    server.receive(b"V1|7|PING|\n" + (line if ended else line[:-1]))
-    ping, refused = drain(server)
+    ping, refused = feed(server, b"V1|7|PING|\n" + (line if ended else line[:-1]))
     assert ping == Ping("7")
     assert isinstance(refused, Refused)
     assert refused.close
@@ -76,11 +76,9 @@ def test_a_refusal_is_answered_like_a_request() -> None:
 
 def test_the_bytes_of_a_line_that_is_not_whole_are_counted() -> None:
     server = ServerConnection()
-    server.receive(b"V1|7|PING|\nV1|8")
-    drain(server)
+    feed(server, b"V1|7|PING|\nV1|8")
     assert server.buffered_bytes == 4
-    server.receive(b"|PING|\n")
-    drain(server)
+    feed(server, b"|PING|\n")
     assert server.buffered_bytes == 0
 
 
@@ -111,12 +109,9 @@ def test_a_slow_request_does_not_hold_back_a_fast_one() -> None:
     client, server = ClientConnection(), ServerConnection()
     slow = Consume("slow", "orders", 0, 9, wait_ms=30_000)
     fast = Ping("fast")
-    server.receive(client.request(slow) + client.request(fast))
-    assert drain(server) == [slow, fast]
-    client.receive(server.respond(fast, Pong()))
-    assert drain(client) == [Response("fast", Pong())]
-    client.receive(server.respond(slow, Consumed((), -1)))
-    assert drain(client) == [Response("slow", Consumed((), -1))]
+    assert feed(server, client.request(slow) + client.request(fast)) == [slow, fast]
+    assert feed(client, server.respond(fast, Pong())) == [Response("fast", Pong())]
+    assert feed(client, server.respond(slow, Consumed((), -1))) == [Response("slow", Consumed((), -1))]
     assert client.in_flight == 0
 
 
@@ -125,8 +120,7 @@ def test_an_id_can_be_used_again_once_it_is_answered() -> None:
     client.request(Ping("1"))
     with pytest.raises(ValueError, match="unanswered"):
         client.request(Ping("1"))
-    client.receive(b"V1|1|OK|pong\n")
-    assert drain(client) == [Response("1", Pong())]
+    assert feed(client, b"V1|1|OK|pong\n") == [Response("1", Pong())]
     client.request(Ping("1"))
 
 

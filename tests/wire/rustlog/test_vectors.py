@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.conversation import comparable, cut, feed, single_bytes
 from tests.wire.rustlog.vectors import ANSWERS, REFUSED, REQUESTS, Vector
 
 from braidlog.wire.contract import NEED_DATA
@@ -17,13 +18,6 @@ def named(vectors: list[Vector]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("vector", vectors, ids=[f"{each.form.value} {each.name}" for each in vectors])
 
 
-def events(connection: ServerConnection | ClientConnection) -> list[Any]:
-    found: list[Any] = []
-    while (event := connection.next_event()) is not NEED_DATA:
-        found.append(event)
-    return found
-
-
 def client_that_asked(vector: Vector) -> ClientConnection:
     client = ClientConnection(vector.form)
     client.request(vector.asked)
@@ -33,8 +27,7 @@ def client_that_asked(vector: Vector) -> ClientConnection:
 @named(REQUESTS)
 def test_a_request_reads(vector: Vector) -> None:
     server = ServerConnection()
-    server.receive(vector.data)
-    assert events(server) == [Request(vector.message, vector.form)]
+    assert feed(server, vector.data) == [Request(vector.message, vector.form)]
 
 
 @named([each for each in REQUESTS if not each.reads_only])
@@ -45,8 +38,7 @@ def test_a_request_writes(vector: Vector) -> None:
 @named(ANSWERS)
 def test_an_answer_reads(vector: Vector) -> None:
     client = client_that_asked(vector)
-    client.receive(vector.data)
-    assert events(client) == [Response(vector.message, vector.form, type(vector.asked))]
+    assert feed(client, vector.data) == [Response(vector.message, vector.form, type(vector.asked))]
     assert client.in_flight == 0
 
 
@@ -70,8 +62,7 @@ def test_a_refusal(vector: Vector) -> None:
     client.receive(answer)
     response = client.next_event()
     assert isinstance(response, Response) or event.id is not None
-    server.receive(ClientConnection().request(REQUESTS[0].message))
-    assert len(events(server)) == (0 if event.close else 1)
+    assert len(feed(server, ClientConnection().request(REQUESTS[0].message))) == (0 if event.close else 1)
 
 
 @named(REQUESTS)
@@ -80,8 +71,7 @@ def test_a_request_cut_short_asks_for_more(vector: Vector) -> None:
         server = ServerConnection()
         server.receive(vector.data[:size])
         assert server.next_event() is NEED_DATA
-        server.receive(vector.data[size:])
-        assert events(server) == [Request(vector.message, vector.form)]
+        assert feed(server, vector.data[size:]) == [Request(vector.message, vector.form)]
 
 
 @named(ANSWERS)
@@ -90,8 +80,7 @@ def test_an_answer_cut_short_asks_for_more(vector: Vector) -> None:
         client = client_that_asked(vector)
         client.receive(vector.data[:size])
         assert client.next_event() is NEED_DATA
-        client.receive(vector.data[size:])
-        assert events(client) == [Response(vector.message, vector.form, type(vector.asked))]
+        assert feed(client, vector.data[size:]) == [Response(vector.message, vector.form, type(vector.asked))]
 
 
 STREAM = b"".join(
@@ -100,29 +89,17 @@ STREAM = b"".join(
 ANSWER_STREAMS = {form: [each for each in ANSWERS if each.form is form] for form in Form}
 
 
-def shown(event: Any) -> Any:
-    return (str(event.error), event.answer, event.close, event.form) if isinstance(event, RefusedFrame) else event
-
-
-def in_pieces(connection: ServerConnection | ClientConnection, data: bytes, cuts: list[int]) -> list[Any]:
-    found = []
-    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
-        connection.receive(data[start:end])
-        found += [shown(event) for event in events(connection)]
-    return found
-
-
-WHOLE = in_pieces(ServerConnection(), STREAM, [])
+WHOLE = comparable(feed(ServerConnection(), STREAM))
 
 
 def test_a_stream_byte_by_byte_gives_the_same_requests() -> None:
     assert len(WHOLE) == len(REQUESTS) + sum(1 for each in REFUSED if each.refusal and not each.refusal.close)
-    assert in_pieces(ServerConnection(), STREAM, list(range(1, len(STREAM)))) == WHOLE
+    assert comparable(feed(ServerConnection(), *single_bytes(STREAM))) == WHOLE
 
 
-@given(st.lists(st.integers(0, len(STREAM)), max_size=40).map(sorted))
+@given(st.lists(st.integers(0, len(STREAM)), max_size=40))
 def test_a_stream_cut_anywhere_gives_the_same_requests(cuts: list[int]) -> None:
-    assert in_pieces(ServerConnection(), STREAM, cuts) == WHOLE
+    assert comparable(feed(ServerConnection(), *cut(STREAM, cuts))) == WHOLE
 
 
 @pytest.mark.parametrize("form", list(Form))
@@ -132,8 +109,8 @@ def test_a_stream_cut_anywhere_gives_the_same_answers(form: Form, data: st.DataO
     for each in ANSWER_STREAMS[form]:
         client.request(each.asked)
     stream = b"".join(each.data for each in ANSWER_STREAMS[form])
-    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=40).map(sorted))
-    found = in_pieces(client, stream, cuts)
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=40))
+    found = feed(client, *cut(stream, cuts))
     assert [event.message for event in found] == [each.message for each in ANSWER_STREAMS[form]]
 
 
