@@ -11,7 +11,7 @@ from tests.wire.cursus.drive import ROWS, asked
 from tests.wire.cursus.strategies import BATCHES
 
 from braidlog.codec.cursor import Reader
-from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.contract import Refused
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import commands
 from braidlog.wire.cursus import requests as r
@@ -125,10 +125,8 @@ def test_the_limit_itself_is_allowed() -> None:
 
 def test_a_length_over_the_limit_is_refused_before_its_body_comes() -> None:
     server = ServerConnection()
-    server.receive(b"\x04\x00\x00")
-    assert server.next_event() is NEED_DATA
-    server.receive(b"\x01")
-    event = server.next_event()
+    assert feed(server, b"\x04\x00\x00") == []
+    (event,) = feed(server, b"\x01")
     assert isinstance(event, Refused)
     server.receive(b"x" * 1000)
     assert len(server._inbox) == 0, "after a refusal nothing is kept"
@@ -194,8 +192,7 @@ def test_a_compressor_of_ones_own() -> None:
     registry = {**COMPRESSORS, "rot": mine}
     batch = Batch("t", 0, (BatchRecord(b"x"),))
     client = ClientConnection(compression="rot", compressors=registry)
-    server = ServerConnection(compression="rot", compressors=registry)
-    assert feed(server, client.request(batch))[0].message == batch
+    assert feed(ServerConnection(compression="rot", compressors=registry), client.request(batch))[0].message == batch
     liar = Compressor("rot", b"\x99", lambda _: b"\x99", lambda _data, _max: b"LIST" + b" " * 4000)
     small = ServerConnection(compression="rot", compressors={"rot": liar}, frame_bytes_max=2000)
     assert isinstance(feed(small, frame(b"\x99"))[0], Refused)

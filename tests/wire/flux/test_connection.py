@@ -50,8 +50,7 @@ def test_a_longer_line_is_answered_with_id_0_and_closes(ended: bool) -> None:
     assert isinstance(refused, Refused)
     assert refused.close
     assert server.refuse(refused).startswith(b"V1|0|ERR|BAD_REQUEST|a line has more than 1048576 bytes")
-    server.receive(b"\nV1|8|PING|\n" * 3)
-    assert server.next_event() is NEED_DATA
+    assert feed(server, b"\nV1|8|PING|\n" * 3) == []
 
 
 @pytest.mark.parametrize(
@@ -86,8 +85,7 @@ def test_an_endless_line_is_refused_as_soon_as_it_is_too_long_and_then_kept_no_m
     server = ServerConnection()
     chunk = b"x" * 65536
     for _ in range(16):
-        server.receive(chunk)
-        assert server.next_event() is NEED_DATA
+        assert feed(server, chunk) == []
     server.receive(b"x")
     assert isinstance(server.next_event(), Refused)
     for _ in range(16):
@@ -166,8 +164,7 @@ def test_an_error_with_id_0_is_given_to_the_client_as_it_is() -> None:
 def test_what_is_no_answer_closes_the_clients_end(line: bytes) -> None:
     client = ClientConnection()
     client.request(Ping("1"))
-    client.receive(line + b"\nV1|1|OK|pong\n")
-    event = client.next_event()
+    (event,) = feed(client, line + b"\nV1|1|OK|pong\n")
     assert isinstance(event, Refused)
     assert event.close
     assert event.answer is None

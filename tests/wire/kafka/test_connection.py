@@ -122,8 +122,9 @@ def test_a_client_speaks_the_highest_version_of_both() -> None:
 
 def test_a_client_id_may_be_absent_empty_or_long() -> None:
     for name in (None, "", "x" * 300, "naïve"):
-        server = ServerConnection()
-        assert feed(server, ClientConnection(name).request(cluster.MetadataRequest(), 12))[0].client_id == name
+        assert (
+            feed(ServerConnection(), ClientConnection(name).request(cluster.MetadataRequest(), 12))[0].client_id == name
+        )
 
 
 def test_tags_of_a_header_and_of_a_message_that_nobody_knows_are_skipped() -> None:
@@ -132,8 +133,7 @@ def test_tags_of_a_header_and_of_a_message_that_nobody_knows_are_skipped() -> No
     # no topics (compact null), three flags, then tags with a value of 200 bytes
     body = b"\x00\x01\x00\x00" + b"\x01\x05\xc8\x01" + bytes(200)
     payload = head + tags + body
-    server = ServerConnection()
-    (event,) = feed(server, len(payload).to_bytes(4, "big") + payload)
+    (event,) = feed(ServerConnection(), len(payload).to_bytes(4, "big") + payload)
     assert event.message == cluster.MetadataRequest(None, allow_auto_topic_creation=True)
 
 
@@ -151,8 +151,7 @@ def test_a_known_tag_of_another_size_than_it_says_is_refused() -> None:
 def test_bytes_after_a_message_are_left_unread() -> None:
     for vector in REQUESTS:
         payload = vector.data[4:] + b"\x00\x01\x02"
-        server = ServerConnection()
-        assert feed(server, len(payload).to_bytes(4, "big") + payload)[0].message == vector.message
+        assert feed(ServerConnection(), len(payload).to_bytes(4, "big") + payload)[0].message == vector.message
 
 
 # -- answers -----------------------------------------------------------------------------------------------------

@@ -100,8 +100,9 @@ def test_each_command_has_its_own_maximum(row: Any) -> None:
     """One byte more is refused by the length alone; the bytes are passed over, in pieces, and the connection stays."""
     server = ServerConnection()
     size = row.payload_bytes_max + 1
-    server.receive(bytes.fromhex("CAFE01") + bytes((row.number,)) + b"\x00\x00\x00\x07" + size.to_bytes(4, "big"))
-    event = server.next_event()
+    (event,) = feed(
+        server, bytes.fromhex("CAFE01") + bytes((row.number,)) + b"\x00\x00\x00\x07" + size.to_bytes(4, "big")
+    )
     assert isinstance(event, RefusedFrame)
     assert event.close is (size > MANY_BYTES_MAX)
     assert event.answer.status in (Status.KEY_TOO_LONG, Status.VALUE_TOO_LARGE, Status.BAD_PAYLOAD)
@@ -113,17 +114,16 @@ def test_each_command_has_its_own_maximum(row: Any) -> None:
         server.receive(bytes(min(100, size - start)))
     assert server.next_event() is NEED_DATA
     assert server.buffered_bytes == 0
-    server.receive(REQUESTS[0].data)
-    assert server.next_event() == REQUESTS[0].request
+    assert feed(server, REQUESTS[0].data) == [REQUESTS[0].request]
 
 
 def test_the_largest_set_is_read_and_one_more_byte_is_not() -> None:
     server = ServerConnection()
     key, value = b"k" * 256, b"v" * 65536
-    server.receive(frame(0x01, b"\x01\x00" + key + b"\x00\x01\x00\x00" + value + b"\x00\x00\x00\x3c"))
-    assert server.next_event() == Request(7, Set(key, value, 60))
-    server.receive(frame(0x01, b"\x01\x00" + key + b"\x00\x01\x00\x01" + value + b"v"))
-    event = server.next_event()
+    assert feed(server, frame(0x01, b"\x01\x00" + key + b"\x00\x01\x00\x00" + value + b"\x00\x00\x00\x3c")) == [
+        Request(7, Set(key, value, 60))
+    ]
+    (event,) = feed(server, frame(0x01, b"\x01\x00" + key + b"\x00\x01\x00\x01" + value + b"v"))
     assert isinstance(event, RefusedFrame)
     assert (event.close, event.answer.status) == (False, Status.VALUE_TOO_LARGE)
 

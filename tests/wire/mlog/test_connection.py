@@ -104,8 +104,7 @@ def test_nothing_else_answers_a_request(row: Operation) -> None:
 def test_a_client_takes_only_the_answer_that_is_due(row: Operation, other: Operation) -> None:
     client = ClientConnection()
     client.request(row.request())
-    client.receive(frame(other.response()))
-    event = client.next_event()
+    (event,) = feed(client, frame(other.response()))
     if other is row:
         assert event == row.response()
     else:
@@ -119,8 +118,7 @@ def test_a_client_takes_only_the_answer_that_is_due(row: Operation, other: Opera
 def test_a_refusal_is_answered_in_the_dialect_s_words() -> None:
     server, client = ServerConnection(), ClientConnection()
     client.request(ListTopicsRequest())
-    server.receive(b"\x00\x1d\x00\x00\x00\x00")
-    refused = server.next_event()
+    (refused,) = feed(server, b"\x00\x1d\x00\x00\x00\x00")
     assert isinstance(refused, Refused)
     (answer,) = feed(client, server.respond(refused, refused.answer))
     assert answer.code == ErrorCode.UNKNOWN
@@ -173,8 +171,7 @@ def test_a_fetch_stream_goes_on_until_an_error_and_has_the_connection_for_itself
 
 
 def test_a_server_serves_requests_beside_a_fetch_stream() -> None:
-    server = ServerConnection()
-    assert feed(server, frame(FetchStreamRequest("t")) + frame(ListTopicsRequest())) == [
+    assert feed(ServerConnection(), frame(FetchStreamRequest("t")) + frame(ListTopicsRequest())) == [
         FetchStreamRequest("t"),
         ListTopicsRequest(),
     ]

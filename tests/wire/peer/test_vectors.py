@@ -7,7 +7,6 @@ from tests.wire.conversation import cut, feed
 from tests.wire.peer.fuzz import events
 from tests.wire.peer.vectors import MESSAGES, REFUSED, Vector
 
-from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.peer.connection import Frame, PeerConnection, write
 from braidlog.wire.peer.messages import OPERATIONS, Ping, Row
 
@@ -28,8 +27,7 @@ def test_a_message_reads_and_writes(vector: Vector) -> None:
 def test_a_message_cut_short_asks_for_more(vector: Vector) -> None:
     for size in range(len(vector.data)):
         connection = PeerConnection()
-        connection.receive(vector.data[:size])
-        assert connection.next_event() is NEED_DATA
+        assert feed(connection, vector.data[:size]) == []
         connection.receive(vector.data[size:])
         assert len(events(connection)) == 1
 
@@ -37,8 +35,7 @@ def test_a_message_cut_short_asks_for_more(vector: Vector) -> None:
 @pytest.mark.parametrize("vector", REFUSED, ids=lambda each: each.name)
 def test_a_refusal_is_known_at_its_first_wrong_byte_and_not_before(vector: Vector) -> None:
     connection = PeerConnection()
-    connection.receive(vector.data[:-1])
-    assert connection.next_event() is NEED_DATA
+    assert feed(connection, vector.data[:-1]) == []
     connection.receive(vector.data[-1:])
     ((_, position),) = events(connection)
     assert position == vector.refused

@@ -100,8 +100,7 @@ def test_a_request_of_too_many_values_is_refused_before_it_is_decoded() -> None:
     server = ServerConnection()
     server.receive(ping(200_000))
     assert isinstance(server.next_event(), Request)
-    server.receive(ping(200_001))
-    event = server.next_event()
+    (event,) = feed(server, ping(200_001))
     assert isinstance(event, RefusedFrame)
     assert (event.close, event.answer.code) == (True, 400)
     assert "200001 values" in event.answer.message
@@ -138,8 +137,7 @@ def test_the_largest_frame_is_read_and_one_more_byte_is_not(form: Form) -> None:
     assert len(payload) == FRAME_BYTES_MAX
     server.receive(framed(payload))
     assert isinstance(server.next_event(), Request)
-    server.receive((FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
-    event = server.next_event()
+    (event,) = feed(server, (FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
     assert isinstance(event, RefusedFrame)
     assert event.close
     assert (event.form, event.answer.code) == ((Form.JSON, 400) if form is Form.JSON else (Form.BINARY, 1))

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tests.wire.conversation import comparable, cut, feed, single_bytes
 from tests.wire.rustlog.vectors import ANSWERS, REFUSED, REQUESTS, Vector
 
-from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.rustlog.connection import ClientConnection, RefusedFrame, Request, Response, ServerConnection
 from braidlog.wire.rustlog.messages import Error, Form
 from braidlog.wire.rustlog.operations import OPERATIONS
@@ -26,8 +25,7 @@ def client_that_asked(vector: Vector) -> ClientConnection:
 
 @named(REQUESTS)
 def test_a_request_reads(vector: Vector) -> None:
-    server = ServerConnection()
-    assert feed(server, vector.data) == [Request(vector.message, vector.form)]
+    assert feed(ServerConnection(), vector.data) == [Request(vector.message, vector.form)]
 
 
 @named([each for each in REQUESTS if not each.reads_only])
@@ -50,17 +48,14 @@ def test_an_answer_writes(vector: Vector) -> None:
 @named(REFUSED)
 def test_a_refusal(vector: Vector) -> None:
     server = ServerConnection()
-    server.receive(vector.data)
-    event = server.next_event()
+    (event,) = feed(server, vector.data)
     assert isinstance(event, RefusedFrame)
     assert vector.refusal is not None
     assert (event.close, event.answer.code, event.form, event.id) == vector.refusal
 
     answer = server.respond(event, event.answer)
     assert answer[4] == (0x7B if event.form is Form.JSON else 0xFE)
-    client = ClientConnection(event.form)
-    client.receive(answer)
-    response = client.next_event()
+    (response,) = feed(ClientConnection(event.form), answer)
     assert isinstance(response, Response) or event.id is not None
     assert len(feed(server, ClientConnection().request(REQUESTS[0].message))) == (0 if event.close else 1)
 
@@ -69,8 +64,7 @@ def test_a_refusal(vector: Vector) -> None:
 def test_a_request_cut_short_asks_for_more(vector: Vector) -> None:
     for size in range(len(vector.data)):
         server = ServerConnection()
-        server.receive(vector.data[:size])
-        assert server.next_event() is NEED_DATA
+        assert feed(server, vector.data[:size]) == []
         assert feed(server, vector.data[size:]) == [Request(vector.message, vector.form)]
 
 
@@ -78,8 +72,7 @@ def test_a_request_cut_short_asks_for_more(vector: Vector) -> None:
 def test_an_answer_cut_short_asks_for_more(vector: Vector) -> None:
     for size in range(len(vector.data)):
         client = client_that_asked(vector)
-        client.receive(vector.data[:size])
-        assert client.next_event() is NEED_DATA
+        assert feed(client, vector.data[:size]) == []
         assert feed(client, vector.data[size:]) == [Response(vector.message, vector.form, type(vector.asked))]
 
 
