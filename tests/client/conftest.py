@@ -1,17 +1,10 @@
-"""Tests of clients may be coroutines."""
-
-import inspect
-from functools import partial
+"""Tests of clients may be coroutines: each runs in a loop of its own, within the time that `run` gives it."""
 
 import pytest
 from tests.client.dialects import run
+from tests.coroutines import run_if_coroutine
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine in a loop of its own, within the time that `run` gives it."""
-    if not inspect.iscoroutinefunction(pyfuncitem.obj):
-        return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    run(partial(pyfuncitem.obj, **arguments))
-    return True
+    return run_if_coroutine(pyfuncitem, run)

@@ -142,20 +142,18 @@ class LostPartition:
 
 
 @pytest.mark.parametrize("column", GROUPS)
-def test_a_member_that_lost_its_partition_cannot_commit_it(column: str, braid_server_shared: ServerProcess) -> None:
+async def test_a_member_that_lost_its_partition_cannot_commit_it(
+    column: str, braid_server_shared: ServerProcess
+) -> None:
     more = "?session_timeout_ms=6000" if column == "kafka" else ""
-
-    async def test() -> None:
-        async with aio.connect(server_url(column, braid_server_shared) + more) as client:
-            lost = LostPartition(client)
-            await lost.set_up()
-            with pytest.raises(RefusedError) as caught:
-                await lost.slow.commit()
-            assert caught.value.reason is Refusal.REJOIN
-            await until(lambda: lost.quick.assignment or lost.slow.assignment, "somebody has it")
-            assert await lost.committed() is None
-
-    run(test)
+    async with aio.connect(server_url(column, braid_server_shared) + more) as client:
+        lost = LostPartition(client)
+        await lost.set_up()
+        with pytest.raises(RefusedError) as caught:
+            await lost.slow.commit()
+        assert caught.value.reason is Refusal.REJOIN
+        await until(lambda: lost.quick.assignment or lost.slow.assignment, "somebody has it")
+        assert await lost.committed() is None
 
 
 async def test_a_member_that_is_told_by_a_fetch_that_it_lost_its_partition_commits_nothing(
