@@ -2,10 +2,11 @@
 
 import pytest
 from tests.broker.node import Node
+from tests.refusals import refused_with
 
 from braidlog.codec.records import encode_batch
 from braidlog.coordinator.holdings import Holdings, StateLimits
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import Reason
 from braidlog.partition.producer_limit import COUNT_SECONDS_MIN, SILENT_MS
 
 LIMIT = 4
@@ -31,9 +32,8 @@ def write(node: Node, producer_id: int, sequence: int = 0, *, partition: int = 0
 
 def refused(node: Node, producer_id: int, *, partition: int = 0) -> str:
     before = node.services.hosting.partition("a", partition).end_offset
-    with pytest.raises(BrokerError) as error:
+    with refused_with(Reason.QUOTA_EXCEEDED) as error:
         write(node, producer_id, partition=partition)
-    assert error.value.reason is Reason.QUOTA_EXCEEDED
     assert node.services.hosting.partition("a", partition).end_offset == before
     return str(error.value)
 
