@@ -46,7 +46,7 @@ def each_byte_changed(data: bytes, values: Sequence[int], flips: Sequence[int], 
 
 
 def check_each(seed: int, runs: Iterable[bytes], check: Callable[[int, bytes], object]) -> None:
-    """Check every run; a failure names the seed, the run and its bytes."""
+    """Check every run; a failure names its seed, its number and its bytes."""
     for number, data in enumerate(runs):
         try:
             check(number, data)
