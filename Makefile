@@ -53,11 +53,11 @@ lines: setup ## lines of code by folder, without comments and docstrings
 dev: $(RUNS) ## run a node on this machine and say how to reach it
 	@$(BIN)/braid dev
 
-reference: setup ## write docs/reference, the kept helps and schemas anew, from commands and declarations
+reference: setup ## write docs/reference and docs/schemas from commands and declarations
 	$(BIN)/python -m tests.reference.commands > docs/reference/cli.md
 	for page in settings metrics errors protocol-limits; do $(BIN)/python -m tests.reference.pages $$page > docs/reference/$$page.md || exit 1; done
 	$(BIN)/python -m tests.reference.spark_options > docs/reference/spark-options.md
-	UPDATE_SNAPSHOTS=1 $(BIN)/pytest -q -n 0 tests/cli/test_main.py tests/cli/log/test_log.py tests/cli/test_schemas.py
+	UPDATE_SNAPSHOTS=1 $(BIN)/pytest -q -n 0 tests/cli/log/test_log.py tests/cli/test_schemas.py
 
 demo: setup ## append, read back, print
 	$(BIN)/python examples/first_log.py

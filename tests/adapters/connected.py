@@ -1,7 +1,6 @@
 """What the blocking clients of tests share: one connection on which every wait has a deadline."""
 
 import socket
-from types import TracebackType
 from typing import Any, Self
 
 from braidlog.wire.contract import NEED_DATA
@@ -58,7 +57,5 @@ class Connected:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

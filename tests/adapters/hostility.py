@@ -9,12 +9,13 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import Enum, auto
 from pathlib import Path
 from typing import Self
 
 from tests.adapters.rustlog.client import Client, framed
+from tests.waiting import until
 
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.connection import ClientConnection
@@ -168,15 +169,6 @@ def read_to_end(peer: socket.socket, bytes_max: int) -> bytes:
     return bytes(found)
 
 
-def eventually(condition: Callable[[], bool], seconds: float = SECONDS_MAX) -> None:
-    """Wait on a condition, with a deadline."""
-    deadline = time.monotonic() + seconds
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about in time"
-        pause.wait(0.02)
-
-
 def is_cut_off(peer: socket.socket) -> bool:
     """Whether the server has ended the connection; what it says meanwhile is not read, but peeked at."""
     peer.setblocking(False)
@@ -243,7 +235,7 @@ def settle(server: ServerProcess) -> None:
         threading.Event().wait(0.2)
         return cpu_seconds(server.pid) - before < 0.3 * (time.monotonic() - began)
 
-    eventually(is_idle)
+    until(is_idle)
 
 
 def peak_bytes(server: ServerProcess) -> int:
@@ -291,7 +283,7 @@ class WellBehaved:
     def go_on(self, rounds: int = 5) -> None:
         """Wait until it has got so much further: it is served, whatever the others do."""
         wanted = self.rounds + rounds
-        eventually(lambda: self.rounds >= wanted or self._failure is not None)
+        until(lambda: self.rounds >= wanted or self._failure is not None)
         if self._failure is not None:
             raise self._failure
 

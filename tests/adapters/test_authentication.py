@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.adapters.hostility import LARGE, check_running, eventually, is_cut_off, many, read_to_end
+from tests.adapters.hostility import LARGE, check_running, is_cut_off, many, read_to_end
 from tests.adapters.rustlog.client import framed
+from tests.waiting import until
 
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.dialect import dialects
@@ -294,7 +295,7 @@ def test_asking_in_vain_buys_no_time(impatient: ServerProcess) -> None:
                     del asking[dialect]
             return not asking
 
-        eventually(all_over)
+        until(all_over)
         assert refused == set(DIALECTS)
 
 
@@ -334,7 +335,7 @@ def test_few_strangers_of_one_address(tmp_path: Path) -> None:
                 with socket.create_connection(server.address(dialect), 60) as late:
                     late.sendall(auth() + ASKS[dialect][0])
                     assert ASKS[dialect][1] in late.recv(65536)
-            eventually(lambda: is_cut_off(strangers[0]))
+            until(lambda: is_cut_off(strangers[0]))
             assert "too many unauthenticated connections" in server.errors()
         for peer in known:
             peer.sendall(ask)

@@ -25,7 +25,6 @@ from tests.adapters.hostility import (
     WellBehaved,
     check_unharmed,
     connect,
-    eventually,
     is_cut_off,
     leave,
     many,
@@ -35,6 +34,7 @@ from tests.adapters.hostility import (
     sockets_of,
 )
 from tests.adapters.rustlog.client import Client
+from tests.waiting import until
 
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.dialect import dialects
@@ -175,7 +175,7 @@ def test_a_crowd_that_waits_and_is_gone_keeps_nobody_out(narrow: ServerProcess, 
     """Many more than there may be connections, one after another."""
     dialect, request = WAITS[wait]
     check_unharmed(narrow)
-    eventually(lambda: sockets_of(narrow.pid) <= IDLE_SOCKETS_MAX)
+    until(lambda: sockets_of(narrow.pid) <= IDLE_SOCKETS_MAX)
     with contextlib.ExitStack() as opened:
         for _ in range(4):
             for _ in range(50):
@@ -183,7 +183,7 @@ def test_a_crowd_that_waits_and_is_gone_keeps_nobody_out(narrow: ServerProcess, 
                 peer.sendall(CHEAP[dialect] + request)
                 peer.recv(65536)  # both have come, and it resets nothing by what it leaves unread
                 leave(peer, how)
-            eventually(lambda: sockets_of(narrow.pid) <= IDLE_SOCKETS_MAX)
+            until(lambda: sockets_of(narrow.pid) <= IDLE_SOCKETS_MAX)
             check_unharmed(narrow)
 
 
@@ -204,7 +204,7 @@ def test_a_trickle_is_cut_off(strict: ServerProcess, dialect: str) -> None:
                     push_all({peer: bytes([byte])})
             return not alive
 
-        eventually(trickle)
+        until(trickle)
     assert "frame not completed within" in strict.errors()
     check_unharmed(strict)
 
@@ -221,7 +221,7 @@ def test_the_silent_are_cut_off(strict: ServerProcess) -> None:
                     return False
             return True
 
-        eventually(all_cut_off)
+        until(all_cut_off)
     assert "idle for " in strict.errors()
     check_unharmed(strict)
 
@@ -244,7 +244,7 @@ def test_who_never_reads_is_cut_off(impatient_with_readers: ServerProcess, diale
             said = impatient_with_readers.errors()
             return f"{dialect} {host}:{port} is cut off: answers not read" in said
 
-        eventually(asks_until_it_is_cut_off)
+        until(asks_until_it_is_cut_off)
     check_unharmed(impatient_with_readers)
 
 

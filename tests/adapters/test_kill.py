@@ -16,7 +16,8 @@ import pytest
 from tests.adapters.cursus.drive import Client as CursusClient
 from tests.adapters.cursus.drive import batch
 from tests.adapters.doors import DOORS, GONE, Door, last_offset
-from tests.adapters.hostility import check_running, eventually
+from tests.adapters.hostility import check_running
+from tests.waiting import until
 
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.dialect import dialects
@@ -160,7 +161,7 @@ def wait_for_a_moment(rng: random.Random, load: Load, promises: Promises) -> Non
         load.check()
         return promises.acknowledged >= wanted
 
-    eventually(reached)
+    until(reached)
     threading.Event().wait(rng.random() * 0.02)
 
 
@@ -289,7 +290,7 @@ def test_what_is_sent_again_is_not_stored_again(tmp_path: Path) -> None:
             for thread in threads:
                 thread.start()
             wanted = sum(len(p.offsets) for p in producers) + rng.randrange(100, 1000)
-            eventually(lambda wanted=wanted: sum(len(p.offsets) for p in producers) >= wanted)  # type: ignore[misc]
+            until(lambda wanted=wanted: sum(len(p.offsets) for p in producers) >= wanted)  # type: ignore[misc]
             if life == ROUNDS:
                 done.set()  # the last life ends well: everything is acknowledged
             else:

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.adapters.hostility import CHEAP, STRANGERS, cpu_seconds, eventually, read_to_end
+from tests.adapters.hostility import CHEAP, STRANGERS, cpu_seconds, read_to_end
 from tests.adapters.rustlog.client import Client, framed, payloads
 from tests.adapters.rustlog.folders import write_topic
+from tests.waiting import until
 
 import braidlog
 from braidlog.codec.records import encode_batch
@@ -282,7 +283,7 @@ def test_connections_over_the_limit_are_turned_away(tmp_path: Path, dialect: str
                 except ConnectionError:
                     return False
 
-        eventually(another)
+        until(another)
         for peer in kept:
             peer.close()
 
@@ -332,7 +333,7 @@ def test_a_node_without_descriptors_left_serves_on_and_does_not_spin(
             except ConnectionError:
                 return False
 
-        eventually(comes_in)
+        until(comes_in)
         said = server.errors()
         assert "Traceback" not in said
         assert len(said.splitlines()) < 30
@@ -463,11 +464,11 @@ def test_a_certificate_is_read_again_without_a_restart(tmp_path: Path, authority
         with tls_client(server, context) as old:
             (tmp_path / "server.pem").write_text("half a certifi")
             os.kill(server.pid, signal.SIGHUP)
-            eventually(lambda: "keeps the certificate it has" in server.errors())
+            until(lambda: "keeps the certificate it has" in server.errors())
             assert shown_serial(server, context) == first
             authority.identity("localhost").private_key_and_cert_chain_pem.write_to_path(tmp_path / "server.pem")
             os.kill(server.pid, signal.SIGHUP)
-            eventually(lambda: "has read its certificate again" in server.errors())
+            until(lambda: "has read its certificate again" in server.errors())
             assert shown_serial(server, context) != first
             assert old.ask(m.Ping()) == m.Pong()
         assert server.stop() == 0
@@ -522,7 +523,7 @@ def test_with_mutual_tls_a_certificate_says_who_one_is(tmp_path: Path, authority
                 ) as everyone,
             ):
                 everyone.ask(m.Ping())
-        eventually(lambda: server.errors().count("a reserved principal") == 2)
+        until(lambda: server.errors().count("a reserved principal") == 2)
         other = trustme.CA().issue_cert("alice", common_name="alice")
         with (
             pytest.raises((ssl.SSLError, ConnectionError, EOFError)),

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.adapters.cursus.drive import Client as CursusClient
-from tests.adapters.cursus.drive import batch, wait_for
+from tests.adapters.cursus.drive import batch
 from tests.adapters.kafka.asker import Asker
 from tests.adapters.mlog.client import MlogClient
 from tests.adapters.rustlog.client import Client as RustlogClient
-from tests.cli.braid import Braid, until, url_of
+from tests.cli.braid import Braid, url_of
 from tests.server.etcd.members import Member, members
+from tests.waiting import until
 
 from braidlog import connect, kv
 from braidlog.client.blocking import Client
@@ -271,13 +272,13 @@ def partitions(asked: CursusClient, topic: str) -> list[dict[str, Any]]:
         found = [each for each in status["partitions"] if each["topic"] == topic]
         return found if found and all(each["healthy"] for each in found) else []
 
-    return wait_for(whole, f"{topic} is whole", SECONDS_MAX)  # type: ignore[no-any-return]
+    return until(whole, f"{topic} is whole", SECONDS_MAX)
 
 
 def elect(asked: CursusClient, topic: str, number: int, node: str) -> None:
     """Once the node is in sync."""
     line = f"ELECT_LEADER topic={topic} partition={number} broker={node}"
-    wait_for(lambda: asked.ask(line).startswith("OK"), f"node {node} leads {topic}/{number}", SECONDS_MAX)
+    until(lambda: asked.ask(line).startswith("OK"), f"node {node} leads {topic}/{number}", SECONDS_MAX)
 
 
 def test_published_producers_of_cursus_go_on_after_leaders_have_moved(
@@ -299,8 +300,8 @@ def test_published_producers_of_cursus_go_on_after_leaders_have_moved(
             if number % 100 == 50:
                 for each in partitions(asked, topic):
                     elect(asked, topic, each["partition"], next(node for node in each["isr"] if node != each["leader"]))
-                wait_for(partial(has_more, acknowledged, number), "no producer stalls", SECONDS_MAX)
-        wait_for(lambda: acknowledged() == count, "all is acknowledged", SECONDS_MAX)
+                until(partial(has_more, acknowledged, number), "no producer stalls", SECONDS_MAX)
+        until(lambda: acknowledged() == count, "all is acknowledged", SECONDS_MAX)
     stored = [record.payload.decode() for number in range(3) for record in asked.consume(topic, number)]
     assert sorted(stored) == sorted(map(str, range(count)))
 

@@ -10,7 +10,6 @@ import shutil
 import signal
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tests.attack.disk import Disk
@@ -84,9 +83,7 @@ class Proxies:
         assert self._ready.wait(60)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(60)
         self._loop.close()

@@ -84,9 +84,7 @@ class Round:
             client.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for client in self.clients:
             client.stop.set()
 

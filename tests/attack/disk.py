@@ -14,7 +14,6 @@ import struct
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 _SHUTDOWN = 0x8004587D  # FS_IOC_SHUTDOWN
@@ -110,9 +109,7 @@ class Disk:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if not self.reason:
             self._unmount()
 

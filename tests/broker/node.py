@@ -140,6 +140,15 @@ async def _not_at_all(*_: object) -> None:
     pass
 
 
+def node_with(**topics: int) -> Node:
+    """With topics of so many partitions, and the coordinators' shards."""
+    made = Node()
+    for topic, partitions in topics.items():
+        made.create(topic, partitions)
+    made.begin_shards()
+    return made
+
+
 class Spread:
     """One service of all coordinators of a node: what is asked about a name, of the one that keeps it; the rest, of all."""
 

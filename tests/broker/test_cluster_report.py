@@ -1,6 +1,7 @@
 """What a node tells of its cluster: partitions below strength one by one, slots of keys as a count."""
 
 from tests.broker.three_nodes import TOPIC, assign, three_nodes
+from tests.cluster.topics import placed
 
 from braidlog.broker.cluster_report import cluster_report
 from braidlog.broker.topics import Placed
@@ -14,16 +15,8 @@ def test_slots_below_strength_are_counted_and_other_partitions_named() -> None:
     node = three_nodes(2)
     services = node.services
     assign(node, 2)
-    created = e.CreateTopic(
-        topic=LOG_TOPIC,
-        topic_id="0" * 31 + "9",
-        partitions=KEY_LOGS,
-        settings=services.metadata.image.topics[TOPIC].settings,
-        created_ms=1,
-        replicas=("1",),
-        min_in_sync=2,
-        placement=((1, 2, 3),) * KEY_LOGS,
-    )
+    settings = services.metadata.image.topics[TOPIC].settings
+    created = placed(*((1, 2, 3),) * KEY_LOGS, topic=LOG_TOPIC, topic_id="0" * 31 + "9", settings=settings)
     services.metadata.change_alone([created])
     alone = Assignment(replicas=(1, 2, 3), in_sync=(1,), leader=1, leader_epoch=2)
     known = services.metadata.image.topics[LOG_TOPIC].assignments[7]

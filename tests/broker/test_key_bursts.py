@@ -5,9 +5,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.broker.test_slots import columns_of, reason_of
+from tests.broker.test_slots import columns_of
 from tests.model.manual_world import Job
 from tests.partition.peers import Peers
+from tests.refusals import reason_of
 
 from braidlog.broker.key_bursts import SEVERAL_BYTES, WrittenLogs
 from braidlog.broker.slots import ANSWER_SECONDS_MAX, Slots
@@ -227,7 +228,7 @@ def test_a_single_change_of_a_deposed_leader_is_in_doubt() -> None:
         one.peers.assign(one.peers.assignment.changed(replicas=(1, 2), in_sync=(1, 2)))
         one.peers.elect(2)
     one.carry()
-    assert reason_of(job) is Reason.TIMED_OUT
+    assert reason_of(job.result) is Reason.TIMED_OUT
 
 
 def test_a_disk_that_fails_answers_nobody_well() -> None:

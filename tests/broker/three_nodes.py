@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 from tests.broker.node import Node
+from tests.cluster.topics import placed
 
 from braidlog.broker.replica_moves import Removed
 from braidlog.cluster import events as e
@@ -74,16 +75,8 @@ def commits_alone(node: Node) -> None:
 
 
 def coordinate(node: Node) -> None:
-    created = e.CreateTopic(
-        topic=STATE_TOPIC,
-        topic_id=uuid.UUID(int=7).hex,
-        partitions=SHARDS,
-        settings=STATE_SETTINGS,
-        created_ms=1,
-        replicas=("1",),
-        min_in_sync=2,
-        placement=((1, 2, 3),) * SHARDS,
-    )
+    topic_id = uuid.UUID(int=7).hex
+    created = placed(*((1, 2, 3),) * SHARDS, topic=STATE_TOPIC, topic_id=topic_id, settings=STATE_SETTINGS)
     node.services.metadata.change_alone([created])
     assert not node.run(node.services.reconciler.follow())
     node.world.settle()

@@ -6,9 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,15 +48,6 @@ def _validator(name: str) -> jsonschema.Draft202012Validator:
     schema = json.loads((SCHEMAS / f"{name}.json").read_text(encoding="utf-8"))
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait on a condition, with a deadline."""
-    deadline = time.monotonic() + SECONDS_MAX
-    pause = threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        pause.wait(0.02)
 
 
 class Braid:

@@ -1,6 +1,5 @@
 """The command itself: what it says of itself, what it imports, which exit code is which."""
 
-import os
 import re
 import resource
 import shlex
@@ -16,11 +15,11 @@ from braidlog import BrokerError, ProtocolError, Reason, StorageFault
 from braidlog.cli import main
 from braidlog.codec import COMPILED_MODULES, is_compiled
 
-SNAPSHOTS = Path(__file__).parent / "snapshots"
+COMMAND_PAGE = (Path(__file__).resolve().parents[2] / "docs/reference/cli.md").read_text(encoding="utf-8")
 
 
 def _commands(group: click.Group, path: str = "") -> list[str]:
-    """Every command there is, so that none is without its kept help."""
+    """Every command and group, so that none is missing on the page of commands."""
     context = click.Context(group)
     found = [path]
     for name in group.list_commands(context):
@@ -34,6 +33,15 @@ COMMANDS = _commands(main)
 HELP_TO_CLICK_RATIO_MAX = 4.0
 
 
+def help_of(command: str) -> str:
+    """What `braid COMMAND --help` prints."""
+    result = CliRunner().invoke(
+        main, [*command.split(), "--help"], prog_name="braid", terminal_width=100, max_content_width=100
+    )
+    assert result.exit_code == 0
+    return result.output
+
+
 def run(*args: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, "-m", "braidlog.cli", *args],
@@ -45,28 +53,21 @@ def run(*args: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command or "braid")
-def test_help_is_as_kept(command: str) -> None:
-    """Kept as text, so that a change of words is seen by whoever reviews it. UPDATE_SNAPSHOTS=1 writes them anew."""
-    result = CliRunner().invoke(
-        main, [*command.split(), "--help"], prog_name="braid", terminal_width=100, max_content_width=100
-    )
-    assert result.exit_code == 0
-    kept = SNAPSHOTS / f"{'-'.join(['braid', *command.split()])}.txt"
-    if os.environ.get("UPDATE_SNAPSHOTS"):
-        kept.write_text(result.output)
-    assert result.output == kept.read_text()
+def test_help_is_on_the_page_of_commands(command: str) -> None:
+    """The page is kept as text, so that its reviewer sees every change of a help. `make reference` writes it."""
+    assert f"# {f'braid {command}'.strip()}\n\n```text\n{help_of(command)}```\n" in COMMAND_PAGE, "run: make reference"
+
+
+def test_the_page_of_commands_has_no_other_command() -> None:
+    headings = re.findall(r"^##+ (braid\b.*)$", COMMAND_PAGE, re.MULTILINE)
+    assert headings == [f"braid {command}".strip() for command in COMMANDS]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command or "braid")
 def test_each_example_of_a_help_is_one_line_that_a_shell_reads(command: str) -> None:
-    kept = (SNAPSHOTS / f"{'-'.join(['braid', *command.split()])}.txt").read_text()
-    for line in kept.splitlines():
+    for line in help_of(command).splitlines():
         if line.startswith("    braid "):
             shlex.split(line.strip().split("   ")[0])  # a ValueError if a quote is left open
-
-
-def test_no_help_is_kept_of_a_command_that_is_gone() -> None:
-    assert {path.stem for path in SNAPSHOTS.glob("*.txt")} == {"-".join(["braid", *name.split()]) for name in COMMANDS}
 
 
 def test_every_command_is_in_one_section_of_the_help_and_no_section_is_long() -> None:

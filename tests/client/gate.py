@@ -10,7 +10,6 @@ import socket
 import struct
 import threading
 from collections import deque
-from types import TracebackType
 from typing import Literal, Self
 
 from braidlog.wire.kafka.apis import Key
@@ -107,9 +106,7 @@ class Gate:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- inside --------------------------------------------------------------------------------------------------

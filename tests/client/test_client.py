@@ -10,7 +10,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.propagate import inject
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
-from tests.client.dialects import fresh, read, run, server_url
+from tests.client.dialects import fresh, read, server_url
 
 import braidlog
 from braidlog import aio
@@ -91,25 +91,22 @@ def test_serializers(serializer: Serializer[Any], value: Any, raw: bytes) -> Non
         serializer.encode(object())
 
 
-def test_the_context_of_a_trace_goes_with_the_record(braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with aio.connect(server_url("kafka", braid_server_shared)) as client:
-            topic = fresh()
-            await client.admin.create_topic(topic)
-            producer = client.producer(trace_context=True)
-            context = SpanContext(0xABCD << 64, 0x1234, is_remote=False, trace_flags=TraceFlags(1))
-            with trace.use_span(NonRecordingSpan(context)):
-                carrier: dict[str, str] = {}
-                inject(carrier)
-                await producer.send_and_wait(topic, b"in a span", headers=[("own", b"1")])
-            await producer.send_and_wait(topic, b"in none")
-            first, second = await read(client, topic, 2)
-            assert first.headers == (("own", b"1"), ("traceparent", carrier["traceparent"].encode()))
-            assert second.headers == ()
-            told = trace.get_current_span(context_of(first.headers)).get_span_context()
-            assert (told.trace_id, told.span_id) == (context.trace_id, context.span_id)
-        async with aio.connect(server_url("mlog", braid_server_shared)) as other:
-            with pytest.raises(braidlog.UnsupportedError, match="headers"):
-                other.producer(trace_context=True)
-
-    run(test)
+async def test_the_context_of_a_trace_goes_with_the_record(braid_server_shared: ServerProcess) -> None:
+    async with aio.connect(server_url("kafka", braid_server_shared)) as client:
+        topic = fresh()
+        await client.admin.create_topic(topic)
+        producer = client.producer(trace_context=True)
+        context = SpanContext(0xABCD << 64, 0x1234, is_remote=False, trace_flags=TraceFlags(1))
+        with trace.use_span(NonRecordingSpan(context)):
+            carrier: dict[str, str] = {}
+            inject(carrier)
+            await producer.send_and_wait(topic, b"in a span", headers=[("own", b"1")])
+        await producer.send_and_wait(topic, b"in none")
+        first, second = await read(client, topic, 2)
+        assert first.headers == (("own", b"1"), ("traceparent", carrier["traceparent"].encode()))
+        assert second.headers == ()
+        told = trace.get_current_span(context_of(first.headers)).get_span_context()
+        assert (told.trace_id, told.span_id) == (context.trace_id, context.span_id)
+    async with aio.connect(server_url("mlog", braid_server_shared)) as other:
+        with pytest.raises(braidlog.UnsupportedError, match="headers"):
+            other.producer(trace_context=True)

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from tests.cli.braid import until
 from tests.server.etcd.members import members
+from tests.waiting import until
 
 from braidlog import connect
 from braidlog.client.blocking import Client

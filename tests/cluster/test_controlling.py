@@ -6,8 +6,9 @@ from random import Random
 
 import msgspec
 import pytest
-from tests.model.manual_world import Job, ManualWorld
-from tests.simulation.etcd import Fate, ModelClient, ModelEtcd
+from tests.cluster.etcd.stores import PREFIX, Cluster
+from tests.cluster.topics import placed
+from tests.simulation.etcd import Fate, ModelClient
 
 from braidlog.cluster import events as e
 from braidlog.cluster import proposals
@@ -22,32 +23,13 @@ from braidlog.cluster.registering import FENCED_AGAIN_SECONDS, Description, Regi
 from braidlog.cluster.starts import START_IDS_MAX, StartFile, Starts
 from braidlog.cluster.store import Metadata
 from braidlog.model.errors import BrokerError
-from braidlog.model.settings import TopicSettings
 from braidlog.replication.assignment import SetChange
 from braidlog.replication.controller import CALM_MS, STAGGER_MS
 from braidlog.replication.swim import LeaseExpired, MetadataSilent, MetadataTick, Verdict
-from braidlog.testing.clock import ManualClock
 from braidlog.testing.disk import SimulatedDisk
 
-PREFIX = "braid/test"
 FOLDER = "/data"
 IDS = count(1)
-
-
-class Cluster:
-    def __init__(self) -> None:
-        self.world = ManualWorld(ManualClock())
-        self.etcd = ModelEtcd(self.world)
-        founder = EtcdStore(ModelClient(self.etcd), self.world, prefix=PREFIX, node="0", new_nonce=lambda: "0")
-        self.run(founder.found_cluster("c1"))
-
-    def run(self, coroutine: object, ms: int = 100) -> object:
-        job: Job[object] = self.world.spawn(coroutine)  # type: ignore[arg-type]
-        self.world.advance(ms)
-        return job.result()
-
-    def entries(self) -> int:
-        return len(self.etcd.read(Keys(PREFIX).events, 0, 0, keys_only=True).items)
 
 
 class Node:
@@ -91,16 +73,7 @@ def three(cluster: Cluster) -> list[Node]:
     nodes = [Node(cluster, number) for number in (1, 2, 3)]
     for node in nodes:
         node.register()
-    created = e.CreateTopic(
-        topic="t",
-        topic_id="01",
-        partitions=2,
-        settings=TopicSettings(),
-        created_ms=1,
-        replicas=("1",),
-        min_in_sync=2,
-        placement=((1, 2, 3), (2, 3, 1)),
-    )
+    created = placed((1, 2, 3), (2, 3, 1))
     cluster.run(nodes[0].metadata.change(lambda _: [created]))
     return nodes
 

@@ -5,7 +5,7 @@ The numbers are those of the table in `docs/guides/durability.md`.
 
 import pytest
 from tests.cluster import test_reconcile
-from tests.cluster.etcd import test_store
+from tests.cluster.etcd import stores, test_store
 from tests.replication.planted import RuleBug, planted
 
 from braidlog.cluster import reconcile
@@ -17,7 +17,7 @@ from braidlog.model.errors import StorageFault
 
 
 async def _block_by_the_image(self: ProducerIds) -> tuple[int, int]:
-    await self._metadata.change(test_store.next_block_of(BLOCK))
+    await self._metadata.change(stores.next_block_of(BLOCK))
     return self._metadata.image.ids_taken - BLOCK, self._metadata.image.ids_taken
 
 

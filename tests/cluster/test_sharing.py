@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 import pytest
 from tests.cluster.test_membership import registered
+from tests.cluster.topics import placed
 
 from braidlog.cluster import events as e
 from braidlog.cluster.image import Image
 from braidlog.cluster.placing import place
 from braidlog.cluster.sharing import MOVED_AT_ONCE, lacking, left_by
 from braidlog.kv.slots import KEY_LOGS, LOG_TOPIC, placements
-from braidlog.model.settings import TopicSettings
 from braidlog.replication.assignment import Assignment, SetChange
 from braidlog.replication.reassignment import finish, reassign
 
@@ -22,17 +22,8 @@ def cluster(
     nodes: int, replicas: tuple[int, ...] = (1,), name: str = NAME, partitions: int = PARTITIONS, factor: int = 0
 ) -> Image:
     image = Image()
-    created = e.CreateTopic(
-        topic=name,
-        topic_id="01",
-        partitions=partitions,
-        settings=TopicSettings(),
-        created_ms=1,
-        replicas=("1",),
-        min_in_sync=min(2, len(replicas)),
-        placement=(replicas,) * partitions,
-        replication_factor=factor,
-    )
+    min_in_sync = min(2, len(replicas))
+    created = placed(*(replicas,) * partitions, topic=name, min_in_sync=min_in_sync, replication_factor=factor)
     write(image, [*(registered(node, 1) for node in range(1, nodes + 1)), created])
     return image
 

@@ -22,11 +22,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from tests.broker.node import batch_of
 from tests.cli.braid import Braid, check
-from tests.cli.braid import until as braid_until
 from tests.cluster.transactional import PARTITIONS, made, seen, transactional
 from tests.debian import have
 from tests.server.etcd.members import Member, members
 from tests.server.etcd.test_cluster_store import config_for, ports
+from tests.waiting import until as wait_until
 
 from braidlog import connect
 from braidlog.broker.coordinator import Coordinator
@@ -484,14 +484,14 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
     def told() -> list[dict[str, Any]]:
         return list(braid.json("cluster", "partitions", "moved", schema="cluster-partitions"))
 
-    braid_until(lambda: all(each["leader"] is not None for each in told()), "leaders")
+    wait_until(lambda: all(each["leader"] is not None for each in told()), "leaders")
     file = tmp_path / "plan.json"
     wanted = ["moved", "--nodes", "1,2", "--replicas", "2"]
     plan = braid.json("cluster", "reassign", "plan", *wanted, schema="cluster-reassign-plan")
     file.write_text(json.dumps(plan), encoding="utf-8")
     begun = braid.json("cluster", "reassign", "apply", str(file), schema="cluster-outcomes")
     assert [(each["partition"], each["error"]) for each in begun] == [(0, ""), (1, ""), (2, "")]
-    braid_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
+    wait_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
     assert braid.ok("cluster", "reassign", "watch") == "No partition is on the move.\n"
     assert braid.json("cluster", "reassign", "watch", schema="cluster-reassign-watch") == {"moving": []}
     assert [each["replicas"] for each in told()] == [each["replicas"] for each in plan["partitions"]]
@@ -499,7 +499,7 @@ def test_an_administrator_moves_partitions_and_leaders(cluster: ClusterProcess, 
     assert braid.json("cluster", "reassign", "plan", *wanted, schema="cluster-reassign-plan")["partitions"] == []
     for each in braid.json("cluster", "elect", "moved", "--preferred", schema="cluster-outcomes"):
         assert each["error"] in ("", "ELECTION_NOT_NEEDED")
-    braid_until(lambda: all(each["leader"] == each["replicas"][0] for each in told()), "elected")
+    wait_until(lambda: all(each["leader"] == each["replicas"][0] for each in told()), "elected")
     assert "the preferred replica leads (ELECTION_NOT_NEEDED)" in braid.ok("cluster", "elect", "moved/0")
     assert braid.ok("cluster", "reassign", "cancel") == "No partition is on the move.\n"
     refused = braid("cluster", "reassign", "cancel", "moved/0")
@@ -521,12 +521,12 @@ def test_a_partition_leaves_a_node_and_returns_while_its_leader_stays(cluster: C
             (found,) = [each for each in client.admin.describe_cluster().partitions if each.topic == "returns"]
             return found
 
-        braid_until(lambda: len(now().in_sync) == 3, "in sync")
+        wait_until(lambda: len(now().in_sync) == 3, "in sync")
         first, second, third = now().replicas
         for nodes in ((first, second), (first, second, third)):
             (told,) = client.admin.move_partitions({("returns", 0): nodes})
             assert told.error == ""
-            braid_until(lambda: not client.admin.list_moves(), "moved")
+            wait_until(lambda: not client.admin.list_moves(), "moved")
             assert set(now().replicas) == set(now().in_sync) == set(nodes)
 
 
@@ -541,7 +541,7 @@ def test_a_consumer_of_librdkafka_reads_from_the_follower_in_its_rack(cluster: C
 
     with connect(cluster.url("kafka")) as client:
         client.admin.create_topic("near", partitions=1)
-        braid_until(lambda: in_sync(client, "near") == len(NODES), "in sync")
+        wait_until(lambda: in_sync(client, "near") == len(NODES), "in sync")
         leader = leader_of(client, "near")
         follower = max({*NODES} - {leader})
         addresses = cluster.url("kafka").removeprefix("kafka://")
@@ -575,20 +575,20 @@ def test_a_consumer_of_librdkafka_reads_from_the_follower_in_its_rack(cluster: C
                     found.append(message.value())
                 return len(found)
 
-            braid_until(lambda: more() == 20, "read")
-            braid_until(lambda: more() == 20 and read_from[-1:] == [(leader, follower)], "from the follower")
+            wait_until(lambda: more() == 20, "read")
+            wait_until(lambda: more() == 20 and read_from[-1:] == [(leader, follower)], "from the follower")
             produce(*wanted[20:30])
-            braid_until(lambda: more() == 30, "read")
+            wait_until(lambda: more() == 30, "read")
             assert read_from[-1] == (leader, follower)
             cluster[follower].kill()
             produce(*wanted[30:])
-            braid_until(lambda: more() == len(wanted), "read without the follower")
+            wait_until(lambda: more() == len(wanted), "read without the follower")
             assert found == wanted
         finally:
             reader.close()
             if not cluster[follower].is_running:
                 cluster[follower].restart()
-        braid_until(lambda: in_sync(client, "near") == len(NODES), "in sync")
+        wait_until(lambda: in_sync(client, "near") == len(NODES), "in sync")
 
 
 def test_a_node_is_drained_and_may_lead_again(cluster: ClusterProcess) -> None:
@@ -599,7 +599,7 @@ def test_a_node_is_drained_and_may_lead_again(cluster: ClusterProcess) -> None:
         told = braid.json("cluster", "partitions", "drained", schema="cluster-partitions")
         return {each["leader"] for each in told if len(each["in_sync"]) == 3}
 
-    braid_until(lambda: leaders() == {1, 2, 3}, "led by all")
+    wait_until(lambda: leaders() == {1, 2, 3}, "led by all")
     report = braid.json("cluster", "drain", "3", schema="cluster-drain")
     assert report == {"node": 3, "draining": True, "leads": []}
     assert 3 not in leaders()
@@ -612,7 +612,7 @@ def test_a_node_is_drained_and_may_lead_again(cluster: ClusterProcess) -> None:
     def said() -> list[str]:
         return [line.split("  ")[-1] for line in braid.ok("cluster", "events", "--since", "-10m").splitlines()]
 
-    braid_until(lambda: "node 3 may lead again" in said(), "told")
+    wait_until(lambda: "node 3 may lead again" in said(), "told")
     assert said().index("node 3 drains: it is to lead nothing") < said().index("node 3 may lead again")
     assert any(words.startswith("drained/") and "(was node 3)" in words for words in said())
     events = [json.loads(line) for line in braid.ok("cluster", "events", "-o", "json").splitlines()]
@@ -660,7 +660,7 @@ def test_a_rolling_restart_under_load_loses_nothing_and_shows_no_error(cluster: 
                 for number in NODES:
                     assert cluster[number].stop() == 0
                     cluster[number].restart()
-                    braid_until(lambda: in_sync(client, "rolled") == len(NODES), "in sync")
+                    wait_until(lambda: in_sync(client, "rolled") == len(NODES), "in sync")
             finally:
                 is_over.set()
             loading.result()
@@ -707,12 +707,12 @@ def test_an_administrator_removes_a_node_that_is_gone(own_cluster: ClusterProces
     def is_fenced() -> bool:
         return not braid.json("cluster", "nodes", schema="cluster-nodes")[2]["alive"]
 
-    braid_until(is_fenced, "fenced")
+    wait_until(is_fenced, "fenced")
     assert "node 3 has replicas of" in braid.fails(3, *remove)
     file = tmp_path / "plan.json"
     file.write_text(braid.ok("cluster", "reassign", "plan", "--nodes", "1,2", "--replicas", "2"), encoding="utf-8")
     braid.ok("cluster", "reassign", "apply", str(file))
-    braid_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
+    wait_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
     assert braid.json(*remove, schema="cluster-remove") == {"removed": 3}
     assert [each["node"] for each in braid.json("cluster", "nodes", schema="cluster-nodes")] == [1, 2]
 
@@ -787,11 +787,11 @@ def test_the_member_of_a_removed_node_leaves_etcd(tmp_path: Path) -> None:
                 return {each.name: not each.trouble for each in asyncio.run(ask_members(config))}
             return {}
 
-        braid_until(lambda: etcd() == {"1": True, "2": True, "3": False}, "the member has ended")
-        braid_until(lambda: not braid.json("cluster", "nodes", schema="cluster-nodes")[2]["alive"], "fenced")
+        wait_until(lambda: etcd() == {"1": True, "2": True, "3": False}, "the member has ended")
+        wait_until(lambda: not braid.json("cluster", "nodes", schema="cluster-nodes")[2]["alive"], "fenced")
         file = tmp_path / "plan.json"
         file.write_text(braid.ok("cluster", "reassign", "plan", "--nodes", "1,2", "--replicas", "2"), encoding="utf-8")
         braid.ok("cluster", "reassign", "apply", str(file))
-        braid_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
+        wait_until(lambda: '"moving":[]' in braid.ok("cluster", "reassign", "watch", "--once", "-o", "json"), "moved")
         braid.ok("cluster", "remove", "3", "--yes")
-        braid_until(lambda: etcd() == {"1": True, "2": True}, "the member is removed")
+        wait_until(lambda: etcd() == {"1": True, "2": True}, "the member is removed")

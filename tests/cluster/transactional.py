@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from tests.cli.braid import until
+from tests.waiting import until
 
 from braidlog.client.blocking import Client
 from braidlog.testing.cluster_process import ClusterProcess

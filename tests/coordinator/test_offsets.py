@@ -1,7 +1,7 @@
 """Committed offsets: atomic, durable, refused where they cannot be."""
 
 import pytest
-from tests.broker.node import Node
+from tests.broker.node import Node, node_with
 
 from braidlog.coordinator.offsets import Commit, Offsets
 from braidlog.model.errors import BrokerError, Reason
@@ -9,11 +9,7 @@ from braidlog.model.errors import BrokerError, Reason
 
 @pytest.fixture
 def node() -> Node:
-    made = Node()
-    made.create("a", 4)
-    made.create("b", 1)
-    made.begin_shards()
-    return made
+    return node_with(a=4, b=1)
 
 
 def offsets_of(offsets: Offsets, group: str) -> dict[tuple[str, int], int]:

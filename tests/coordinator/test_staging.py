@@ -1,10 +1,10 @@
 """Staged batches: all stages or none, each batch once, whatever crashes, races or comes again."""
 
-from collections.abc import Callable
 from random import Random
 
 import pytest
-from tests.broker.node import Node, batch_of
+from tests.broker.node import Node, batch_of, node_with
+from tests.refusals import reason_of, refused_with
 from tests.sampling import FULL
 
 from braidlog.coordinator.staging import NO_BATCH, STAGES_MAX, UNUSED_MS_MAX, Decided
@@ -20,10 +20,7 @@ PLACES = [("a", 0), ("a", 1)]
 
 @pytest.fixture
 def node() -> Node:
-    made = Node()
-    made.create("a", 2)
-    made.begin_shards()
-    return made
+    return node_with(a=2)
 
 
 def stage(node: Node, value: bytes, *, batch: int = 0, task: str = "0-0", sink: str = "s") -> Producing:
@@ -53,12 +50,6 @@ def last(node: Node, sink: str = "s") -> int:
 
 def seen(node: Node) -> tuple[list[bytes | None], list[bytes | None]]:
     return node.values("a", 0), node.values("a", 1)
-
-
-def reason_of(call: Callable[..., object], *args: object, **more: object) -> Reason:
-    with pytest.raises(BrokerError) as caught:
-        call(*args, **more)
-    return caught.value.reason
 
 
 def assert_nothing_hangs(node: Node, where: str = "") -> None:
@@ -177,9 +168,10 @@ def test_stages_expire(node: Node) -> None:
     node.clock.advance(900_001)
     assert node.run(node.transactions.expire()) == [left.name]
     assert_nothing_hangs(node)
-    with pytest.raises(BrokerError, match=r"nothing of batch 0 of sink 's' counts: .* ends by its timeout") as caught:
+    with refused_with(
+        Reason.STALE_PRODUCER_EPOCH, match=r"nothing of batch 0 of sink 's' counts: .* ends by its timeout"
+    ):
         commit(node, left)
-    assert caught.value.reason is Reason.STALE_PRODUCER_EPOCH
     assert last(node) == NO_BATCH
 
 

@@ -8,7 +8,8 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
-from tests.broker.node import Node, batch_of
+from tests.broker.node import Node, batch_of, node_with
+from tests.refusals import reason_of
 from tests.sampling import FULL
 
 from braidlog.codec.batch import read_header
@@ -27,11 +28,7 @@ DAY_MS = 24 * 3600 * 1000
 
 @pytest.fixture
 def node() -> Node:
-    made = Node()
-    made.create("a", 2)
-    made.create("b", 1)
-    made.begin_shards()
-    return made
+    return node_with(a=2, b=1)
 
 
 def begin(node: Node, name: str = "t", **more: Any) -> Transaction:
@@ -58,12 +55,6 @@ def stage(node: Node, txn: Transaction, *commits: Commit, name: str = "t") -> No
 
 def end(node: Node, txn: Transaction, *, commit: bool, name: str = "t") -> Transaction:
     return node.run(node.transactions.end(name, txn.producer_id, txn.epoch, commit=commit))
-
-
-def reason_of(call: Callable[..., object], *args: object, **more: object) -> Reason:
-    with pytest.raises(BrokerError) as caught:
-        call(*args, **more)
-    return caught.value.reason
 
 
 @pytest.mark.parametrize("commit", [True, False])

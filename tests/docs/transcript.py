@@ -24,7 +24,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
 
 from braidlog.client.schemes import SCHEMES
@@ -105,9 +104,7 @@ class Desk:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._node is not None:
             self._node.send_signal(signal.SIGINT)
             self._node.wait(self._seconds_max)

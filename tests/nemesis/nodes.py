@@ -16,7 +16,6 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tests.attack.disk import Disk
@@ -243,9 +242,7 @@ class NemesisCluster:
                 number, folder, disk, network, own, self._bug, has_console=number in self._consoles
             )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.network.heal()
         self._stack.close()
 

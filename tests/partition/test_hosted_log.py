@@ -1,9 +1,9 @@
 """What of a partition counts as committed when it is opened."""
 
-import pytest
 from tests.broker.node import Node
+from tests.refusals import refused_with
 
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import Reason
 from braidlog.partition.hosted_log import Role
 from braidlog.partition.partition import Partition
 from braidlog.replication.messages import ExternalFetched
@@ -59,9 +59,8 @@ def test_a_closed_log_has_no_followers_and_is_opened_when_it_gets_some() -> None
     hosted = node.services.hosting.partition("a", 0)
     hosted.begin_close()
     assert hosted.finish_close()
-    with pytest.raises(BrokerError) as caught:
+    with refused_with(Reason.REPLICA_NOT_FOUND):
         hosted.tell(ExternalFetched("1", 1))
-    assert caught.value.reason is Reason.REPLICA_NOT_FOUND
     assert (hosted.high_watermark, hosted.replicas.in_sync) == (1, ["0"])
     node.run(node.services.placement.set_followers("a", ["1"], 1))
     assert hosted.is_open

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.broker.node import batch_of
+from tests.cluster.topics import placed
 from tests.model.manual_world import Job, ManualWorld
+from tests.refusals import refused_with
 
 from braidlog.cluster import events as e
 from braidlog.cluster import proposals
@@ -147,19 +149,8 @@ class Cluster:
         for number in NODES:
             self.nodes[number] = Node(self, number, SimulatedDisk())
             self.nodes[number].register()
-        placement = tuple((1, 2, 3) if each % 2 == 0 else (2, 3, 1) for each in range(partitions))
-        self.write(
-            e.CreateTopic(
-                topic="a",
-                topic_id=f"{1:032x}",
-                partitions=partitions,
-                settings=settings,
-                created_ms=1,
-                replicas=(),
-                min_in_sync=2,
-                placement=placement,
-            )
-        )
+        placement = ((1, 2, 3) if each % 2 == 0 else (2, 3, 1) for each in range(partitions))
+        self.write(placed(*placement, topic="a", topic_id=f"{1:032x}", settings=settings, replicas=()))
 
     def __getitem__(self, number: int) -> Node:
         return self.nodes[number]
@@ -493,23 +484,9 @@ def test_a_follower_that_may_not_join_is_not_waited_for() -> None:
 
 def test_a_partition_that_others_hold_is_refused_in_words() -> None:
     cluster = Cluster()
-    placement = ((2, 3),)
-    settings = TopicSettings()
-    cluster.write(
-        e.CreateTopic(
-            topic="b",
-            topic_id=f"{2:032x}",
-            partitions=1,
-            settings=settings,
-            created_ms=1,
-            replicas=(),
-            min_in_sync=1,
-            placement=placement,
-        )
-    )
-    with pytest.raises(BrokerError) as caught:
+    cluster.write(placed((2, 3), topic="b", topic_id=f"{2:032x}", replicas=(), min_in_sync=1))
+    with refused_with(Reason.NOT_LEADER):
         cluster[1].hosting.partition("b", 0)
-    assert caught.value.reason is Reason.NOT_LEADER
     assert cluster[2].hosting.partition("b", 0).role is Role.LEADER
 
 
@@ -535,9 +512,8 @@ def test_a_node_has_folders_of_what_it_holds_and_removes_what_has_moved_away() -
     assert [folders(cluster[each]) for each in NODES] == [["0000", "0001"]] * 3
     cluster.write(moved(cluster, 0, replicas=(1, 2), in_sync=(1, 2)))
     assert [folders(cluster[each]) for each in NODES] == [["0000", "0001"], ["0000", "0001"], ["0001"]]
-    with pytest.raises(BrokerError) as caught:
+    with refused_with(Reason.NOT_LEADER):
         cluster[3].partition()
-    assert caught.value.reason is Reason.NOT_LEADER
     cluster.kill(3)
     cluster.restart(3)
     assert folders(cluster[3]) == ["0001"], "a start makes nothing that others hold"

@@ -91,29 +91,25 @@ def test_the_loops_thread_opens_no_partition(tmp_path: Path, monkeypatch: pytest
     assert openings.at_once_max <= OPENERS
 
 
-def test_while_a_topic_is_opened_others_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_while_a_topic_is_opened_others_are_served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     openings = Openings(monkeypatch)
-
-    async def scene() -> None:
-        server = Server(config_for(tmp_path))
-        await server.start()
-        assert server.services is not None
-        await server.services.topics.create("quick", 1)
-        openings.held = "slow"
-        creation = asyncio.ensure_future(server.services.topics.create("slow", 2 * OPENERS))
-        await asyncio.to_thread(openings.began.wait, 60)
-        await append(server, "quick", b"x")
-        assert server.services.hosting.partition("quick", 0).high_watermark == 1
-        assert not creation.done()
-        with pytest.raises(BrokerError, match="no topic 'slow'"):
-            await append(server, "slow", b"x")
-        openings.go_on.set()
-        await creation
+    server = Server(config_for(tmp_path))
+    await server.start()
+    assert server.services is not None
+    await server.services.topics.create("quick", 1)
+    openings.held = "slow"
+    creation = asyncio.ensure_future(server.services.topics.create("slow", 2 * OPENERS))
+    await asyncio.to_thread(openings.began.wait, 60)
+    await append(server, "quick", b"x")
+    assert server.services.hosting.partition("quick", 0).high_watermark == 1
+    assert not creation.done()
+    with pytest.raises(BrokerError, match="no topic 'slow'"):
         await append(server, "slow", b"x")
-        assert openings.at_once_max == OPENERS
-        await server.stop()
-
-    play(scene)
+    openings.go_on.set()
+    await creation
+    await append(server, "slow", b"x")
+    assert openings.at_once_max == OPENERS
+    await server.stop()
 
 
 def test_a_topic_of_which_a_partition_cannot_be_opened_is_not_created(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.broker.node import batch_of
 from tests.partition.fetching import fetch_all
 from tests.partition.peers import TOPIC, Peers
+from tests.refusals import reason_of, refused_with
 
 from braidlog.codec.records import EndMarker
 from braidlog.coordinator.markers import mark
@@ -44,12 +45,6 @@ def slow_disk(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for each in held:
         each.wake()
     peers.carry()
-
-
-def reason_of(job: object) -> Reason:
-    with pytest.raises(BrokerError) as caught:
-        job.result()  # type: ignore[attr-defined]
-    return caught.value.reason
 
 
 def test_all_is_acknowledged_when_every_member_of_the_set_has_it() -> None:
@@ -88,7 +83,7 @@ def test_too_few_in_sync_refuse_all_before_it_is_written() -> None:
     peers = Peers()
     peers.away = {2, 3}
     peers.assign(peers.assignment.changed(in_sync=(1,), eligible=(2, 3)))
-    assert reason_of(peers[1].append(b"x")) is Reason.NOT_ENOUGH_REPLICAS
+    assert reason_of(peers[1].append(b"x").result) is Reason.NOT_ENOUGH_REPLICAS
     assert peers[1].partition.end_offset == 0
     alone = peers[1].append(b"y", acks=Acks.LEADER)
     peers.carry()
@@ -103,8 +98,8 @@ def test_who_waits_for_an_old_leader_is_told_that_it_is_one() -> None:
     peers.away = set()
     peers.under_way.clear()
     peers.elect(2)
-    assert reason_of(job) is Reason.NOT_LEADER
-    assert reason_of(peers[1].append(b"x")) is Reason.NOT_LEADER
+    assert reason_of(job.result) is Reason.NOT_LEADER
+    assert reason_of(peers[1].append(b"x").result) is Reason.NOT_LEADER
     kept = peers[2].append(b"kept")
     peers.carry()
     assert kept.result().base_offset == 0
@@ -117,7 +112,7 @@ def test_who_waits_is_told_when_the_node_is_registered_anew() -> None:
     job = peers[1].append(b"x")
     peers[1].partition.registered_as(9)
     peers.world.settle()
-    assert reason_of(job) is Reason.NOT_LEADER
+    assert reason_of(job.result) is Reason.NOT_LEADER
     assert peers[1].partition.role is Role.FOLLOWER
 
 
@@ -139,7 +134,7 @@ def test_an_acknowledgement_that_does_not_come_in_time_is_said_to_be_unknown() -
     peers.away = {2, 3}
     job = peers[1].append(b"x")
     peers.world.advance(5_000)
-    assert reason_of(job) is Reason.ACKS_TIMED_OUT
+    assert reason_of(job.result) is Reason.ACKS_TIMED_OUT
 
 
 def test_records_that_the_log_refuses_leave_no_trace() -> None:
@@ -217,7 +212,7 @@ def test_nobody_writes_before_an_epoch_is_durable_and_questions_wait_for_it() ->
     peers[2].is_slow_to_begin = True
     peers.elect(2)
     assert peers[2].partition.role is Role.FOLLOWER
-    assert reason_of(peers[2].append(b"x")) is Reason.NOT_LEADER
+    assert reason_of(peers[2].append(b"x").result) is Reason.NOT_LEADER
     peers[2].is_slow_to_begin = False
     peers.carry()
     job = peers[2].append(b"x")
@@ -234,9 +229,8 @@ def test_a_new_leader_cannot_say_where_readers_end_before_it_knows_what_is_commi
     peers.away = {1, 3}
     peers.under_way.clear()
     peers.elect(2)
-    with pytest.raises(BrokerError) as caught:
+    with refused_with(Reason.OFFSET_NOT_AVAILABLE):
         peers[2].partition.require_settled()
-    assert caught.value.reason is Reason.OFFSET_NOT_AVAILABLE
     fetch = peers.world.spawn(fetch_all(peers[2].fetch, [Wanted(TOPIC, 0, 1, 1000)], bytes_max=1000, wait_ms=60_000))
     peers.away = set()
     peers.assign()
@@ -255,7 +249,7 @@ def test_readers_that_wait_for_the_leader_are_told_when_it_is_another() -> None:
     job = peers.world.spawn(fetch_all(peers[1].fetch, want, bytes_max=1000, wait_ms=60_000, leader_only=True))
     assert not job.is_done
     peers.elect(2)
-    assert reason_of(job) is Reason.NOT_LEADER
+    assert reason_of(job.result) is Reason.NOT_LEADER
 
 
 def test_what_was_made_of_records_that_are_cut_is_dropped() -> None:
@@ -350,7 +344,7 @@ def test_a_deleted_topic_answers_who_waits() -> None:
     job = peers[1].append(b"x")
     peers[1].partition.retire()
     peers.world.settle()
-    assert reason_of(job) is Reason.TOPIC_NOT_FOUND
+    assert reason_of(job.result) is Reason.TOPIC_NOT_FOUND
 
 
 def test_a_node_whose_number_was_taken_is_told() -> None:
@@ -386,7 +380,7 @@ def test_a_follower_cuts_its_log_beside_the_loop_and_what_comes_meanwhile_waits(
         assert peers[1].partition.replicated.replica.epoch == 2, "the third epoch waits for the cut"
     assert peers[1].partition.leader_epoch == 3
     peers.tick()
-    assert reason_of(kept) is Reason.NOT_LEADER
+    assert reason_of(kept.result) is Reason.NOT_LEADER
     last = peers[3].append(b"last")
     peers.carry()
     assert last.is_done

@@ -1,9 +1,9 @@
 """A transaction's first batch in a partition of several nodes: its coordinator is asked, and what makes an answer void."""
 
-import pytest
 from tests.broker.node import batch_of
 from tests.model.manual_world import Job
 from tests.partition.peers import TOPIC, Peers
+from tests.refusals import reason_of, refused_with
 
 from braidlog.codec.records import EndMarker
 from braidlog.coordinator.markers import mark
@@ -34,12 +34,6 @@ def answer(peers: Peers, node: int = 1) -> None:
     peers.carry()
 
 
-def refused(job: Job[Appended]) -> Reason:
-    with pytest.raises(BrokerError) as caught:
-        job.result()
-    return caught.value.reason
-
-
 def test_the_coordinator_is_asked_once_for_each_transaction() -> None:
     peers = Peers()
     for sequence in range(3):
@@ -54,7 +48,7 @@ def test_the_coordinator_is_asked_once_for_each_transaction() -> None:
 def test_what_the_coordinator_does_not_know_is_not_written() -> None:
     peers = Peers()
     peers[1].answer = BrokerError(Reason.INVALID_TRANSACTION_STATE, "not in the transaction")
-    assert refused(send(peers, b"x", 0)) is Reason.INVALID_TRANSACTION_STATE
+    assert reason_of(send(peers, b"x", 0).result) is Reason.INVALID_TRANSACTION_STATE
     assert peers[1].partition.end_offset == 0
     peers[1].answer = Verified(1, 1)
     assert send(peers, b"x", 0).result()
@@ -78,7 +72,7 @@ def test_an_answer_that_a_marker_has_overtaken_is_void() -> None:
     end(peers, 1, commit=False)
     peers[1].is_coordinator_slow = False
     answer(peers)
-    assert refused(job) is Reason.CONCURRENT_TRANSACTIONS
+    assert reason_of(job.result) is Reason.CONCURRENT_TRANSACTIONS
     assert len(peers[1].asked) == 3
     assert peers[1].partition.end_offset == 1, "the marker alone"
 
@@ -99,7 +93,7 @@ def test_a_coordinator_that_has_a_successor_verifies_nothing() -> None:
     peers = Peers()
     end(peers, 1, coordinator_epoch=5)
     peers[1].answer = Verified(4, 2)
-    assert refused(send(peers, b"x", 0)) is Reason.CONCURRENT_TRANSACTIONS
+    assert reason_of(send(peers, b"x", 0).result) is Reason.CONCURRENT_TRANSACTIONS
     peers[1].answer = Verified(5, 2)
     assert send(peers, b"x", 0).result()
 
@@ -118,7 +112,7 @@ def test_nothing_is_verified_for_another_leader_epoch() -> None:
     peers.elect(2)
     peers[1].is_coordinator_slow = False
     answer(peers)
-    assert refused(job) is Reason.NOT_LEADER
+    assert reason_of(job.result) is Reason.NOT_LEADER
     assert send(peers, b"z", 2, node=2).result()
     assert len(peers[2].asked) == 1
 
@@ -127,15 +121,14 @@ def test_what_was_verified_is_of_one_epoch_of_its_producer() -> None:
     peers = Peers()
     assert send(peers, b"x", 0).result()
     peers[1].answer = BrokerError(Reason.STALE_PRODUCER_EPOCH, "fenced")
-    assert refused(send(peers, b"y", 0, epoch=1)) is Reason.STALE_PRODUCER_EPOCH
+    assert reason_of(send(peers, b"y", 0, epoch=1).result) is Reason.STALE_PRODUCER_EPOCH
 
 
 def test_a_batch_that_nobody_has_verified_is_not_written() -> None:
     peers = Peers()
     batch = batch_of(b"x", producer=(PRODUCER, 0, 0), transactional=True)
-    with pytest.raises(BrokerError) as caught:
+    with refused_with(Reason.INVALID_TRANSACTION_STATE):
         peers[1].append_service.write(TOPIC, 0, batch)
-    assert caught.value.reason is Reason.INVALID_TRANSACTION_STATE
 
 
 def test_what_was_verified_waits_while_its_leader_leaves() -> None:
@@ -147,4 +140,4 @@ def test_what_was_verified_waits_while_its_leader_leaves() -> None:
     answer(peers)
     assert (job.is_done, peers[1].partition.end_offset) == (False, 0)
     peers.elect(2)
-    assert refused(job) is Reason.NOT_LEADER
+    assert reason_of(job.result) is Reason.NOT_LEADER

@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, message_factory
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as F
+from tests.refusals import refused_with
 from tests.tables.killed import turn_and_die
 from tests.tables.test_kill import COMMITS, named, written
 from tests.tables.turned import expected_of, plan_of, rows_of, table_of, turn
 
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import Reason
 from braidlog.model.settings import TableForm
 from braidlog.registry.framing import head
 from braidlog.registry.schemas import PROTOBUF, Reference, Schema
@@ -344,9 +345,8 @@ def test_what_is_not_installed_is_told(world: World, monkeypatch: pytest.MonkeyP
         monkeypatch.delattr(module, raising=False)
         monkeypatch.delitem(__import__("sys").modules, module, raising=False)
     monkeypatch.setitem(__import__("sys").modules, "fastavro", None)
-    with pytest.raises(BrokerError, match=r"fastavro is not installed .* pip install 'braidlog\[schemas\]'") as refused:
+    with refused_with(Reason.UNAVAILABLE, match=r"fastavro is not installed .* pip install 'braidlog\[schemas\]'"):
         turn(world.plan())
-    assert refused.value.reason is Reason.UNAVAILABLE
 
 
 def test_json_that_is_none_is_counted(tmp_path: Path) -> None:

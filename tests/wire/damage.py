@@ -1,10 +1,11 @@
-"""Valid frames with damage, and vectors spelled in hex and text: what the tests of several dialects share."""
+"""Valid frames with damage, and the memory that bytes cost: what the tests of several dialects share."""
 
 import random
-import re
-from collections.abc import Iterator, Sequence
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-_TOKEN = re.compile(r"`([^`]*)`|([0-9A-F]{2})(?![^\s])|#.*|(\S+)")
+from braidlog.wire.contract import NEED_DATA
 
 
 def damaged(chance: random.Random, frames: Sequence[bytes], runs: int, header_bytes: int) -> Iterator[bytearray]:
@@ -26,15 +27,48 @@ def damaged(chance: random.Random, frames: Sequence[bytes], runs: int, header_by
         yield data
 
 
-def spelled(line: str) -> bytes:
-    """The bytes of a line of hex pairs, `texts in backticks` and # comments."""
-    data = bytearray()
-    for match in _TOKEN.finditer(line):
-        text, pair, wrong = match.groups()
-        if wrong is not None:
-            raise ValueError(f"{wrong!r} is neither a byte nor a text")
-        if text is not None:
-            data += text.encode("utf-8")
-        elif pair is not None:
-            data.append(int(pair, 16))
-    return bytes(data)
+def framed(payload: bytes) -> bytes:
+    """Behind its length in four bytes."""
+    return len(payload).to_bytes(4, "big") + payload
+
+
+def framed_damage(chance: random.Random, frames: Sequence[bytes], runs: int) -> Iterator[bytes]:
+    """`damaged` frames of `framed` payloads: most with a length that is right again."""
+    for data in damaged(chance, frames, runs, header_bytes=4):
+        yield framed(bytes(data[4:])) if chance.random() < 0.9 else bytes(data)
+
+
+def each_byte_changed(data: bytes, values: Sequence[int], flips: Sequence[int], start: int = 0) -> Iterator[bytes]:
+    """The bytes with each one from `start` on replaced by each value, and with each of these bits flipped."""
+    for at in range(start, len(data)):
+        for value in (*values, *(data[at] ^ flip for flip in flips)):
+            yield data[:at] + bytes((value,)) + data[at + 1 :]
+
+
+def check_each(seed: int, runs: Iterable[bytes], check: Callable[[int, bytes], object]) -> None:
+    """Check every run; a failure names its seed, its number and its bytes."""
+    for number, data in enumerate(runs):
+        try:
+            check(number, data)
+        except BaseException as error:
+            error.add_note(f"seed {seed}, run {number}: {data.hex(' ')}")
+            raise
+
+
+class Reading(NamedTuple):
+    peak_bytes: int
+    events: int
+    last: Any
+
+
+def measured(connection: Any, data: bytes) -> Reading:
+    """The most memory that reading the data takes, while no event but the last is kept."""
+    tracemalloc.start()
+    try:
+        connection.receive(data)
+        events, last = 0, None
+        while (event := connection.next_event()) is not NEED_DATA:
+            events, last = events + 1, event
+        return Reading(tracemalloc.get_traced_memory()[1], events, last)
+    finally:
+        tracemalloc.stop()

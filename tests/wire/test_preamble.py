@@ -5,6 +5,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.conversation import feed
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, Refused
@@ -58,16 +59,14 @@ def test_no_dialect_is_taken_for_one(name: str) -> None:
 def test_no_dialect_takes_one_for_its_own(connection: type) -> None:
     """Even a server that knows nothing of introductions refuses it by its first bytes, before it waits for more."""
     end = connection()
-    end.receive(LINE[:6])
-    event = end.next_event()
+    (event,) = feed(end, LINE[:6])
     assert isinstance(event, Refused)
     assert event.close
 
 
 def test_flux_answers_one_with_an_error() -> None:
     end = FluxServer()
-    end.receive(LINE)
-    event = end.next_event()
+    (event,) = feed(end, LINE)
     assert isinstance(event, Refused)
     assert end.respond(event, event.answer).startswith(b"V1|0|ERR|BAD_REQUEST|")
 
@@ -129,8 +128,7 @@ def test_who_is_turned_away_is_told_in_its_dialect(connection: type) -> None:
     refused = end.turn_away("go away")
     assert refused.close
     assert TURNED_AWAY[connection] in end.respond(refused, refused.answer)
-    end.receive(b"\x00\x00\x00\x04LIST")
-    assert end.next_event() is NEED_DATA
+    assert feed(end, b"\x00\x00\x00\x04LIST") == []
 
 
 def test_rustlog_turns_away_in_the_form_that_was_begun() -> None:
@@ -153,11 +151,9 @@ def test_the_frame_limit_can_be_lowered(connection: type, large: bytes) -> None:
     """Refused by what announces it, and taken again once the limit is the dialect's own."""
     end = connection()
     before, end.frame_bytes_max = end.frame_bytes_max, 4096
-    end.receive(large)
-    event = end.next_event()
+    (event,) = feed(end, large)
     assert isinstance(event, Refused)
     assert event.close
     end = connection()
     assert end.frame_bytes_max == before
-    end.receive(large)
-    assert end.next_event() is NEED_DATA
+    assert feed(end, large) == []

@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-import socket
 import struct
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.adapters.connected import Connected
+from tests.waiting import until
 
 from braidlog.partition.hosted_log import Role
 from braidlog.server.compose import Server
@@ -74,24 +74,7 @@ def batch(
     return write_batch(Batch(topic, partition, records, acks, idempotent, first, first + len(payloads) - 1), spelling)
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = DEADLINE) -> Any:
-    """Look until it is so; fail when the deadline has come."""
-    deadline = time.monotonic() + seconds
-    pause = socket.socketpair()
-    pause[0].settimeout(0.02)
-    try:
-        while time.monotonic() < deadline:
-            found = condition()
-            if found:
-                return found
-            try:
-                pause[0].recv(1)
-            except TimeoutError:
-                continue
-    finally:
-        for end in pause:
-            end.close()
-    raise AssertionError(f"not in {seconds} s: {what}")
+wait_for = partial(until, seconds=DEADLINE)
 
 
 def prepare(folder: Path) -> None:

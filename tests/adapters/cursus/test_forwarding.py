@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from tests.adapters.peers.linked_nodes import Client, LinkedNode, linked
 from tests.broker.three_nodes import OWN, TOPIC, assign
+from tests.cluster.topics import placed
 
 from braidlog.adapters.cursus.forwarding import at_partition, is_repeatable
 from braidlog.adapters.peers.calls import asked, asked_for_client, requests_of
 from braidlog.broker import producer_names, stream_snapshots, transaction_checks
 from braidlog.broker.access.authorize import Authorize, Operation, Rule, hash_token
 from braidlog.broker.forwarding import Call
-from braidlog.cluster import events as e
 from braidlog.coordinator.shards import place_of
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.server.doors import make_adapter
@@ -297,15 +297,13 @@ def test_what_was_acknowledged_is_read_once_it_is_committed(asked_for: str) -> N
 
 
 def made_for(node: LinkedNode, name: str, leader: int, **settings: Any) -> None:
-    created = e.CreateTopic(
+    created = placed(
+        (leader, *(each for each in NODES if each != leader)),
         topic=name,
         topic_id=uuid.uuid5(uuid.NAMESPACE_URL, name).hex,
-        partitions=1,
         settings=msgspec.structs.replace(node.node.services.hosting.meta(TOPIC).settings, **settings),
-        created_ms=1,
         replicas=(str(leader),),
         min_in_sync=1,
-        placement=((leader, *(each for each in NODES if each != leader)),),
     )
     node.node.services.metadata.change_alone([created])
     assert not node.node.run(node.node.services.reconciler.follow())

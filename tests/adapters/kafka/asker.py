@@ -1,8 +1,5 @@
 """One connection that asks in any version and waits for the answers: for what no client library would send."""
 
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
 from tests.adapters.connected import Connected
@@ -18,16 +15,6 @@ ANSWER_SECONDS_MAX = 60
 def create(asker: "Asker", topic: str, partitions: int = 1) -> None:
     told = asker.ask(m.CreateTopicsRequest([m.CreateTopicsRequestTopic(topic, partitions, 1)]))
     assert told.topics[0].error_code == 0
-
-
-def wait_until(condition: Callable[[], Any]) -> Any:
-    """What the condition gives, once that is something."""
-    deadline = time.monotonic() + ANSWER_SECONDS_MAX
-    between = threading.Event()
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not come about"
-        between.wait(0.01)
-    return found
 
 
 class Asker(Connected):

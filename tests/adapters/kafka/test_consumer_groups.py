@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tests.adapters.kafka.asker import Asker, create, wait_until
+from tests.adapters.kafka.asker import Asker, create
 from tests.adapters.kafka.clients import (
     AdminClient,
     Consumer,
@@ -15,6 +15,7 @@ from tests.adapters.kafka.clients import (
     Producer,
     TopicPartition,
 )
+from tests.waiting import until
 
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -222,7 +223,7 @@ def test_librdkafka_reads_rebalances_commits_and_goes_on(asker: Asker, address: 
             seen.add(polled(one) or b"")
             return values <= seen
 
-        wait_until(all_read)
+        until(all_read)
         one.commit(asynchronous=False)
         with consuming(address, "rd", "rd") as two:
 
@@ -230,7 +231,7 @@ def test_librdkafka_reads_rebalances_commits_and_goes_on(asker: Asker, address: 
                 polled(one), polled(two)
                 return len(numbers(one)) == len(numbers(two)) == 2
 
-            wait_until(shared)
+            until(shared)
             assert numbers(one) | numbers(two) == {0, 1, 2, 3}
             admin = AdminClient({"bootstrap.servers": address})
             (listed,) = [
@@ -245,7 +246,7 @@ def test_librdkafka_reads_rebalances_commits_and_goes_on(asker: Asker, address: 
             polled(one)
             return numbers(one) == {0, 1, 2, 3}
 
-        wait_until(alone)
+        until(alone)
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("rd")])["rd"].result(WAIT_SECONDS)
     offsets = {each.partition: each.offset for each in asked.topic_partitions}
     assert sorted(offsets.values()) == [7, 10, 10, 10]
@@ -270,19 +271,19 @@ def test_librdkafka_moves_a_group_to_the_other_protocol_and_back(asker: Asker, a
             owned = [numbers(each) for each in members]
             return sorted(map(len, owned)) == sorted(wanted) and len(set().union(*owned)) == 4
 
-        wait_until(lambda: shared(4, members=[old]) and read == sent)
+        until(lambda: shared(4, members=[old]) and read == sent)
         old.commit(asynchronous=False)
         with consuming(address, name, name) as new:
-            wait_until(lambda: shared(2, 2, members=[old, new]))
+            until(lambda: shared(2, 2, members=[old, new]))
             assert kind() == ConsumerGroupType.CONSUMER
             (told,) = asker.ask(m.ConsumerGroupDescribeRequest([name]), 1).groups
             assert sorted(each.member_type for each in told.members) == [0, 1]
             old.commit(offsets=[TopicPartition(name, number, 10) for number in numbers(old)], asynchronous=False)
             with consuming(address, name, name, **classic) as third:
-                wait_until(lambda: shared(1, 1, 2, members=[old, new, third]))
-        wait_until(lambda: shared(4, members=[old]) and kind() == ConsumerGroupType.CLASSIC)
+                until(lambda: shared(1, 1, 2, members=[old, new, third]))
+        until(lambda: shared(4, members=[old]) and kind() == ConsumerGroupType.CLASSIC)
     with consuming(address, name, name) as new:
-        wait_until(lambda: shared(4, members=[new]))
+        until(lambda: shared(4, members=[new]))
         assert kind() == ConsumerGroupType.CONSUMER
         committed = new.committed([TopicPartition(name, number) for number in range(4)], WAIT_SECONDS)
         assert [each.offset for each in committed] == [10] * 4
@@ -296,9 +297,9 @@ def test_librdkafka_subscribes_by_pattern(asker: Asker, address: str) -> None:
             polled(consumer)
             return len(consumer.assignment()) == count
 
-        wait_until(lambda: sees(1))
+        until(lambda: sees(1))
         create(asker, "pattern-2", 1)
-        wait_until(lambda: sees(2))
+        until(lambda: sees(2))
 
 
 def test_librdkafka_goes_on_after_kill_9(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -314,7 +315,7 @@ def test_librdkafka_goes_on_after_kill_9(tmp_path_factory: pytest.TempPathFactor
                 polled(consumer)
                 return numbers(consumer) == {0, 1}
 
-            wait_until(has_all)
+            until(has_all)
             server.kill()
             server.restart()
             values = produce(address, "k", 2, 10)
@@ -325,7 +326,7 @@ def test_librdkafka_goes_on_after_kill_9(tmp_path_factory: pytest.TempPathFactor
                     seen.add(polled(consumer) or b"")
                 return values <= seen
 
-            wait_until(all_read)
+            until(all_read)
             with Asker(server.address("kafka")) as asker:
                 (told,) = asker.ask(m.ConsumerGroupDescribeRequest(["k"])).groups
             assert (told.group_state, told.group_epoch) == ("Stable", 1)

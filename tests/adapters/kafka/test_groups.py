@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.adapters.flux.talk import Talk
-from tests.adapters.kafka.asker import Asker, create, wait_until
+from tests.adapters.kafka.asker import Asker, create
 from tests.adapters.kafka.client import Client
 from tests.adapters.kafka.clients import (
     AdminClient,
@@ -22,6 +22,7 @@ from tests.adapters.kafka.clients import (
     Producer,
     TopicPartition,
 )
+from tests.waiting import until
 
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.kafka.codes import ErrorCode as E
@@ -82,9 +83,7 @@ def test_a_join_that_waits_holds_its_answer_and_those_behind_it(asker: Asker, se
         )
         other.send(asked, 3)
         other.send(c.FindCoordinatorRequest("waits"), 0)
-        wait_until(
-            lambda: asker.ask(g.HeartbeatRequest("waits", 1, told.member_id)).error_code == E.REBALANCE_IN_PROGRESS
-        )
+        until(lambda: asker.ask(g.HeartbeatRequest("waits", 1, told.member_id)).error_code == E.REBALANCE_IN_PROGRESS)
         again = asker.join("waits", told.member_id)
         joined, found = other.answer(), other.answer()
         assert (again.generation_id, joined.generation_id) == (2, 2)
@@ -311,7 +310,7 @@ def poll_all(consumers: list[Any], wanted: set[bytes]) -> None:
                 missing.discard(message.value())
         return not missing
 
-    wait_until(step)
+    until(step)
 
 
 @pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
@@ -328,14 +327,14 @@ def test_librdkafka_consumers_share_and_take_over(asker: Asker, address: str, st
             each.poll(0.05)
         return [{place.partition for place in each.assignment()} for each in consumers]
 
-    wait_until(lambda: [len(share) for share in shares()] == [2, 2])
+    until(lambda: [len(share) for share in shares()] == [2, 2])
     assert set.union(*shares()) == {0, 1, 2, 3}
     for each in consumers:
         for place in each.assignment():
             each.seek(TopicPartition(topic, place.partition, 0))
     poll_all(consumers, values)
     consumers.pop().close()
-    wait_until(lambda: [len(share) for share in shares()] == [4])
+    until(lambda: [len(share) for share in shares()] == [4])
     consumers[0].commit(
         offsets=[TopicPartition(topic, number, 7, metadata="here") for number in range(4)], asynchronous=False
     )
@@ -352,11 +351,11 @@ def test_a_static_librdkafka_consumer_comes_back_without_a_round(asker: Asker, a
     create(asker, "rd-static", 2)
     first = consumer(address, "rd-static", group_instance_id="one")
     first.subscribe(["rd-static"])
-    wait_until(lambda: (first.poll(0.05), first.assignment())[1])
+    until(lambda: (first.poll(0.05), first.assignment())[1])
     generation = asker.ask(g.DescribeGroupsRequest(["rd-static"])).groups[0].members[0].member_id
     second = consumer(address, "rd-static", group_instance_id="one")
     second.subscribe(["rd-static"])
-    wait_until(lambda: (second.poll(0.05), second.assignment())[1])
+    until(lambda: (second.poll(0.05), second.assignment())[1])
     assert asker.ask(g.DescribeGroupsRequest(["rd-static"])).groups[0].members[0].member_id != generation
     errors = []
 
@@ -366,7 +365,7 @@ def test_a_static_librdkafka_consumer_comes_back_without_a_round(asker: Asker, a
             errors.append(message.error().name())
         return "_FATAL" in errors
 
-    wait_until(fenced)
+    until(fenced)
     second.close()
 
 
@@ -400,7 +399,7 @@ def test_kafka_python_consumers(asker: Asker, address: str) -> None:
         return len(seen) == 20 and all(len(each.assignment()) == 1 for each in consumers)
 
     try:
-        wait_until(step)
+        until(step)
         for each in consumers:
             each.commit()
             (place,) = each.assignment()
@@ -512,7 +511,7 @@ def test_who_gives_up_a_join_that_waits_may_leave_on_the_same_connection(asker: 
             (group,) = asker.ask(g.DescribeGroupsRequest(["given-up"])).groups
             return [each.member_id for each in group.members] if beat.error_code else []
 
-        wait_until(lambda: members() == [told.member_id])
+        until(lambda: members() == [told.member_id])
 
 
 def test_a_client_that_closes_while_it_joins_does_not_hold_up_its_group(server: ServerProcess, asker: Asker) -> None:
@@ -530,8 +529,8 @@ def test_a_client_that_closes_while_it_joins_does_not_hold_up_its_group(server: 
 
     with Client(server) as gone:
         gone.send(long_join(), version=3)
-        wait_until(lambda: members() == 2)
-    wait_until(lambda: members() == 1)
+        until(lambda: members() == 2)
+    until(lambda: members() == 1)
     again = asker.ask(long_join(first.member_id), 3)
     assert [each.member_id for each in again.members] == [first.member_id]
 

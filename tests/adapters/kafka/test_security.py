@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.adapters.kafka.asker import Asker, wait_until
+from tests.adapters.kafka.asker import Asker
 from tests.adapters.kafka.client import batch_of, produce_of
 from tests.adapters.kafka.clients import (
     AclBinding,
@@ -30,6 +30,7 @@ from tests.adapters.kafka.clients import (
     UserScramCredentialUpsertion,
 )
 from tests.adapters.kafka.test_served import Door, Talk
+from tests.waiting import until
 
 from braidlog.adapters.kafka.scram import Scram, ScramError
 from braidlog.broker.access.authorize import Operation, Rule, hash_token
@@ -270,7 +271,7 @@ def test_who_is_known_is_no_stranger_any_more(asker: Asker) -> None:
     assert log_in(asker, "alice", "pencil").error_code == 0
     began = time.monotonic()
     large = [c.MetadataRequestTopic(name="x" * 200) for _ in range(100)]
-    wait_until(lambda: asker.ask(c.MetadataRequest(large)).topics and time.monotonic() > began + 3)
+    until(lambda: asker.ask(c.MetadataRequest(large)).topics and time.monotonic() > began + 3)
 
 
 def test_a_token_of_the_configuration_is_a_password_too(asker: Asker) -> None:
@@ -314,7 +315,7 @@ def test_librdkafka_with_a_wrong_password(address: str, mechanism: str) -> None:
     producer = Producer({"bootstrap.servers": address, **settings})
     ends: list[str | None] = []
     producer.produce("alice-rd", b"x", on_delivery=lambda error, _: ends.append(error.name() if error else None))
-    wait_until(lambda: (producer.poll(0.05), "_AUTHENTICATION" in errors)[1])
+    until(lambda: (producer.poll(0.05), "_AUTHENTICATION" in errors)[1])
     producer.purge()
     assert producer.flush(WAIT_SECONDS) == 0
     assert ends == ["_PURGE_QUEUE"], "it is tried again, and was not stored"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.kafka.asker import Asker, create, wait_until
+from tests.adapters.kafka.asker import Asker, create
 from tests.adapters.kafka.clients import (
     AIOKafkaConsumer,
     AIOKafkaProducer,
@@ -16,6 +16,7 @@ from tests.adapters.kafka.clients import (
     Producer,
     TopicPartition,
 )
+from tests.waiting import until
 
 from braidlog.codec.records import encode_batch
 from braidlog.testing.server import ServerProcess
@@ -110,7 +111,7 @@ def read(address: str, topic: str, isolation: str = "read_committed") -> list[by
             found.append(message.value())
         return message is not None and message.error() is not None
 
-    wait_until(step)
+    until(step)
     consumer.close()
     return found
 
@@ -263,7 +264,7 @@ def test_one_that_is_open_for_too_long_is_aborted(asker: Asker, address: str) ->
     def state() -> str:
         return str(asker.ask(t.DescribeTransactionsRequest(["late"])).transaction_states[0].transaction_state)
 
-    wait_until(lambda: state() == "CompleteAbort")
+    until(lambda: state() == "CompleteAbort")
     assert end(asker, "late", who, commit=True) == E.PRODUCER_FENCED
     assert read(address, "late") == []
 
@@ -291,7 +292,7 @@ def test_librdkafka(asker: Asker, address: str) -> None:
     )
     consumer.subscribe(["rd-in"])
     for turn in range(4):
-        messages = [wait_until(lambda: consumer.poll(0.1)) for _ in range(5)]
+        messages = [until(lambda: consumer.poll(0.1)) for _ in range(5)]
         producer.begin_transaction()
         for message in messages:
             producer.produce("rd-out", message.value())

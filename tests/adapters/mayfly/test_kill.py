@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.adapters.hostility import check_running, eventually
+from tests.adapters.hostility import check_running
 from tests.adapters.mayfly.client import Client
+from tests.waiting import until
 
 from braidlog.testing.server import ServerProcess
 from braidlog.wire.mayfly import messages as m
@@ -171,7 +172,7 @@ def test_acknowledged_mutations_survive_kill_9_and_none_is_done_twice(tmp_path: 
                         raise writer.failure
                 return sum(writer.acknowledged for writer in writers) >= wanted
 
-            eventually(is_reached)
+            until(is_reached)
             threading.Event().wait(rng.random() * 0.02)
             server.kill()
             for thread in threads:

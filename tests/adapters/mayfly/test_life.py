@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import trustme
-from tests.adapters.hostility import check_running, client_hello, eventually, is_cut_off, read_to_end
+from tests.adapters.hostility import check_running, client_hello, is_cut_off, read_to_end
 from tests.adapters.mayfly.client import Client
+from tests.waiting import until
 from tests.wire.mayfly.vectors import REFUSED, REQUESTS
 
 from braidlog.broker.access.authenticate import NOT_PROVED
@@ -215,7 +216,7 @@ def test_a_slow_request_does_not_hold_back_a_fast_one(server: ServerProcess) -> 
             client.ask(m.Del(b"slow"))
             return first.id > second.id
 
-        eventually(is_overtaken)
+        until(is_overtaken)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,7 @@ def test_the_silent_are_shown_out_and_ping_keeps_one_in(tmp_path: Path) -> None:
             assert lively.ask(m.Ping()) == m.Done()
             return is_cut_off(silent.socket)
 
-        eventually(is_silent_gone)
+        until(is_silent_gone)
         assert lively.ask(m.Ping()) == m.Done()
         assert "idle for " in server.errors()
 

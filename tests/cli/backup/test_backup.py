@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from tests.cli.braid import Braid, as_, guarded, until, url_of
+from tests.cli.braid import Braid, as_, guarded, url_of
+from tests.waiting import until
 
 import braidlog
 from braidlog.client.blocking import Client

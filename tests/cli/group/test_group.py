@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from tests.adapters.kafka.asker import Asker
-from tests.cli.braid import Braid, fresh, until
+from tests.cli.braid import Braid, fresh
+from tests.waiting import until
 
 import braidlog
 from braidlog.testing.server import ServerProcess

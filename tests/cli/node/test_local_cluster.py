@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.cli.braid import PROGRAM, SECONDS_MAX, until
+from tests.cli.braid import PROGRAM, SECONDS_MAX
+from tests.waiting import until
 
 from braidlog.cli import main
 from braidlog.cli.node.local_cluster import plan_nodes

@@ -10,8 +10,9 @@ from urllib.request import urlopen
 
 import pytest
 from click.testing import CliRunner
-from tests.cli.braid import COLLECTED, DEBUGGED, DIALECTS, PROGRAM, SECONDS_MAX, UNDONE, Braid, check, fresh, until
+from tests.cli.braid import COLLECTED, DEBUGGED, DIALECTS, PROGRAM, SECONDS_MAX, UNDONE, Braid, check, fresh
 from tests.client.gate import Gate
+from tests.waiting import until
 
 import braidlog
 from braidlog.cli import main

@@ -190,22 +190,18 @@ def test_a_consumer_outlives_its_server(column: str, tmp_path: Path) -> None:
         run(test)
 
 
-def test_changes_whose_answer_was_lost_are_not_errors(braid_server_shared: ServerProcess) -> None:
+async def test_changes_whose_answer_was_lost_are_not_errors(braid_server_shared: ServerProcess) -> None:
     """The topic was made, the answer was cut: asked again, "it exists" is what was wanted."""
-
-    async def test() -> None:
-        for column in ("rustlog", "cursus", "flux"):
-            async with (
-                Proxy(braid_server_shared.ports[dialect_of(column)]) as proxy,
-                aio.connect(url_of(column, proxy.port), **QUICK) as client,
-            ):
-                topic = fresh()
-                await client.admin.list_topics()
-                before = proxy.pipes[0].answered
-                listing = before  # cursus looks at its list before it creates
-                proxy.cut_answered_at = before + (listing + 3 if column == "cursus" else 3)
-                await client.admin.create_topic(topic)
-                assert proxy.cuts == 1
-                assert topic in await client.admin.list_topics()
-
-    run(test)
+    for column in ("rustlog", "cursus", "flux"):
+        async with (
+            Proxy(braid_server_shared.ports[dialect_of(column)]) as proxy,
+            aio.connect(url_of(column, proxy.port), **QUICK) as client,
+        ):
+            topic = fresh()
+            await client.admin.list_topics()
+            before = proxy.pipes[0].answered
+            listing = before  # cursus looks at its list before it creates
+            proxy.cut_answered_at = before + (listing + 3 if column == "cursus" else 3)
+            await client.admin.create_topic(topic)
+            assert proxy.cuts == 1
+            assert topic in await client.admin.list_topics()

@@ -93,102 +93,90 @@ def produce_requests(column: str, proxy: Proxy) -> int:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_batching_really_batches(column: str, braid_server_shared: ServerProcess, tmp_path: Any) -> None:
-    async def test() -> None:
-        async with (
-            proxied(column, braid_server_shared, tmp_path / "data") as proxy,
-            aio.connect(url_of(column, proxy.port)) as client,
-        ):
-            topic = fresh()
-            await client.admin.create_topic(topic)
-            producer = client.producer()
-            for at in range(1000):
-                await producer.send(topic, b"%d" % at)
-            await producer.flush()
-            if client.capabilities.batches:
-                assert produce_requests(column, proxy) == 1
-            else:
-                assert produce_requests(column, proxy) == 1000  # one each, and yet not one after the other:
-                assert len(proxy.pipes) == 2
-            await producer.close()
-            sender = client.producer(batch_records_max=10)
-            before = produce_requests(column, proxy)
-            for at in range(100):
-                await sender.send(topic, b"%d" % at)
-            await sender.flush()
-            assert produce_requests(column, proxy) - before == (10 if client.capabilities.batches else 100)
-
-    run(test)
+async def test_batching_really_batches(column: str, braid_server_shared: ServerProcess, tmp_path: Any) -> None:
+    async with (
+        proxied(column, braid_server_shared, tmp_path / "data") as proxy,
+        aio.connect(url_of(column, proxy.port)) as client,
+    ):
+        topic = fresh()
+        await client.admin.create_topic(topic)
+        producer = client.producer()
+        for at in range(1000):
+            await producer.send(topic, b"%d" % at)
+        await producer.flush()
+        if client.capabilities.batches:
+            assert produce_requests(column, proxy) == 1
+        else:
+            assert produce_requests(column, proxy) == 1000  # one each, and yet not one after the other:
+            assert len(proxy.pipes) == 2
+        await producer.close()
+        sender = client.producer(batch_records_max=10)
+        before = produce_requests(column, proxy)
+        for at in range(100):
+            await sender.send(topic, b"%d" % at)
+        await sender.flush()
+        assert produce_requests(column, proxy) - before == (10 if client.capabilities.batches else 100)
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_many_partitions_get_some_and_order_is_kept(column: str, braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with aio.connect(server_url(column, braid_server_shared)) as client:
-            topic, able = fresh(), client.capabilities
-            await client.admin.create_topic(topic, 4 if able.partitions else 1)
-            producer = client.producer(batch_records_max=10)
-            for at in range(400):
-                await producer.send(topic, b"%d" % at)
-                if at % 10 == 9:
-                    await producer.flush()
-            found = await read_all(client, topic)
-            assert sorted(int(each.value or b"") for each in found) == list(range(400))
-            by_partition: dict[int, list[int]] = {}
-            for each in found:
-                by_partition.setdefault(each.partition, []).append(int(each.value or b""))
-            assert all(values == sorted(values) for values in by_partition.values())
-            if able.partitions and able.places:
-                assert {len(values) for values in by_partition.values()} == {100}
-
-    run(test)
+async def test_many_partitions_get_some_and_order_is_kept(column: str, braid_server_shared: ServerProcess) -> None:
+    async with aio.connect(server_url(column, braid_server_shared)) as client:
+        topic, able = fresh(), client.capabilities
+        await client.admin.create_topic(topic, 4 if able.partitions else 1)
+        producer = client.producer(batch_records_max=10)
+        for at in range(400):
+            await producer.send(topic, b"%d" % at)
+            if at % 10 == 9:
+                await producer.flush()
+        found = await read_all(client, topic)
+        assert sorted(int(each.value or b"") for each in found) == list(range(400))
+        by_partition: dict[int, list[int]] = {}
+        for each in found:
+            by_partition.setdefault(each.partition, []).append(int(each.value or b""))
+        assert all(values == sorted(values) for values in by_partition.values())
+        if able.partitions and able.places:
+            assert {len(values) for values in by_partition.values()} == {100}
 
 
-def test_fetches_wait_at_the_server_where_the_dialect_can(braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with (
-            Proxy(braid_server_shared.ports["rustlog"]) as proxy,
-            aio.connect(url_of("rustlog", proxy.port)) as client,
-        ):
-            topic = fresh()
-            await client.admin.create_topic(topic)
-            consumer = client.consumer(wait_ms=20_000)
-            await consumer.assign(topic)
-            assert await consumer.poll(timeout=0.3) == []
-            assert requests("rustlog", proxy.asked)["Fetch"] == 1
-            await client.producer().send_and_wait(topic, b"v")
-            assert [each.value for each in await consumer.poll(timeout=30)] == [b"v"]
-
-    run(test)
+async def test_fetches_wait_at_the_server_where_the_dialect_can(braid_server_shared: ServerProcess) -> None:
+    async with (
+        Proxy(braid_server_shared.ports["rustlog"]) as proxy,
+        aio.connect(url_of("rustlog", proxy.port)) as client,
+    ):
+        topic = fresh()
+        await client.admin.create_topic(topic)
+        consumer = client.consumer(wait_ms=20_000)
+        await consumer.assign(topic)
+        assert await consumer.poll(timeout=0.3) == []
+        assert requests("rustlog", proxy.asked)["Fetch"] == 1
+        await client.producer().send_and_wait(topic, b"v")
+        assert [each.value for each in await consumer.poll(timeout=30)] == [b"v"]
 
 
-def test_prefetch_is_bounded(braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with (
-            Proxy(braid_server_shared.ports["rustlog"]) as proxy,
-            aio.connect(url_of("rustlog", proxy.port)) as client,
-        ):
-            topic = fresh()
-            await client.admin.create_topic(topic)
-            producer = client.producer()
-            await producer.send_many(topic, [b"x" * 10_000] * 200)
-            await producer.flush()
-            consumer = client.consumer(prefetch_bytes_max=300_000, wait_ms=100)
-            await consumer.assign(topic)
-            answered = 0
+async def test_prefetch_is_bounded(braid_server_shared: ServerProcess) -> None:
+    async with (
+        Proxy(braid_server_shared.ports["rustlog"]) as proxy,
+        aio.connect(url_of("rustlog", proxy.port)) as client,
+    ):
+        topic = fresh()
+        await client.admin.create_topic(topic)
+        producer = client.producer()
+        await producer.send_many(topic, [b"x" * 10_000] * 200)
+        await producer.flush()
+        consumer = client.consumer(prefetch_bytes_max=300_000, wait_ms=100)
+        await consumer.assign(topic)
+        answered = 0
 
-            def is_still() -> bool:
-                nonlocal answered
-                before, answered = answered, sum(pipe.answered for pipe in proxy.pipes)
-                return before == answered > 150_000
+        def is_still() -> bool:
+            nonlocal answered
+            before, answered = answered, sum(pipe.answered for pipe in proxy.pipes)
+            return before == answered > 150_000
 
-            await until(is_still, "the prefetch to stop")
-            assert answered < 300_000 * 4 / 3 + 20_000  # base64
-            got = 0
-            while got < 200:
-                got += len(await consumer.poll(timeout=30))
-
-    run(test)
+        await until(is_still, "the prefetch to stop")
+        assert answered < 300_000 * 4 / 3 + 20_000  # base64
+        got = 0
+        while got < 200:
+            got += len(await consumer.poll(timeout=30))
 
 
 def test_tls(tmp_path: Any) -> None:

@@ -13,30 +13,26 @@ from braidlog.wire.cursus import requests as r
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_offsets_that_hold_no_record_are_stepped_over(column: str, braid_server_shared: ServerProcess) -> None:
+async def test_offsets_that_hold_no_record_are_stepped_over(column: str, braid_server_shared: ServerProcess) -> None:
     """A transaction leaves a marker: 0, 1, (2), 3."""
-
-    async def test() -> None:
-        topic = fresh()
-        async with aio.connect(server_url("cursus", braid_server_shared)) as writer:
-            await writer.admin.create_topic(topic)
-            driver: Any = writer._driver
-            began = await driver.ask_checked(r.InitProducerId(topic))
-            who = (topic, began.producer_id, began.epoch)
-            await driver.ask_checked(r.BeginTxn(*who))
-            for number in (1, 2):
-                message = r.TxnPublish(topic, topic, began.producer_id, number, began.epoch, b"%d" % number, 0)
-                await driver.ask_checked(message)
-            await driver.ask_checked(r.EndTxn(*who, "commit"))
-            await writer.producer().send_and_wait(topic, b"3")
-        async with aio.connect(server_url(column, braid_server_shared)) as client:
-            assert [(each.offset, each.value) for each in await read(client, topic, 3)] == [
-                (0, b"1"),
-                (1, b"2"),
-                (3, b"3"),
-            ]
-
-    run(test)
+    topic = fresh()
+    async with aio.connect(server_url("cursus", braid_server_shared)) as writer:
+        await writer.admin.create_topic(topic)
+        driver: Any = writer._driver
+        began = await driver.ask_checked(r.InitProducerId(topic))
+        who = (topic, began.producer_id, began.epoch)
+        await driver.ask_checked(r.BeginTxn(*who))
+        for number in (1, 2):
+            message = r.TxnPublish(topic, topic, began.producer_id, number, began.epoch, b"%d" % number, 0)
+            await driver.ask_checked(message)
+        await driver.ask_checked(r.EndTxn(*who, "commit"))
+        await writer.producer().send_and_wait(topic, b"3")
+    async with aio.connect(server_url(column, braid_server_shared)) as client:
+        assert [(each.offset, each.value) for each in await read(client, topic, 3)] == [
+            (0, b"1"),
+            (1, b"2"),
+            (3, b"3"),
+        ]
 
 
 @pytest.mark.parametrize("column", COLUMNS)

@@ -116,18 +116,14 @@ def producer(driver: Scripted, **options: Any) -> Producer:
         ({}, {"acks": Acks.ALL}, Acks.ALL),
     ],
 )
-def test_an_idempotent_producer_asks_for_all_unless_told(
+async def test_an_idempotent_producer_asks_for_all_unless_told(
     able: dict[str, Any], options: dict[str, Any], asked: Acks
 ) -> None:
     """What a leader alone had may be gone after a fail-over: the next number would be refused for the gap before it."""
-
-    async def test() -> None:
-        driver = Scripted(**able)
-        async with producer(driver, **options) as each:
-            await each.send_and_wait("t", b"v")
-        assert [batch.acks for batch in driver.attempts] == [asked]
-
-    run(test)
+    driver = Scripted(**able)
+    async with producer(driver, **options) as each:
+        await each.send_and_wait("t", b"v")
+    assert [batch.acks for batch in driver.attempts] == [asked]
 
 
 NOT_SENT, LOST = ConnectError("refused"), NoAnswerError("cut")
@@ -173,91 +169,72 @@ def test_a_leader_that_loses_its_office_while_it_waits_for_replicas_leaves_doubt
     assert {reason for reason in Refusal if reason.stored is Stored.MAYBE} == {Refusal.TIMED_OUT, Refusal.FAILED}
 
 
-def test_a_lost_answer_is_an_unknown_outcome_and_the_next_record_goes_on() -> None:
-    async def test() -> None:
-        driver = Scripted(LOST)
-        sender = producer(driver)
-        with pytest.raises(UnknownOutcomeError) as caught:
-            await sender.send_and_wait("t", b"a")
-        assert caught.value.__cause__ is LOST
-        assert (await sender.send_and_wait("t", b"b")).offset == 0
-        assert len(driver.attempts) == 2
-        await sender.close()
-
-    run(test)
+async def test_a_lost_answer_is_an_unknown_outcome_and_the_next_record_goes_on() -> None:
+    driver = Scripted(LOST)
+    sender = producer(driver)
+    with pytest.raises(UnknownOutcomeError) as caught:
+        await sender.send_and_wait("t", b"a")
+    assert caught.value.__cause__ is LOST
+    assert (await sender.send_and_wait("t", b"b")).offset == 0
+    assert len(driver.attempts) == 2
+    await sender.close()
 
 
-def test_at_least_once_sends_again() -> None:
-    async def test() -> None:
-        driver = Scripted()
-        driver.script = [driver.store_and_lose_the_answer]
-        sender = producer(driver, retries=Retries.AT_LEAST_ONCE)
-        assert (await sender.send_and_wait("t", b"a")).offset == 1
-        assert driver.log == [b"a", b"a"]
-        await sender.close()
-
-    run(test)
+async def test_at_least_once_sends_again() -> None:
+    driver = Scripted()
+    driver.script = [driver.store_and_lose_the_answer]
+    sender = producer(driver, retries=Retries.AT_LEAST_ONCE)
+    assert (await sender.send_and_wait("t", b"a")).offset == 1
+    assert driver.log == [b"a", b"a"]
+    await sender.close()
 
 
-def test_a_retry_under_an_identity_is_the_very_same_batch() -> None:
-    async def test() -> None:
-        driver = Scripted(LOST, refused(Refusal.FAILED), NOT_SENT, idempotence=True)
-        sender = producer(driver)
-        first = await sender.send("t", b"a")
-        await until(lambda: driver.attempts, "the first attempt")
-        await sender.send("t", b"b")  # comes while the first is tried: it must not slip into its batch
-        await first
-        await sender.flush()
-        assert driver.attempts[:4] == [driver.attempts[0]] * 4
-        assert [batch.identity.sequence for batch in driver.attempts[3:] if batch.identity] == [1, 2]
-        await sender.close()
-
-    run(test)
+async def test_a_retry_under_an_identity_is_the_very_same_batch() -> None:
+    driver = Scripted(LOST, refused(Refusal.FAILED), NOT_SENT, idempotence=True)
+    sender = producer(driver)
+    first = await sender.send("t", b"a")
+    await until(lambda: driver.attempts, "the first attempt")
+    await sender.send("t", b"b")  # comes while the first is tried: it must not slip into its batch
+    await first
+    await sender.flush()
+    assert driver.attempts[:4] == [driver.attempts[0]] * 4
+    assert [batch.identity.sequence for batch in driver.attempts[3:] if batch.identity] == [1, 2]
+    await sender.close()
 
 
-def test_after_a_doubt_that_stays_the_sequence_is_never_used_again() -> None:
+async def test_after_a_doubt_that_stays_the_sequence_is_never_used_again() -> None:
     """A server that has the lost batch would take the next one, under the same number, for a retry of it: and drop it."""
-
-    async def test() -> None:
-        driver = Scripted(LOST, refused(Refusal.INVALID), idempotence=True)
-        sender = producer(driver)
-        with pytest.raises(UnknownOutcomeError):
-            await sender.send_and_wait("t", b"a")
-        await sender.send_and_wait("t", b"b")
-        first, _, last = [batch.identity for batch in driver.attempts]
-        assert first is not None
-        assert last is not None
-        assert last.producer != first.producer
-        assert last.sequence == 1
-        await sender.close()
-
-    run(test)
+    driver = Scripted(LOST, refused(Refusal.INVALID), idempotence=True)
+    sender = producer(driver)
+    with pytest.raises(UnknownOutcomeError):
+        await sender.send_and_wait("t", b"a")
+    await sender.send_and_wait("t", b"b")
+    first, _, last = [batch.identity for batch in driver.attempts]
+    assert first is not None
+    assert last is not None
+    assert last.producer != first.producer
+    assert last.sequence == 1
+    await sender.close()
 
 
-def test_what_was_surely_not_stored_gives_its_sequence_back() -> None:
-    async def test() -> None:
-        driver = Scripted(refused(Refusal.TOO_LARGE), idempotence=True)
-        sender = producer(driver)
-        with pytest.raises(RefusedError):
-            await sender.send_and_wait("t", b"a")
-        await sender.send_and_wait("t", b"b")
-        assert driver.attempts[0].identity == driver.attempts[1].identity
-        await sender.close()
-
-    run(test)
+async def test_what_was_surely_not_stored_gives_its_sequence_back() -> None:
+    driver = Scripted(refused(Refusal.TOO_LARGE), idempotence=True)
+    sender = producer(driver)
+    with pytest.raises(RefusedError):
+        await sender.send_and_wait("t", b"a")
+    await sender.send_and_wait("t", b"b")
+    assert driver.attempts[0].identity == driver.attempts[1].identity
+    await sender.close()
 
 
-def test_a_fenced_producer_goes_on_under_a_new_name() -> None:
-    async def test() -> None:
-        driver = Scripted(refused(Refusal.FENCED), idempotence=True)
-        sender = producer(driver)
-        with pytest.raises(RefusedError):
-            await sender.send_and_wait("t", b"a")
-        await sender.send_and_wait("t", b"b")
-        assert driver.attempts[0].identity != driver.attempts[1].identity
-        await sender.close()
-
-    run(test)
+async def test_a_fenced_producer_goes_on_under_a_new_name() -> None:
+    driver = Scripted(refused(Refusal.FENCED), idempotence=True)
+    sender = producer(driver)
+    with pytest.raises(RefusedError):
+        await sender.send_and_wait("t", b"a")
+    await sender.send_and_wait("t", b"b")
+    assert driver.attempts[0].identity != driver.attempts[1].identity
+    await sender.close()
 
 
 def test_one_by_one_nothing_overtakes_its_own_key() -> None:
@@ -282,57 +259,48 @@ def test_one_by_one_nothing_overtakes_its_own_key() -> None:
     run(test)
 
 
-def test_given_up_in_time_and_what_waited_as_long_is_not_tried_at_all() -> None:
-    async def test() -> None:
-        driver = Scripted(NOT_SENT)
-        driver.gate.clear()
-        sender = producer(driver, delivery_timeout=0.05, batch_records_max=1)
-        sent = [await sender.send("t", b"%d" % at) for at in range(5)]
-        await until(lambda: asyncio.get_running_loop().time() > sent[-1].deadline, "their time is over")
-        driver.gate.set()
-        for delivery in sent:
-            with pytest.raises(ConnectError):
-                await delivery
-        assert {record.value for batch in driver.attempts for record in batch.records} == {b"0"}
-        await sender.close()
-
-    run(test)
+async def test_given_up_in_time_and_what_waited_as_long_is_not_tried_at_all() -> None:
+    driver = Scripted(NOT_SENT)
+    driver.gate.clear()
+    sender = producer(driver, delivery_timeout=0.05, batch_records_max=1)
+    sent = [await sender.send("t", b"%d" % at) for at in range(5)]
+    await until(lambda: asyncio.get_running_loop().time() > sent[-1].deadline, "their time is over")
+    driver.gate.set()
+    for delivery in sent:
+        with pytest.raises(ConnectError):
+            await delivery
+    assert {record.value for batch in driver.attempts for record in batch.records} == {b"0"}
+    await sender.close()
 
 
-def test_flush_raises_what_nobody_looked_at_once() -> None:
-    async def test() -> None:
-        driver = Scripted(refused(Refusal.INVALID), refused(Refusal.INVALID))
-        sender = producer(driver, batch_records_max=1)
-        seen, _ = [await sender.send("t", b"%d" % at) for at in range(2)]
-        with pytest.raises(RefusedError):
-            await seen
-        with pytest.raises(RefusedError):
-            await sender.flush()
+async def test_flush_raises_what_nobody_looked_at_once() -> None:
+    driver = Scripted(refused(Refusal.INVALID), refused(Refusal.INVALID))
+    sender = producer(driver, batch_records_max=1)
+    seen, _ = [await sender.send("t", b"%d" % at) for at in range(2)]
+    with pytest.raises(RefusedError):
+        await seen
+    with pytest.raises(RefusedError):
         await sender.flush()
-        await sender.close()
+    await sender.flush()
+    await sender.close()
 
-    run(test)
 
-
-def test_a_full_buffer_blocks_and_goes_on() -> None:
-    async def test() -> None:
-        driver = Scripted()
-        driver.gate.clear()
-        sender = producer(driver, buffer_bytes_max=4000, send_timeout=0.05)
-        sent = [await sender.send("t", b"x" * 744) for _ in range(4)]  # 256 bytes each beside the value
-        assert sender.buffered_bytes == 4000
-        with pytest.raises(BufferFullError, match="4000 of 4000 bytes"):
-            await sender.send("t", b"x" * 744)
-        blocked = asyncio.ensure_future(sender.send("t", b"x" * 744))
-        await asyncio.sleep(0)
-        assert not blocked.done()
-        driver.gate.set()
-        await blocked
-        await asyncio.gather(*(asyncio.ensure_future(_wait(each)) for each in sent))
-        await sender.close()
-        assert sender.buffered_bytes == 0
-
-    run(test)
+async def test_a_full_buffer_blocks_and_goes_on() -> None:
+    driver = Scripted()
+    driver.gate.clear()
+    sender = producer(driver, buffer_bytes_max=4000, send_timeout=0.05)
+    sent = [await sender.send("t", b"x" * 744) for _ in range(4)]  # 256 bytes each beside the value
+    assert sender.buffered_bytes == 4000
+    with pytest.raises(BufferFullError, match="4000 of 4000 bytes"):
+        await sender.send("t", b"x" * 744)
+    blocked = asyncio.ensure_future(sender.send("t", b"x" * 744))
+    await asyncio.sleep(0)
+    assert not blocked.done()
+    driver.gate.set()
+    await blocked
+    await asyncio.gather(*(asyncio.ensure_future(_wait(each)) for each in sent))
+    await sender.close()
+    assert sender.buffered_bytes == 0
 
 
 async def _wait(delivery: Any) -> Placed:
@@ -340,97 +308,79 @@ async def _wait(delivery: Any) -> Placed:
     return placed
 
 
-def test_a_buffer_serves_who_came_first_and_forgets_who_left() -> None:
-    async def test() -> None:
-        driver = Scripted()
-        driver.gate.clear()
-        sender = producer(driver, buffer_bytes_max=1000)
-        await sender.send("t", b"x" * 744)
-        waiting = [asyncio.ensure_future(sender.send("t", b"%d" % at)) for at in range(3)]
+async def test_a_buffer_serves_who_came_first_and_forgets_who_left() -> None:
+    driver = Scripted()
+    driver.gate.clear()
+    sender = producer(driver, buffer_bytes_max=1000)
+    await sender.send("t", b"x" * 744)
+    waiting = [asyncio.ensure_future(sender.send("t", b"%d" % at)) for at in range(3)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    driver.gate.set()
+    await asyncio.gather(*waiting[1:])
+    await sender.close()
+    assert driver.log[1:] == [b"1", b"2"]
+    assert sender.buffered_bytes == 0
+
+
+async def test_close_flushes_and_then_takes_nothing() -> None:
+    driver = Scripted()
+    sender = producer(driver, linger_ms=60_000)
+    for at in range(10):
+        await sender.send("t", b"%d" % at)
+    await sender.close()
+    assert len(driver.log) == 10
+    assert len(driver.attempts) == 1
+    with pytest.raises(ClosedError):
+        await sender.send("t", b"late")
+
+
+async def test_a_close_that_is_interrupted_tells_what_is_known() -> None:
+    driver = Scripted()
+    driver.gate.clear()
+    sender = producer(driver, batch_records_max=1)
+    flying, waiting = [await sender.send("t", b"%d" % at) for at in range(2)]
+    await until(lambda: driver.attempts, "the first attempt")
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.02):
+            await sender.close()
+    with pytest.raises(UnknownOutcomeError):
+        await flying
+    with pytest.raises(ClosedError):
+        await waiting
+
+
+async def test_who_stops_waiting_takes_nothing_back() -> None:
+    driver = Scripted()
+    driver.gate.clear()
+    sender = producer(driver)
+    delivery = await sender.send("t", b"v")
+    waiter = asyncio.ensure_future(_wait(delivery))
+    await asyncio.sleep(0)
+    waiter.cancel()
+    driver.gate.set()
+    assert (await delivery).offset == 0
+    await sender.close()
+
+
+async def test_a_sender_that_crashed_fails_what_comes_later_at_once() -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # it is told of the crash
+    driver = Scripted(lambda batch: [Placed(batch.topic, 0, int("no offset"))])
+    sending = producer(driver)
+    with pytest.raises(UnknownOutcomeError, match=r"crashed.*ValueError"):
+        await sending.send_and_wait("t", b"first")
+    with pytest.raises(ClosedError, match="the producer of t crashed, make a new one"):
+        await sending.send_and_wait("t", b"second")
+    assert sending.buffered_bytes == 0
+    assert (await sending.send_and_wait("another", b"third")).offset == 0
+
+
+async def test_linger_makes_one_batch_of_many() -> None:
+    driver = Scripted()
+    sender = producer(driver, linger_ms=10_000, batch_records_max=5)
+    for at in range(10):
+        await sender.send("t", b"%d" % at)
         await asyncio.sleep(0)
-        waiting[0].cancel()
-        driver.gate.set()
-        await asyncio.gather(*waiting[1:])
-        await sender.close()
-        assert driver.log[1:] == [b"1", b"2"]
-        assert sender.buffered_bytes == 0
-
-    run(test)
-
-
-def test_close_flushes_and_then_takes_nothing() -> None:
-    async def test() -> None:
-        driver = Scripted()
-        sender = producer(driver, linger_ms=60_000)
-        for at in range(10):
-            await sender.send("t", b"%d" % at)
-        await sender.close()
-        assert len(driver.log) == 10
-        assert len(driver.attempts) == 1
-        with pytest.raises(ClosedError):
-            await sender.send("t", b"late")
-
-    run(test)
-
-
-def test_a_close_that_is_interrupted_tells_what_is_known() -> None:
-    async def test() -> None:
-        driver = Scripted()
-        driver.gate.clear()
-        sender = producer(driver, batch_records_max=1)
-        flying, waiting = [await sender.send("t", b"%d" % at) for at in range(2)]
-        await until(lambda: driver.attempts, "the first attempt")
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.02):
-                await sender.close()
-        with pytest.raises(UnknownOutcomeError):
-            await flying
-        with pytest.raises(ClosedError):
-            await waiting
-
-    run(test)
-
-
-def test_who_stops_waiting_takes_nothing_back() -> None:
-    async def test() -> None:
-        driver = Scripted()
-        driver.gate.clear()
-        sender = producer(driver)
-        delivery = await sender.send("t", b"v")
-        waiter = asyncio.ensure_future(_wait(delivery))
-        await asyncio.sleep(0)
-        waiter.cancel()
-        driver.gate.set()
-        assert (await delivery).offset == 0
-        await sender.close()
-
-    run(test)
-
-
-def test_a_sender_that_crashed_fails_what_comes_later_at_once() -> None:
-    async def test() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # it is told of the crash
-        driver = Scripted(lambda batch: [Placed(batch.topic, 0, int("no offset"))])
-        sending = producer(driver)
-        with pytest.raises(UnknownOutcomeError, match=r"crashed.*ValueError"):
-            await sending.send_and_wait("t", b"first")
-        with pytest.raises(ClosedError, match="the producer of t crashed, make a new one"):
-            await sending.send_and_wait("t", b"second")
-        assert sending.buffered_bytes == 0
-        assert (await sending.send_and_wait("another", b"third")).offset == 0
-
-    run(test)
-
-
-def test_linger_makes_one_batch_of_many() -> None:
-    async def test() -> None:
-        driver = Scripted()
-        sender = producer(driver, linger_ms=10_000, batch_records_max=5)
-        for at in range(10):
-            await sender.send("t", b"%d" % at)
-            await asyncio.sleep(0)
-        await until(lambda: len(driver.log) == 10, "two full batches")  # without waiting for the linger
-        assert [len(batch.records) for batch in driver.attempts] == [5, 5]
-        await sender.close()
-
-    run(test)
+    await until(lambda: len(driver.log) == 10, "two full batches")  # without waiting for the linger
+    assert [len(batch.records) for batch in driver.attempts] == [5, 5]
+    await sender.close()

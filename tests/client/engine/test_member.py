@@ -60,62 +60,58 @@ class Reader:
 
 
 @pytest.mark.parametrize("column", GROUPS)
-def test_three_members_come_and_go_and_nothing_is_missing(column: str, braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with aio.connect(server_url(column, braid_server_shared)) as client:
-            topic, group = fresh(), fresh("g")
-            await client.admin.create_topic(topic, PARTITIONS)
-            await fill(client, topic, 0, 300)
-            readers = []
-            for _ in range(3):
-                reader = Reader(client.consumer(**OPTIONS))
-                await reader.consumer.subscribe(topic, group=group)
-                reader.start()
-                readers.append(reader)
-            await until(
-                lambda: (
-                    sorted(place for r in readers for place in r.consumer.assignment)
-                    == [(topic, number) for number in range(PARTITIONS)]
-                ),
-                "each partition has one reader",
-            )
-            assert [len(reader.consumer.assignment) for reader in readers] == [2, 2, 2]
-            await fill(client, topic, 300, 300)
-            await readers[0].stop()
-            await fill(client, topic, 600, 300)
-            expected = {b"%d" % at for at in range(900)}
-            await until(lambda: {value for r in readers for value in r.done} == expected, "all 900")
-            await until(lambda: len(readers[1].consumer.assignment) == 3, "two share what three had")
-            # A commit that a rebalance refused goes with the next one: who stops before that leaves it to others.
-            await until(lambda: all(reader.is_committed for reader in readers[1:]), "all is committed")
-            for reader in readers[1:]:
-                await reader.stop()
-            assert sum(lag.lag for lag in await client.admin.lag(group, topic)) == 0
-
-    run(test)
+async def test_three_members_come_and_go_and_nothing_is_missing(
+    column: str, braid_server_shared: ServerProcess
+) -> None:
+    async with aio.connect(server_url(column, braid_server_shared)) as client:
+        topic, group = fresh(), fresh("g")
+        await client.admin.create_topic(topic, PARTITIONS)
+        await fill(client, topic, 0, 300)
+        readers = []
+        for _ in range(3):
+            reader = Reader(client.consumer(**OPTIONS))
+            await reader.consumer.subscribe(topic, group=group)
+            reader.start()
+            readers.append(reader)
+        await until(
+            lambda: (
+                sorted(place for r in readers for place in r.consumer.assignment)
+                == [(topic, number) for number in range(PARTITIONS)]
+            ),
+            "each partition has one reader",
+        )
+        assert [len(reader.consumer.assignment) for reader in readers] == [2, 2, 2]
+        await fill(client, topic, 300, 300)
+        await readers[0].stop()
+        await fill(client, topic, 600, 300)
+        expected = {b"%d" % at for at in range(900)}
+        await until(lambda: {value for r in readers for value in r.done} == expected, "all 900")
+        await until(lambda: len(readers[1].consumer.assignment) == 3, "two share what three had")
+        # A commit that a rebalance refused goes with the next one: who stops before that leaves it to others.
+        await until(lambda: all(reader.is_committed for reader in readers[1:]), "all is committed")
+        for reader in readers[1:]:
+            await reader.stop()
+        assert sum(lag.lag for lag in await client.admin.lag(group, topic)) == 0
 
 
 @pytest.mark.parametrize("face", FACES)
 @pytest.mark.parametrize("column", GROUPS)
-def test_committed_resumes(column: str, face: str, braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with connected(face, server_url(column, braid_server_shared)) as client:
-            topic, group = fresh(), fresh("g")
-            await client.admin.create_topic(topic, 1)
-            await fill(client, topic, 0, 50)
-            first = client.consumer(**OPTIONS)
-            await first.subscribe(topic, group=group)
-            got = await first.poll(max_records=20, timeout=30)
-            await first.commit()
-            await first.poll(max_records=5, timeout=30)  # not committed: read again
-            await first.close()
-            second = client.consumer(**OPTIONS)
-            await second.subscribe(topic, group=group)
-            found = await second.poll(timeout=30)
-            assert found[0].offset == len(got)
-            await second.close()
-
-    run(test)
+async def test_committed_resumes(column: str, face: str, braid_server_shared: ServerProcess) -> None:
+    async with connected(face, server_url(column, braid_server_shared)) as client:
+        topic, group = fresh(), fresh("g")
+        await client.admin.create_topic(topic, 1)
+        await fill(client, topic, 0, 50)
+        first = client.consumer(**OPTIONS)
+        await first.subscribe(topic, group=group)
+        got = await first.poll(max_records=20, timeout=30)
+        await first.commit()
+        await first.poll(max_records=5, timeout=30)  # not committed: read again
+        await first.close()
+        second = client.consumer(**OPTIONS)
+        await second.subscribe(topic, group=group)
+        found = await second.poll(timeout=30)
+        assert found[0].offset == len(got)
+        await second.close()
 
 
 class LostPartition:
@@ -146,85 +142,73 @@ class LostPartition:
 
 
 @pytest.mark.parametrize("column", GROUPS)
-def test_a_member_that_lost_its_partition_cannot_commit_it(column: str, braid_server_shared: ServerProcess) -> None:
+async def test_a_member_that_lost_its_partition_cannot_commit_it(
+    column: str, braid_server_shared: ServerProcess
+) -> None:
     more = "?session_timeout_ms=6000" if column == "kafka" else ""
-
-    async def test() -> None:
-        async with aio.connect(server_url(column, braid_server_shared) + more) as client:
-            lost = LostPartition(client)
-            await lost.set_up()
-            with pytest.raises(RefusedError) as caught:
-                await lost.slow.commit()
-            assert caught.value.reason is Refusal.REJOIN
-            await until(lambda: lost.quick.assignment or lost.slow.assignment, "somebody has it")
-            assert await lost.committed() is None
-
-    run(test)
+    async with aio.connect(server_url(column, braid_server_shared) + more) as client:
+        lost = LostPartition(client)
+        await lost.set_up()
+        with pytest.raises(RefusedError) as caught:
+            await lost.slow.commit()
+        assert caught.value.reason is Refusal.REJOIN
+        await until(lambda: lost.quick.assignment or lost.slow.assignment, "somebody has it")
+        assert await lost.committed() is None
 
 
-def test_a_member_that_is_told_by_a_fetch_that_it_lost_its_partition_commits_nothing(
+async def test_a_member_that_is_told_by_a_fetch_that_it_lost_its_partition_commits_nothing(
     braid_server_shared: ServerProcess,
 ) -> None:
     """The other order: a fetch is refused before the commit is asked for; nothing is left to commit. Only cursus refuses one."""
-
-    async def test() -> None:
-        async with aio.connect(server_url("cursus", braid_server_shared)) as client:
-            lost = LostPartition(client)
-            await lost.set_up()
-            await lost.slow.poll(max_records=10, timeout=30)  # makes room, so that more is fetched
-            await until(lambda: not lost.slow.assignment, "it has learned that it lost the partition")
-            await lost.slow.commit()
-            assert await lost.committed() is None
-
-    run(test)
+    async with aio.connect(server_url("cursus", braid_server_shared)) as client:
+        lost = LostPartition(client)
+        await lost.set_up()
+        await lost.slow.poll(max_records=10, timeout=30)  # makes room, so that more is fetched
+        await until(lambda: not lost.slow.assignment, "it has learned that it lost the partition")
+        await lost.slow.commit()
+        assert await lost.committed() is None
 
 
 @pytest.mark.parametrize("column", GROUPS)
-def test_auto_commit_commits_what_was_worked_on(column: str, braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with aio.connect(server_url(column, braid_server_shared)) as client:
-            topic, group = fresh(), fresh("g")
-            await client.admin.create_topic(topic, 1)
-            await fill(client, topic, 0, 30)
-            consumer = client.consumer(auto_commit_ms=10, **OPTIONS)
-            await consumer.subscribe(topic, group=group)
-            first = await consumer.poll(max_records=10, timeout=30)
-            second = await consumer.poll(max_records=10, timeout=30)
-            assert second
-            while (committed := await consumer.committed(topic, 0)) is None:  # noqa: ASYNC110 - the server's state
-                await asyncio.sleep(0.01)
-            assert committed == len(first)  # the second may still be worked on
-            await consumer.close()
-            assert (await client.admin.lag(group, topic))[0].committed == len(first) + len(second)
-            with pytest.raises(RuntimeError, match="in the middle"):
-                await _fail_at_work(client.consumer(auto_commit_ms=10_000, **OPTIONS), topic, group)
-            assert (await client.admin.lag(group, topic))[0].committed == len(first) + len(second)
-
-    run(test)
+async def test_auto_commit_commits_what_was_worked_on(column: str, braid_server_shared: ServerProcess) -> None:
+    async with aio.connect(server_url(column, braid_server_shared)) as client:
+        topic, group = fresh(), fresh("g")
+        await client.admin.create_topic(topic, 1)
+        await fill(client, topic, 0, 30)
+        consumer = client.consumer(auto_commit_ms=10, **OPTIONS)
+        await consumer.subscribe(topic, group=group)
+        first = await consumer.poll(max_records=10, timeout=30)
+        second = await consumer.poll(max_records=10, timeout=30)
+        assert second
+        while (committed := await consumer.committed(topic, 0)) is None:  # noqa: ASYNC110 - the server's state
+            await asyncio.sleep(0.01)
+        assert committed == len(first)  # the second may still be worked on
+        await consumer.close()
+        assert (await client.admin.lag(group, topic))[0].committed == len(first) + len(second)
+        with pytest.raises(RuntimeError, match="in the middle"):
+            await _fail_at_work(client.consumer(auto_commit_ms=10_000, **OPTIONS), topic, group)
+        assert (await client.admin.lag(group, topic))[0].committed == len(first) + len(second)
 
 
 @pytest.mark.parametrize("column", GROUPS)
-def test_auto_commit_commits_nothing_before_something_was_worked_on(
+async def test_auto_commit_commits_nothing_before_something_was_worked_on(
     column: str, braid_server_shared: ServerProcess
 ) -> None:
-    async def test() -> None:
-        async with aio.connect(server_url(column, braid_server_shared)) as client:
-            topic, group = fresh(), fresh("g")
-            await client.admin.create_topic(topic, 1)
-            await fill(client, topic, 0, 10)
-            consumer = client.consumer(auto_commit_ms=600_000, **OPTIONS)
-            await consumer.subscribe(topic, group=group)
-            await consumer._commit_worked_on()  # what the timer calls
-            assert (await client.admin.lag(group, topic))[0].committed is None
-            assert len(await consumer.poll(max_records=5, timeout=30)) == 5
-            await consumer._commit_worked_on()
-            assert (await client.admin.lag(group, topic))[0].committed is None  # five are being worked on
-            await consumer.poll(max_records=5, timeout=30)
-            await consumer._commit_worked_on()
-            assert (await client.admin.lag(group, topic))[0].committed == 5
-            await consumer.close()
-
-    run(test)
+    async with aio.connect(server_url(column, braid_server_shared)) as client:
+        topic, group = fresh(), fresh("g")
+        await client.admin.create_topic(topic, 1)
+        await fill(client, topic, 0, 10)
+        consumer = client.consumer(auto_commit_ms=600_000, **OPTIONS)
+        await consumer.subscribe(topic, group=group)
+        await consumer._commit_worked_on()  # what the timer calls
+        assert (await client.admin.lag(group, topic))[0].committed is None
+        assert len(await consumer.poll(max_records=5, timeout=30)) == 5
+        await consumer._commit_worked_on()
+        assert (await client.admin.lag(group, topic))[0].committed is None  # five are being worked on
+        await consumer.poll(max_records=5, timeout=30)
+        await consumer._commit_worked_on()
+        assert (await client.admin.lag(group, topic))[0].committed == 5
+        await consumer.close()
 
 
 async def _fail_at_work(consumer: aio.Consumer, topic: str, group: str) -> None:
@@ -235,21 +219,18 @@ async def _fail_at_work(consumer: aio.Consumer, topic: str, group: str) -> None:
 
 
 @pytest.mark.parametrize("column", GROUPS)
-def test_async_for_commits_exactly_what_it_went_through(column: str, braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with aio.connect(server_url(column, braid_server_shared)) as client:
-            topic, group = fresh(), fresh("g")
-            await client.admin.create_topic(topic, 1)
-            await fill(client, topic, 0, 30)
-            async with client.consumer(**OPTIONS) as consumer:
-                await consumer.subscribe(topic, group=group)
-                async for record in consumer:
-                    if record.offset == 12:
-                        break
-                await consumer.commit()
-                assert await consumer.committed(topic, 0) == 13
-
-    run(test)
+async def test_async_for_commits_exactly_what_it_went_through(column: str, braid_server_shared: ServerProcess) -> None:
+    async with aio.connect(server_url(column, braid_server_shared)) as client:
+        topic, group = fresh(), fresh("g")
+        await client.admin.create_topic(topic, 1)
+        await fill(client, topic, 0, 30)
+        async with client.consumer(**OPTIONS) as consumer:
+            await consumer.subscribe(topic, group=group)
+            async for record in consumer:
+                if record.offset == 12:
+                    break
+            await consumer.commit()
+            assert await consumer.committed(topic, 0) == 13
 
 
 @pytest.mark.parametrize("column", GROUPS)
@@ -274,24 +255,21 @@ def test_a_group_outlives_kill_9(column: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", [column for column, able in capabilities().items() if able.group_admin])
-def test_groups_can_be_looked_at(column: str, braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with aio.connect(server_url(column, braid_server_shared)) as client:
-            topic, group = fresh(), fresh("g")
-            await client.admin.create_topic(topic, 2)
-            consumer = client.consumer(**OPTIONS)
-            await consumer.subscribe(topic, group=group, member="me")
-            assert group in await client.admin.list_groups()
-            info = await client.admin.describe_group(group)
-            assert consumer.membership is not None
-            own_id = consumer.membership.member  # kafka's server gives members their ids
-            assert (own_id == "me") is (column != "kafka")
-            assert (info.state, info.topics, [(m.member, m.partitions) for m in info.members]) == (
-                "Stable",
-                (topic,),
-                [(own_id, (0, 1))],
-            )
-            await consumer.close()
-            assert (await client.admin.describe_group(group)).members == ()
-
-    run(test)
+async def test_groups_can_be_looked_at(column: str, braid_server_shared: ServerProcess) -> None:
+    async with aio.connect(server_url(column, braid_server_shared)) as client:
+        topic, group = fresh(), fresh("g")
+        await client.admin.create_topic(topic, 2)
+        consumer = client.consumer(**OPTIONS)
+        await consumer.subscribe(topic, group=group, member="me")
+        assert group in await client.admin.list_groups()
+        info = await client.admin.describe_group(group)
+        assert consumer.membership is not None
+        own_id = consumer.membership.member  # kafka's server gives members their ids
+        assert (own_id == "me") is (column != "kafka")
+        assert (info.state, info.topics, [(m.member, m.partitions) for m in info.members]) == (
+            "Stable",
+            (topic,),
+            [(own_id, (0, 1))],
+        )
+        await consumer.close()
+        assert (await client.admin.describe_group(group)).members == ()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer as ForeignProducer
-from tests.client.dialects import fresh, run, server_url
+from tests.client.dialects import fresh, server_url
 from tests.client.drivers.kafka.test_staging import committed
 
 import braidlog
@@ -31,46 +31,43 @@ class WrongError(Exception):
     """What a program raises in the middle of a transaction."""
 
 
-def test_what_was_sent_counts_together_or_not_at_all(braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with aio.connect(url_of(braid_server_shared)) as client:
-            one, two = fresh(), fresh()
-            await client.admin.create_topic(one, 2)
-            await client.admin.create_topic(two)
-            producer = client.producer(transactional_id=fresh("x"))
-            for number in range(3):
-                async with producer.transaction():
-                    for partition in range(2):
-                        await producer.send_and_wait(one, b"%d" % number, partition=partition)
-                    await producer.send(two, b"%d" % number)
-                    if number == 0:
-                        assert await seen(braid_server_shared, one, 2) == [[], []]
-            whole = [b"0", b"1", b"2"]
-            late: list[aio.Delivery] = []
-
-            async def stopped() -> None:
-                async with producer.transaction():
-                    await producer.send_and_wait(one, b"aborted", partition=0)
-                    late.append(await producer.send(two, b"aborted, and perhaps never sent"))
-                    raise WrongError
-
-            with pytest.raises(WrongError):
-                await stopped()
-            with pytest.raises(AbortedError):
-                await late[0]
-            async with producer.transaction() as transaction:
-                await producer.send_and_wait(two, b"aborted by hand")
-                await transaction.abort()
-                with pytest.raises(ValueError, match="in transactions only"):
-                    await producer.send(two, b"too late")
+async def test_what_was_sent_counts_together_or_not_at_all(braid_server_shared: ServerProcess) -> None:
+    async with aio.connect(url_of(braid_server_shared)) as client:
+        one, two = fresh(), fresh()
+        await client.admin.create_topic(one, 2)
+        await client.admin.create_topic(two)
+        producer = client.producer(transactional_id=fresh("x"))
+        for number in range(3):
             async with producer.transaction():
-                await producer.send(two, b"after")
-            async with producer.transaction():
-                pass
-            assert await seen(braid_server_shared, one, 2) == [whole, whole]
-            assert await seen(braid_server_shared, two) == [[*whole, b"after"]]
+                for partition in range(2):
+                    await producer.send_and_wait(one, b"%d" % number, partition=partition)
+                await producer.send(two, b"%d" % number)
+                if number == 0:
+                    assert await seen(braid_server_shared, one, 2) == [[], []]
+        whole = [b"0", b"1", b"2"]
+        late: list[aio.Delivery] = []
 
-    run(test)
+        async def stopped() -> None:
+            async with producer.transaction():
+                await producer.send_and_wait(one, b"aborted", partition=0)
+                late.append(await producer.send(two, b"aborted, and perhaps never sent"))
+                raise WrongError
+
+        with pytest.raises(WrongError):
+            await stopped()
+        with pytest.raises(AbortedError):
+            await late[0]
+        async with producer.transaction() as transaction:
+            await producer.send_and_wait(two, b"aborted by hand")
+            await transaction.abort()
+            with pytest.raises(ValueError, match="in transactions only"):
+                await producer.send(two, b"too late")
+        async with producer.transaction():
+            await producer.send(two, b"after")
+        async with producer.transaction():
+            pass
+        assert await seen(braid_server_shared, one, 2) == [whole, whole]
+        assert await seen(braid_server_shared, two) == [[*whole, b"after"]]
 
 
 def test_a_transaction_of_the_blocking_client(braid_server_shared: ServerProcess) -> None:
@@ -99,164 +96,147 @@ def test_a_transaction_of_the_blocking_client(braid_server_shared: ServerProcess
     assert committed(braid_server_shared, target) == [[b"%d" % at for at in range(6)]]
 
 
-def test_who_begins_under_a_name_fences_who_had_it(braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with aio.connect(url_of(braid_server_shared)) as client:
-            topic, name = fresh(), fresh("x")
-            await client.admin.create_topic(topic)
-            first, second = client.producer(transactional_id=name), client.producer(transactional_id=name)
+async def test_who_begins_under_a_name_fences_who_had_it(braid_server_shared: ServerProcess) -> None:
+    async with aio.connect(url_of(braid_server_shared)) as client:
+        topic, name = fresh(), fresh("x")
+        await client.admin.create_topic(topic)
+        first, second = client.producer(transactional_id=name), client.producer(transactional_id=name)
 
-            async def fenced() -> None:
-                async with first.transaction():
-                    await first.send_and_wait(topic, b"of the first")
-                    async with second.transaction():
-                        await second.send(topic, b"of the second")
-                    await first.send(topic, b"fenced")
+        async def fenced() -> None:
+            async with first.transaction():
+                await first.send_and_wait(topic, b"of the first")
+                async with second.transaction():
+                    await second.send(topic, b"of the second")
+                await first.send(topic, b"fenced")
 
-            with pytest.raises(RefusedError) as refused:
-                await fenced()
-            assert refused.value.reason is Refusal.FENCED
-            for _ in range(2):
-                with pytest.raises(RefusedError, match="transactional id"):
-                    await first.transaction().__aenter__()
-            async with second.transaction():
-                await second.send(topic, b"and again")
-            assert await seen(braid_server_shared, topic) == [[b"of the second", b"and again"]]
-
-    run(test)
+        with pytest.raises(RefusedError) as refused:
+            await fenced()
+        assert refused.value.reason is Refusal.FENCED
+        for _ in range(2):
+            with pytest.raises(RefusedError, match="transactional id"):
+                await first.transaction().__aenter__()
+        async with second.transaction():
+            await second.send(topic, b"and again")
+        assert await seen(braid_server_shared, topic) == [[b"of the second", b"and again"]]
 
 
-def test_a_record_that_failed_fails_its_transaction_though_it_was_looked_at(
+async def test_a_record_that_failed_fails_its_transaction_though_it_was_looked_at(
     braid_server_shared: ServerProcess,
 ) -> None:
-    async def test() -> None:
-        async with aio.connect(url_of(braid_server_shared)) as client:
-            topic = fresh()
-            await client.admin.create_topic(topic, settings={"max.message.bytes": "1024"})
-            producer = client.producer(transactional_id=fresh("x"))
+    async with aio.connect(url_of(braid_server_shared)) as client:
+        topic = fresh()
+        await client.admin.create_topic(topic, settings={"max.message.bytes": "1024"})
+        producer = client.producer(transactional_id=fresh("x"))
 
-            async def swallows() -> None:
-                async with producer.transaction():
-                    await producer.send_and_wait(topic, b"small")
-                    with contextlib.suppress(RefusedError):
-                        await producer.send_and_wait(topic, b"x" * 2000)
-
-            with pytest.raises(RefusedError) as refused:
-                await swallows()
-            assert refused.value.reason is Refusal.TOO_LARGE
+        async def swallows() -> None:
             async with producer.transaction():
-                await producer.send(topic, b"the next one")
-            assert await seen(braid_server_shared, topic) == [[b"the next one"]]
+                await producer.send_and_wait(topic, b"small")
+                with contextlib.suppress(RefusedError):
+                    await producer.send_and_wait(topic, b"x" * 2000)
 
-    run(test)
+        with pytest.raises(RefusedError) as refused:
+            await swallows()
+        assert refused.value.reason is Refusal.TOO_LARGE
+        async with producer.transaction():
+            await producer.send(topic, b"the next one")
+        assert await seen(braid_server_shared, topic) == [[b"the next one"]]
 
 
-def test_offsets_of_a_member_that_was_replaced_are_not_committed(braid_server_shared: ServerProcess) -> None:
+async def test_offsets_of_a_member_that_was_replaced_are_not_committed(braid_server_shared: ServerProcess) -> None:
     """What was read in a generation is committed in it: else whoever has the partition now would write it again."""
+    async with (
+        aio.connect(url_of(braid_server_shared)) as client,
+        aio.connect(url_of(braid_server_shared)) as other,
+    ):
+        source, target, group = fresh(), fresh(), fresh("g")
+        await client.admin.create_topic(source, 2)
+        await client.admin.create_topic(target)
+        plain = client.producer()
+        for partition in range(2):
+            await plain.send_and_wait(source, b"%d" % partition, partition=partition)
+        producer = client.producer(transactional_id=fresh("x"))
+        consumer, late = client.consumer(heartbeat_seconds=0.1), other.consumer(heartbeat_seconds=0.1)
+        await consumer.subscribe(source, group=group)
+        records: list[Any] = []
+        while len(records) < 2:
+            records += await consumer.poll()
+        await late.subscribe(source, group=group)
+        while len(consumer.assignment) != 1:  # noqa: ASYNC110 - it joins again by itself
+            await asyncio.sleep(0.01)
 
-    async def test() -> None:
-        async with (
-            aio.connect(url_of(braid_server_shared)) as client,
-            aio.connect(url_of(braid_server_shared)) as other,
-        ):
-            source, target, group = fresh(), fresh(), fresh("g")
-            await client.admin.create_topic(source, 2)
-            await client.admin.create_topic(target)
-            plain = client.producer()
-            for partition in range(2):
-                await plain.send_and_wait(source, b"%d" % partition, partition=partition)
-            producer = client.producer(transactional_id=fresh("x"))
-            consumer, late = client.consumer(heartbeat_seconds=0.1), other.consumer(heartbeat_seconds=0.1)
-            await consumer.subscribe(source, group=group)
-            records: list[Any] = []
-            while len(records) < 2:
-                records += await consumer.poll()
-            await late.subscribe(source, group=group)
-            while len(consumer.assignment) != 1:  # noqa: ASYNC110 - it joins again by itself
-                await asyncio.sleep(0.01)
+        async def step(reader: aio.Consumer, writer: aio.Producer, records: list[Any]) -> None:
+            async with writer.transaction(reader):
+                for record in records:
+                    await writer.send(target, record.value)
 
-            async def step(reader: aio.Consumer, writer: aio.Producer, records: list[Any]) -> None:
-                async with writer.transaction(reader):
-                    for record in records:
-                        await writer.send(target, record.value)
-
-            with pytest.raises(RefusedError) as refused:
-                await step(consumer, producer, records)
-            assert refused.value.reason is Refusal.REJOIN
-            for each, writer in ((consumer, producer), (late, other.producer(transactional_id=fresh("x")))):
-                again: list[Any] = []
-                while not again:
-                    again = await each.poll()
-                await step(each, writer, again)
-            assert sorted((await seen(braid_server_shared, target))[0]) == [b"0", b"1"]
-            assert await client.admin.group_offsets(group) == {(source, 0): 1, (source, 1): 1}
-            await late.close()
-            await consumer.close()
-
-    run(test)
+        with pytest.raises(RefusedError) as refused:
+            await step(consumer, producer, records)
+        assert refused.value.reason is Refusal.REJOIN
+        for each, writer in ((consumer, producer), (late, other.producer(transactional_id=fresh("x")))):
+            again: list[Any] = []
+            while not again:
+                again = await each.poll()
+            await step(each, writer, again)
+        assert sorted((await seen(braid_server_shared, target))[0]) == [b"0", b"1"]
+        assert await client.admin.group_offsets(group) == {(source, 0): 1, (source, 1): 1}
+        await late.close()
+        await consumer.close()
 
 
-def test_a_lost_answer_to_the_commit(braid_server_shared: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_answer_to_the_commit(braid_server_shared: ServerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     """Connections end before the commit, or when it is done and not answered: each transaction counts, and once."""
+    async with aio.connect(url_of(braid_server_shared)) as client:
+        topic, driver = fresh(), client._driver
+        assert isinstance(driver, KafkaDriver)
+        await client.admin.create_topic(topic)
+        done, lost = driver.commit_transaction, [True] * 3
 
-    async def test() -> None:
-        async with aio.connect(url_of(braid_server_shared)) as client:
-            topic, driver = fresh(), client._driver
-            assert isinstance(driver, KafkaDriver)
-            await client.admin.create_topic(topic)
-            done, lost = driver.commit_transaction, [True] * 3
+        async def commit(producer: TransactionalProducer) -> None:
+            await done(producer)
+            if lost:
+                lost.pop()
+                raise NoAnswerError("the answer was lost")
 
-            async def commit(producer: TransactionalProducer) -> None:
-                await done(producer)
-                if lost:
-                    lost.pop()
-                    raise NoAnswerError("the answer was lost")
-
-            monkeypatch.setattr(driver, "commit_transaction", commit)
-            producer = client.producer(transactional_id=fresh("x"))
-            for number in range(6):
-                async with producer.transaction():
-                    await producer.send(topic, b"%d" % number)
-                    if number % 2:
-                        await producer.flush()
-                    for link in driver._links.opened():
-                        link.abort("cut by the test")
-            assert not lost
-            assert await seen(braid_server_shared, topic) == [[b"%d" % number for number in range(6)]]
-
-    run(test)
+        monkeypatch.setattr(driver, "commit_transaction", commit)
+        producer = client.producer(transactional_id=fresh("x"))
+        for number in range(6):
+            async with producer.transaction():
+                await producer.send(topic, b"%d" % number)
+                if number % 2:
+                    await producer.flush()
+                for link in driver._links.opened():
+                    link.abort("cut by the test")
+        assert not lost
+        assert await seen(braid_server_shared, topic) == [[b"%d" % number for number in range(6)]]
 
 
-def test_what_a_transaction_needs_is_said(braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with (
-            aio.connect(url_of(braid_server_shared)) as client,
-            aio.connect(server_url("cursus", braid_server_shared)) as other,
-        ):
-            topic = fresh()
-            await client.admin.create_topic(topic)
-            with pytest.raises(UnsupportedError, match=r"cursus does not support transactions.*kafka"):
-                other.producer(transactional_id="x")
-            with pytest.raises(ValueError, match="idempotent"):
-                client.producer(transactional_id="x", idempotent=False)
-            with pytest.raises(ValueError, match="transactional_id"):
-                client.producer().transaction()
-            producer = client.producer(transactional_id=fresh("x"))
-            with pytest.raises(ValueError, match="in transactions only"):
-                await producer.send(topic, b"")
-            with pytest.raises(ValueError, match="commits belong to a group"):
-                await producer.transaction(client.consumer()).__aenter__()
-            automatic = client.consumer(auto_commit_ms=1000)
-            await automatic.assign(topic, group=fresh("g"))
-            with pytest.raises(ValueError, match="auto_commit_ms"):
-                await producer.transaction(automatic).__aenter__()
-            async with producer.transaction() as open_one:
-                with pytest.raises(ValueError, match="one at a time"):
-                    await producer.transaction().__aenter__()
-                with pytest.raises(ValueError, match="used once"):
-                    await open_one.__aenter__()
-
-    run(test)
+async def test_what_a_transaction_needs_is_said(braid_server_shared: ServerProcess) -> None:
+    async with (
+        aio.connect(url_of(braid_server_shared)) as client,
+        aio.connect(server_url("cursus", braid_server_shared)) as other,
+    ):
+        topic = fresh()
+        await client.admin.create_topic(topic)
+        with pytest.raises(UnsupportedError, match=r"cursus does not support transactions.*kafka"):
+            other.producer(transactional_id="x")
+        with pytest.raises(ValueError, match="idempotent"):
+            client.producer(transactional_id="x", idempotent=False)
+        with pytest.raises(ValueError, match="transactional_id"):
+            client.producer().transaction()
+        producer = client.producer(transactional_id=fresh("x"))
+        with pytest.raises(ValueError, match="in transactions only"):
+            await producer.send(topic, b"")
+        with pytest.raises(ValueError, match="commits belong to a group"):
+            await producer.transaction(client.consumer()).__aenter__()
+        automatic = client.consumer(auto_commit_ms=1000)
+        await automatic.assign(topic, group=fresh("g"))
+        with pytest.raises(ValueError, match="auto_commit_ms"):
+            await producer.transaction(automatic).__aenter__()
+        async with producer.transaction() as open_one:
+            with pytest.raises(ValueError, match="one at a time"):
+                await producer.transaction().__aenter__()
+            with pytest.raises(ValueError, match="used once"):
+                await open_one.__aenter__()
 
 
 KILLED = """

@@ -10,7 +10,7 @@ from itertools import count
 from random import Random
 
 import pytest
-from tests.cluster.etcd.test_store import BLOCK, PREFIX, Cluster, Node
+from tests.cluster.etcd.stores import BLOCK, PREFIX, Cluster, Node
 from tests.histories.checker import check
 from tests.histories.history import Action, Call, History, Outcome
 from tests.model.manual_world import Job

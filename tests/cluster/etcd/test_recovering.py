@@ -1,6 +1,7 @@
 """What the metadata is after a recovery: above all that any folder has seen, and led by the copy with the latest record."""
 
 import pytest
+from tests.cluster.topics import placed
 
 from braidlog.cluster import events as e
 from braidlog.cluster.etcd.position import Position
@@ -30,17 +31,7 @@ def old_image() -> Image:
     for number in (1, 2, 3):
         life = Life(boot_id="b", folder_id=f"f{number}")
         image.apply(e.RegisterNode(node=number, incarnation=number, life=life, name=str(number), rack="r"))
-    created = e.CreateTopic(
-        topic="t",
-        topic_id="01",
-        partitions=1,
-        settings=TopicSettings(),
-        created_ms=1,
-        replicas=("1",),
-        min_in_sync=2,
-        placement=((1, 2, 3),),
-    )
-    image.apply(created)
+    image.apply(placed((1, 2, 3)))
     return image
 
 

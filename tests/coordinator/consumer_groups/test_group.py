@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.coordinator.consumer_groups.test_assignors import target_of
+from tests.refusals import reason_of
 
 from braidlog.coordinator.consumer_groups.group import ConsumerGroup
 from braidlog.coordinator.consumer_groups.messages import JOIN, LEAVE, PAUSE, Change, Heartbeat, HeartbeatAnswer
@@ -73,12 +74,6 @@ class Drive:
 def reads(told: HeartbeatAnswer) -> set[int]:
     assert told.assignment is not None
     return set(told.assignment.get(T, ()))
-
-
-def reason_of(call: Any, *arguments: Any, **more: Any) -> Reason:
-    with pytest.raises(BrokerError) as caught:
-        call(*arguments, **more)
-    return caught.value.reason
 
 
 # -- moving partitions -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tests.refusals import reason_of
 
 from braidlog.coordinator.groups.classic_group import ClassicGroup
 from braidlog.coordinator.groups.group import StaleGeneration
@@ -79,12 +80,6 @@ def share(ticket: Ticket) -> bytes:
 def refused(ticket: Ticket) -> Reason:
     assert isinstance(ticket.error, BrokerError)
     return ticket.error.reason
-
-
-def reason_of(call: Any, *args: Any, **more: Any) -> Reason:
-    with pytest.raises(BrokerError) as caught:
-        call(*args, **more)
-    return caught.value.reason
 
 
 def test_the_first_round_waits_a_little_for_others_and_no_longer_than_a_rebalance() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.broker.node import Node
 from tests.model.manual_world import Job
+from tests.refusals import reason_of, refused_with
 
 from braidlog.coordinator.groups.classic_service import ClassicGroups
 from braidlog.coordinator.groups.messages import Joined, Joining, MemberIdRequired, State, Synced
@@ -19,14 +20,6 @@ from braidlog.wire.kafka.consumer import ConsumerMetadata
 DELAY_MS = 300
 SESSION_MS = 2_000
 PATIENCE_MS = 5_000
-
-
-@pytest.fixture
-def node() -> Node:
-    made = Node()
-    made.create("a", 4)
-    made.begin_shards()
-    return made
 
 
 def classic(node: Node) -> ClassicGroups:
@@ -63,12 +56,6 @@ def alone(node: Node, share: bytes = b"all", **more: Any) -> Joined:
     return told
 
 
-def reason_of(node: Node, awaitable: Any) -> Reason:
-    with pytest.raises(BrokerError) as caught:
-        node.run(awaitable)
-    return caught.value.reason
-
-
 def test_members_meet_sync_and_leave(node: Node) -> None:
     one = node.spawn(classic(node).join("g", asking()))
     two = node.spawn(classic(node).join("g", asking()))
@@ -88,9 +75,8 @@ def test_members_meet_sync_and_leave(node: Node) -> None:
     assert left[0] is None
     assert left[1] is not None
     assert left[1].reason is Reason.MEMBER_NOT_FOUND
-    with pytest.raises(BrokerError) as caught:
+    with refused_with(Reason.REBALANCE_IN_PROGRESS):
         classic(node).heartbeat("g", told[1].member, 1)
-    assert caught.value.reason is Reason.REBALANCE_IN_PROGRESS
 
 
 def test_a_generation_and_an_assignment_are_durable_before_anyone_hears_of_them(node: Node) -> None:
@@ -161,10 +147,10 @@ def test_bad_requests(node: Node) -> None:
         {"rebalance_timeout_ms": -1},
     ]
     for wrong in bad:
-        assert reason_of(node, classic(node).join("g", asking(**wrong))) is Reason.INVALID_SESSION_TIMEOUT
-    assert reason_of(node, classic(node).join("", asking())) is Reason.INVALID_GROUP
-    assert reason_of(node, classic(node).join("g", asking("m"))) is Reason.MEMBER_NOT_FOUND
-    assert reason_of(node, classic(node).sync("g", "m", 1, [])) is Reason.MEMBER_NOT_FOUND
+        assert reason_of(node.run, classic(node).join("g", asking(**wrong))) is Reason.INVALID_SESSION_TIMEOUT
+    assert reason_of(node.run, classic(node).join("", asking())) is Reason.INVALID_GROUP
+    assert reason_of(node.run, classic(node).join("g", asking("m"))) is Reason.MEMBER_NOT_FOUND
+    assert reason_of(node.run, classic(node).sync("g", "m", 1, [])) is Reason.MEMBER_NOT_FOUND
     with pytest.raises(BrokerError):
         classic(node).heartbeat("g", "m", 1)
     assert [e.reason for e in node.run(classic(node).leave("g", [("m", None)])) if e] == [Reason.MEMBER_NOT_FOUND]
@@ -177,15 +163,14 @@ def test_bad_requests(node: Node) -> None:
 def test_a_group_with_members_is_not_used_in_the_other_way(node: Node) -> None:
     groups = node.groups
     node.run(groups.join("g", "m", ["a"]))
-    assert reason_of(node, classic(node).join("g", asking())) is Reason.WRONG_GROUP_KIND
-    assert reason_of(node, classic(node).commit("g", "", -1, [Commit("a", 0, 1)])) is Reason.WRONG_GROUP_KIND
+    assert reason_of(node.run, classic(node).join("g", asking())) is Reason.WRONG_GROUP_KIND
+    assert reason_of(node.run, classic(node).commit("g", "", -1, [Commit("a", 0, 1)])) is Reason.WRONG_GROUP_KIND
     node.run(groups.leave("g", "m"))
     told = alone(node)
     assert told.generation == 3, "the generation goes on: 1 join, 2 leave"
-    assert reason_of(node, groups.join("g", "m", ["a"])) is Reason.WRONG_GROUP_KIND
-    with pytest.raises(BrokerError) as caught:
+    assert reason_of(node.run, groups.join("g", "m", ["a"])) is Reason.WRONG_GROUP_KIND
+    with refused_with(Reason.WRONG_GROUP_KIND):
         groups.heartbeat("g", "m", 3)
-    assert caught.value.reason is Reason.WRONG_GROUP_KIND
     assert node.restarted().groups.describe("g").kind is GroupKind.CLASSIC
     node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.join("g", "m", ["a"])).generation == 5
@@ -221,7 +206,7 @@ def test_list_describe_lag_delete(node: Node) -> None:
     committed = node.offsets.committed("g", "a", 0)
     assert committed is not None
     assert (committed.metadata, committed.leader_epoch) == ("note", 7)
-    assert reason_of(node, groups.delete("g")) is Reason.GROUP_NOT_EMPTY
+    assert reason_of(node.run, groups.delete("g")) is Reason.GROUP_NOT_EMPTY
     node.run(classic(node).leave("g", [("", "i")]))
     node.run(groups.delete("g"))
     assert node.restarted().groups.names() == groups.names() == []
@@ -235,9 +220,9 @@ def test_commits_without_membership_are_for_empty_groups(node: Node) -> None:
     commit = [Commit("a", 0, 1)]
     node.run(classic(node).commit("g", "", -1, commit))
     told = alone(node)
-    assert reason_of(node, classic(node).commit("g", "", -1, commit)) is Reason.MEMBER_NOT_FOUND
-    assert reason_of(node, classic(node).commit("g", told.member, 0, commit)) is Reason.STALE_GENERATION
-    assert reason_of(node, classic(node).commit("other", "m", 1, commit)) is Reason.MEMBER_NOT_FOUND
+    assert reason_of(node.run, classic(node).commit("g", "", -1, commit)) is Reason.MEMBER_NOT_FOUND
+    assert reason_of(node.run, classic(node).commit("g", told.member, 0, commit)) is Reason.STALE_GENERATION
+    assert reason_of(node.run, classic(node).commit("other", "m", 1, commit)) is Reason.MEMBER_NOT_FOUND
     node.run(classic(node).commit("g", told.member, 1, commit))
     classic(node).check_transactional("g", "", -1, None)
     with pytest.raises(BrokerError):
@@ -278,7 +263,7 @@ def test_deleting_commits(node: Node) -> None:
     node.run(classic(node).leave("g", [(told.member, None)]))
     assert node.run(groups.delete_commits("g", [("a", 0)])) == []
     assert node.restarted().offsets.of_group("g") == {}
-    assert reason_of(node, groups.delete_commits("nope", [("a", 0)])) is Reason.GROUP_NOT_FOUND
+    assert reason_of(node.run, groups.delete_commits("nope", [("a", 0)])) is Reason.GROUP_NOT_FOUND
     node.run(groups.join("assigned", "m", ["a"]))
     node.run(node.offsets.commit("assigned", commits))
     assert node.run(groups.delete_commits("assigned", [("a", 0), ("b", 0)])) == [("a", 0)]

@@ -1,11 +1,12 @@
 """One group by hand: generations, shares, fencing, expiry."""
 
 import pytest
+from tests.refusals import reason_of
 
 from braidlog.coordinator.groups import group as module
 from braidlog.coordinator.groups.assignors import Assignor
 from braidlog.coordinator.groups.group import Group, StaleGeneration
-from braidlog.model.errors import BrokerError, Reason
+from braidlog.model.errors import Reason
 
 COUNTS = {"a": 4, "b": 1}
 
@@ -17,12 +18,6 @@ def group() -> Group:
 
 def join(group: Group, member: str, *topics: str, now_ms: int = 0, timeout_ms: int = 1000) -> bool:
     return group.join(member, topics or ["a"], None, timeout_ms, now_ms)
-
-
-def reason_of(call: object, *args: object) -> Reason:
-    with pytest.raises(BrokerError) as caught:
-        call(*args)  # type: ignore[operator]
-    return caught.value.reason
 
 
 def test_each_change_of_members_is_a_generation(group: Group) -> None:

@@ -31,10 +31,14 @@ from tests.interop.kafka.checking import (
     Wrong,
     equal,
     fresh,
+    in_each_codec,
     main,
     random_bytes,
+    sasl_of_python_clients,
     true,
     until_async,
+    values,
+    with_each_mechanism,
 )
 from tests.interop.kafka.servers import Servers
 
@@ -100,10 +104,6 @@ async def send(into: AIOKafkaProducer, topic: str, rows: list, partition: int = 
         for key, value, headers, stamp in rows
     ]
     return [(await future).offset for future in futures]
-
-
-def values(*texts: str) -> list:
-    return [(None, text.encode(), [], START_MS + number) for number, text in enumerate(texts)]
 
 
 async def write(servers: Servers, topic: str, *texts: str) -> None:
@@ -232,32 +232,12 @@ async def check_acks_all(servers: Servers) -> None:
         equal(await send(into, topic, values("c")), [2])
 
 
-async def codec(servers: Servers, name: str | None) -> None:
+async def codec(servers: Servers, name: str) -> None:
     topic = await topic_of(servers)
     rows = RECORDS + [(b"%d" % n, b"again and again " * 50, [], START_MS + n) for n in range(300)]
-    async with producer(servers, compression_type=name) as into:
+    async with producer(servers, compression_type=None if name == "none" else name) as into:
         equal(await send(into, topic, rows), list(range(len(rows))))
     equal([row(message) for message in await read(servers, topic, len(rows), check_crcs=True)], rows)
-
-
-async def check_codec_none(servers: Servers) -> None:
-    await codec(servers, None)
-
-
-async def check_codec_gzip(servers: Servers) -> None:
-    await codec(servers, "gzip")
-
-
-async def check_codec_snappy(servers: Servers) -> None:
-    await codec(servers, "snappy")
-
-
-async def check_codec_lz4(servers: Servers) -> None:
-    await codec(servers, "lz4")
-
-
-async def check_codec_zstd(servers: Servers) -> None:
-    await codec(servers, "zstd")
 
 
 async def check_idempotence(servers: Servers) -> None:
@@ -673,16 +653,6 @@ async def check_fetch_session(servers: Servers) -> None:
 # -- who comes in ------------------------------------------------------------------------------------------------
 
 
-def sasl(servers: Servers, mechanism: str, password: str) -> dict[str, Any]:
-    return {
-        "bootstrap_servers": servers.sasl,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": servers.user,
-        "sasl_plain_password": password,
-    }
-
-
 def tls(servers: Servers, address: str, *, certificate: bool) -> dict[str, Any]:
     context = ssl.create_default_context(cafile=servers.ca)
     if certificate:
@@ -710,21 +680,13 @@ async def kept_out(servers: Servers, settings: dict[str, Any]) -> None:
     await refused(errors.KafkaConnectionError, come())
 
 
-async def check_sasl_plain(servers: Servers) -> None:
-    await round_trip(servers, sasl(servers, "PLAIN", servers.password))
-
-
-async def check_scram_sha_256(servers: Servers) -> None:
-    await round_trip(servers, sasl(servers, "SCRAM-SHA-256", servers.password))
-
-
-async def check_scram_sha_512(servers: Servers) -> None:
-    await round_trip(servers, sasl(servers, "SCRAM-SHA-512", servers.password))
+async def let_in(servers: Servers, mechanism: str) -> None:
+    await round_trip(servers, sasl_of_python_clients(servers, mechanism, servers.password))
 
 
 async def check_wrong_password_refused(servers: Servers) -> None:
     for mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
-        await kept_out(servers, sasl(servers, mechanism, "guessed"))
+        await kept_out(servers, sasl_of_python_clients(servers, mechanism, "guessed"))
 
 
 async def check_tls(servers: Servers) -> None:
@@ -737,6 +699,9 @@ async def check_mtls(servers: Servers) -> None:
 
 async def check_mtls_without_certificate_refused(servers: Servers) -> None:
     await kept_out(servers, tls(servers, servers.mtls, certificate=False))
+
+
+TABLE = in_each_codec(codec) | with_each_mechanism(let_in)
 
 
 if __name__ == "__main__":

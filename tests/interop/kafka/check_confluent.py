@@ -39,10 +39,13 @@ from tests.interop.kafka.checking import (
     Wrong,
     equal,
     fresh,
+    in_each_codec,
     main,
     random_bytes,
     true,
     until,
+    values,
+    with_each_mechanism,
 )
 from tests.interop.kafka.servers import Servers
 
@@ -119,10 +122,6 @@ def send(into: Producer, topic: str, rows: list, partition: int = 0) -> list[int
     if errors:
         raise KafkaException(errors[0])
     return offsets
-
-
-def values(*texts: str) -> list:
-    return [(None, text.encode(), [], START_MS + number) for number, text in enumerate(texts)]
 
 
 def consumer(servers: Servers, group: str | None = None, **config: Any) -> Consumer:
@@ -270,26 +269,6 @@ def codec(servers: Servers, name: str) -> None:
     rows = RECORDS + [(b"%d" % n, b"again and again " * 50, [], START_MS + n) for n in range(300)]
     equal(send(into, topic, rows), list(range(len(rows))))
     equal([row(message) for message in read(servers, topic, len(rows))], rows)
-
-
-def check_codec_none(servers: Servers) -> None:
-    codec(servers, "none")
-
-
-def check_codec_gzip(servers: Servers) -> None:
-    codec(servers, "gzip")
-
-
-def check_codec_snappy(servers: Servers) -> None:
-    codec(servers, "snappy")
-
-
-def check_codec_lz4(servers: Servers) -> None:
-    codec(servers, "lz4")
-
-
-def check_codec_zstd(servers: Servers) -> None:
-    codec(servers, "zstd")
 
 
 def check_idempotence(servers: Servers) -> None:
@@ -826,16 +805,8 @@ def kept_out(settings: dict[str, Any], *codes: int) -> None:
     raise Wrong("let in")
 
 
-def check_sasl_plain(servers: Servers) -> None:
-    round_trip(sasl(servers, "PLAIN", servers.password))
-
-
-def check_scram_sha_256(servers: Servers) -> None:
-    round_trip(sasl(servers, "SCRAM-SHA-256", servers.password))
-
-
-def check_scram_sha_512(servers: Servers) -> None:
-    round_trip(sasl(servers, "SCRAM-SHA-512", servers.password))
+def let_in(servers: Servers, mechanism: str) -> None:
+    round_trip(sasl(servers, mechanism, servers.password))
 
 
 def check_wrong_password_refused(servers: Servers) -> None:
@@ -867,6 +838,9 @@ def check_mtls(servers: Servers) -> None:
 def check_mtls_without_certificate_refused(servers: Servers) -> None:
     settings = {"bootstrap.servers": servers.mtls, "security.protocol": "ssl", "ssl.ca.location": servers.ca, **NOISE}
     kept_out(settings, KafkaError._SSL, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN)
+
+
+TABLE = in_each_codec(codec) | with_each_mechanism(let_in)
 
 
 if __name__ == "__main__":

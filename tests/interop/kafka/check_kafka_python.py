@@ -15,10 +15,14 @@ from tests.interop.kafka.checking import (
     Wrong,
     equal,
     fresh,
+    in_each_codec,
     main,
     random_bytes,
+    sasl_of_python_clients,
     true,
     until,
+    values,
+    with_each_mechanism,
 )
 from tests.interop.kafka.servers import Servers
 
@@ -102,10 +106,6 @@ def send(into: KafkaProducer, topic: str, rows: list, partition: int = 0) -> lis
     ]
     into.flush(SECONDS)
     return [future.get(SECONDS).offset for future in futures]
-
-
-def values(*texts: str) -> list:
-    return [(None, text.encode(), [], START_MS + number) for number, text in enumerate(texts)]
 
 
 def write(servers: Servers, topic: str, *texts: str) -> None:
@@ -245,32 +245,12 @@ def check_acks_all(servers: Servers) -> None:
         equal(send(into, topic, values("c")), [2])
 
 
-def codec(servers: Servers, name: str | None) -> None:
+def codec(servers: Servers, name: str) -> None:
     topic = topic_of(servers)
     rows = RECORDS + [(b"%d" % n, b"again and again " * 50, [], START_MS + n) for n in range(300)]
-    with producer(servers, compression_type=name) as into:
+    with producer(servers, compression_type=None if name == "none" else name) as into:
         equal(send(into, topic, rows), list(range(len(rows))))
     equal([row(message) for message in read(servers, topic, len(rows), check_crcs=True)], rows)
-
-
-def check_codec_none(servers: Servers) -> None:
-    codec(servers, None)
-
-
-def check_codec_gzip(servers: Servers) -> None:
-    codec(servers, "gzip")
-
-
-def check_codec_snappy(servers: Servers) -> None:
-    codec(servers, "snappy")
-
-
-def check_codec_lz4(servers: Servers) -> None:
-    codec(servers, "lz4")
-
-
-def check_codec_zstd(servers: Servers) -> None:
-    codec(servers, "zstd")
 
 
 def check_idempotence(servers: Servers) -> None:
@@ -662,16 +642,6 @@ def check_acls(servers: Servers) -> None:
 # -- who comes in ------------------------------------------------------------------------------------------------
 
 
-def sasl(servers: Servers, mechanism: str, password: str) -> dict[str, Any]:
-    return {
-        "bootstrap_servers": servers.sasl,
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": servers.user,
-        "sasl_plain_password": password,
-    }
-
-
 def round_trip(servers: Servers, settings: dict[str, Any]) -> None:
     """Create, produce and read with these settings."""
     topic = fresh("secured")
@@ -690,21 +660,13 @@ def kept_out(settings: dict[str, Any]) -> None:
     refused(errors.KafkaTimeoutError, lambda: KafkaAdminClient(**settings, bootstrap_timeout_ms=1500))
 
 
-def check_sasl_plain(servers: Servers) -> None:
-    round_trip(servers, sasl(servers, "PLAIN", servers.password))
-
-
-def check_scram_sha_256(servers: Servers) -> None:
-    round_trip(servers, sasl(servers, "SCRAM-SHA-256", servers.password))
-
-
-def check_scram_sha_512(servers: Servers) -> None:
-    round_trip(servers, sasl(servers, "SCRAM-SHA-512", servers.password))
+def let_in(servers: Servers, mechanism: str) -> None:
+    round_trip(servers, sasl_of_python_clients(servers, mechanism, servers.password))
 
 
 def check_wrong_password_refused(servers: Servers) -> None:
     for mechanism in ("PLAIN", "SCRAM-SHA-512"):
-        kept_out(sasl(servers, mechanism, "guessed"))
+        kept_out(sasl_of_python_clients(servers, mechanism, "guessed"))
 
 
 def check_tls(servers: Servers) -> None:
@@ -727,6 +689,9 @@ def check_mtls(servers: Servers) -> None:
 def check_mtls_without_certificate_refused(servers: Servers) -> None:
     settings = {"bootstrap_servers": servers.mtls, "security_protocol": "SSL", "ssl_cafile": servers.ca}
     kept_out(settings)
+
+
+TABLE = in_each_codec(codec) | with_each_mechanism(let_in)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,23 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.interop.kafka.checking import SECONDS, START_MS, Wrong, equal, fresh, main, random_bytes, true, until
+from tests.interop.kafka.checking import (
+    SECONDS,
+    START_MS,
+    Wrong,
+    equal,
+    fresh,
+    in_each_codec,
+    main,
+    random_bytes,
+    true,
+    until,
+    with_each_mechanism,
+)
 from tests.interop.kafka.servers import JUDGED, Servers
 
 QUIET = ("-X", "log_level=0", "-X", "broker.address.family=v4")
@@ -104,43 +117,11 @@ def acks(servers: Servers, level: str) -> None:
     until(lambda: payloads(consume(servers, topic)) == wanted, "the records", 10)
 
 
-def check_acks_0(servers: Servers) -> None:
-    acks(servers, "0")
-
-
-def check_acks_1(servers: Servers) -> None:
-    acks(servers, "1")
-
-
-def check_acks_all(servers: Servers) -> None:
-    acks(servers, "all")
-
-
 def codec(servers: Servers, name: str) -> None:
     topic = fresh("kcat")
     lines = [f"line {number} again and again and again" for number in range(500)]
     produce(servers, topic, "".join(f"{line}\n" for line in lines).encode(), "-z", name, *settings(linger_ms=50))
     equal(payloads(consume(servers, topic, *settings(check_crcs="true"))), lines)
-
-
-def check_codec_none(servers: Servers) -> None:
-    codec(servers, "none")
-
-
-def check_codec_gzip(servers: Servers) -> None:
-    codec(servers, "gzip")
-
-
-def check_codec_snappy(servers: Servers) -> None:
-    codec(servers, "snappy")
-
-
-def check_codec_lz4(servers: Servers) -> None:
-    codec(servers, "lz4")
-
-
-def check_codec_zstd(servers: Servers) -> None:
-    codec(servers, "zstd")
 
 
 def check_idempotence(servers: Servers) -> None:
@@ -327,8 +308,8 @@ def round_trip(address: str, words: list[str]) -> None:
     equal(kcat(address, "-C", "-t", topic, "-p", "0", "-o", "beginning", "-e", "-q", *words), b"a\n")
 
 
-def check_sasl_plain(servers: Servers) -> None:
-    round_trip(servers.sasl, sasl(servers, "PLAIN", servers.password))
+def let_in(servers: Servers, mechanism: str) -> None:
+    round_trip(servers.sasl, sasl(servers, mechanism, servers.password))
 
 
 def check_scram_with_another_nonce_refused(servers: Servers) -> None:
@@ -360,6 +341,10 @@ def check_mtls(servers: Servers) -> None:
 def check_mtls_without_certificate_refused(servers: Servers) -> None:
     words = settings(security_protocol="ssl", ssl_ca_location=servers.ca)
     refused("metadata", servers.mtls, "-L", "-m", "2", *words)
+
+
+ACKS = {f"acks_{level}": partial(acks, level=level) for level in ("0", "1", "all")}
+TABLE = in_each_codec(codec) | with_each_mechanism(let_in, "PLAIN") | ACKS
 
 
 if __name__ == "__main__":

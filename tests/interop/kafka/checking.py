@@ -15,6 +15,7 @@ import time
 import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from tests.interop.kafka.servers import Servers
@@ -80,8 +81,34 @@ def random_bytes(size: int) -> bytes:
 
 
 def named(module: dict[str, Any]) -> dict[str, Check]:
-    """The checks of a module, in the order they stand there."""
-    return {name.removeprefix("check_"): each for name, each in module.items() if name.startswith("check_")}
+    """The checks of a module: those of its `TABLE`, then its functions in the order they stand there."""
+    functions = {name.removeprefix("check_"): each for name, each in module.items() if name.startswith("check_")}
+    return {**module["TABLE"], **functions}
+
+
+def in_each_codec(check: Callable[..., Any]) -> dict[str, Check]:
+    return {f"codec_{name}": partial(check, name=name) for name in CODECS}
+
+
+def with_each_mechanism(check: Callable[..., Any], *names: str) -> dict[str, Check]:
+    """Let in by the right password: `scram_sha_256` for SCRAM-SHA-256, `sasl_plain` for PLAIN."""
+    words = {"PLAIN": "sasl_plain", "SCRAM-SHA-256": "scram_sha_256", "SCRAM-SHA-512": "scram_sha_512"}
+    return {words[name]: partial(check, mechanism=name) for name in names or words}
+
+
+def values(*texts: str) -> list[Any]:
+    """Records of these texts, to produce."""
+    return [(None, text.encode(), [], START_MS + number) for number, text in enumerate(texts)]
+
+
+def sasl_of_python_clients(servers: Servers, mechanism: str, password: str) -> dict[str, Any]:
+    return {
+        "bootstrap_servers": servers.sasl,
+        "security_protocol": "SASL_PLAINTEXT",
+        "sasl_mechanism": mechanism,
+        "sasl_plain_username": servers.user,
+        "sasl_plain_password": password,
+    }
 
 
 def judge(name: str, check: Check, servers: Servers) -> dict[str, Any]:

@@ -18,10 +18,10 @@ import msgspec
 import pytest
 import trustme
 from click.testing import CliRunner
-from tests.cli.braid import until
 from tests.debian import have
 from tests.server.etcd.members import Member, fill, members
 from tests.server.test_compose import OFF, append
+from tests.waiting import until
 
 import braidlog
 from braidlog.broker.access.authorize import Operation, Rule

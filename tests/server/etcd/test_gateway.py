@@ -12,8 +12,8 @@ from typing import cast
 
 import pytest
 from tests.cluster.etcd.script import Script
+from tests.cluster.etcd.stores import BLOCK, next_block
 from tests.cluster.etcd.test_model import ANSWERS
-from tests.cluster.etcd.test_store import BLOCK, next_block
 from tests.debian import have
 from tests.server.etcd.members import Member, fill, members
 from tests.server.etcd.moved_clock import AWAY_SECONDS

@@ -9,12 +9,13 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 from tests.broker.test_keyvalue import KvNode
-from tests.cli.braid import until, url_of
+from tests.cli.braid import url_of
 from tests.debian import have
 from tests.model.manual_world import Job, ManualWorld
 from tests.sampling import FULL
 from tests.server.etcd.members import members
 from tests.simulation.etcd import ModelClient, ModelEtcd
+from tests.waiting import until
 
 from braidlog import kv
 from braidlog.cli import main

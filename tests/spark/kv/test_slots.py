@@ -4,12 +4,14 @@ import json
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from pyspark.sql import SparkSession
+from tests import waiting
 from tests.server.etcd.members import members
 
 from braidlog import kv
@@ -37,11 +39,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess]:
         connections.close_idle()
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, f"never: {what}"
-        threading.Event().wait(0.05)
+until = partial(waiting.until, seconds=SECONDS_MAX)
 
 
 def braid(*words: str) -> Result:

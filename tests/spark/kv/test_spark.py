@@ -1,8 +1,6 @@
 """`format("braidlog-kv")` in a real Spark, with a real store: its keys, its changes, and rows written to it."""
 
 import datetime as dt
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
+from tests.waiting import until
 
 from braidlog import kv
 from braidlog.spark import connections
@@ -133,13 +132,6 @@ def test_a_stream_of_changes_into_another_store_and_its_replay(
             copy(maxOffsetsPerTrigger="150")
             assert (other.stats().mutations or 0) > mutations, "the batch was done again"
             assert other.run([kv.commands.get(f"k{number}") for number in range(50)]) == first
-
-
-def until(holds: Any) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about"
-        threading.Event().wait(0.02)
 
 
 def test_rows_set_and_delete_keys(spark: SparkSession, node: ServerProcess, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 READY_SECONDS_MAX = 180
@@ -97,9 +96,7 @@ class StandaloneCluster:
         """A folder of each executor that ran: `work-<worker>/<application>/<number>`."""
         return sorted(path.parent for path in self._folder.glob("work-*/app-*/*/stderr"))
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def _end(self) -> None:

@@ -2,8 +2,8 @@
 
 import json
 import random
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from tests import waiting
 from tests.spark.source.topics import Row, World, random_records
 
 import braidlog
@@ -34,13 +35,7 @@ def rows(frame: DataFrame) -> list[Row]:
     return sorted(found, key=lambda row: row[:2])
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
-    """Wait on a condition, with a deadline."""
-    for _ in range(SECONDS_MAX * 20):
-        if holds():
-            return
-        threading.Event().wait(0.05)
-    raise AssertionError(f"not in {SECONDS_MAX} s: {what}")
+until = partial(waiting.until, seconds=SECONDS_MAX)
 
 
 # -- batches -------------------------------------------------------------------------------------------------------------

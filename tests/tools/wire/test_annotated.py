@@ -6,7 +6,7 @@ import zlib
 from pathlib import Path
 
 import pytest
-from tests.wire.damage import spelled
+from tests.wire.vector_files import spelled
 
 from braidlog.tools.wire.annotated import NotationError, encode, parse, words_of
 from braidlog.tools.wire.script import Expect, ExpectClose, ExpectNothing, Send, read_script

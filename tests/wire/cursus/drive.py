@@ -1,26 +1,15 @@
-"""Drive the connections in tests: feed bytes, collect events, put a client in the state in which an answer makes sense."""
+"""Put a client in the state in which an answer makes sense, and a server in the one in which it gives it."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus.batch import Batch, Spelling
 from braidlog.wire.cursus.connection import ClientConnection, ServerConnection
 from braidlog.wire.cursus.messages import OPERATIONS, Operation, Request
 
 ROWS: dict[str, Operation] = {row.name: row for row in OPERATIONS}
-
-
-def events(connection: Any, pieces: Iterable[bytes]) -> list[Any]:
-    found = []
-    for piece in pieces:
-        connection.receive(piece)
-        while (event := connection.next_event()) is not NEED_DATA:
-            found.append(event)
-    return found
 
 
 def client_that_asked(operation: Operation, spelling: Spelling = Spelling.CLIENTS, **options: Any) -> ClientConnection:

@@ -6,11 +6,12 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.cursus.drive import ROWS, asked, events
+from tests.wire.conversation import feed
+from tests.wire.cursus.drive import ROWS, asked
 from tests.wire.cursus.strategies import BATCHES
 
 from braidlog.codec.cursor import Reader
-from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.contract import Refused
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import commands
 from braidlog.wire.cursus import requests as r
@@ -106,17 +107,17 @@ def test_what_was_asked_before_changes_no_command() -> None:
 def test_a_reader_that_goes_on_is_understood_by_its_offset_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     server = ServerConnection()
     first, second = (r.Consume("orders", 3, offset, records_max=100, member="c-1") for offset in (42, 142))
-    (event,) = events(server, [ClientConnection().request(first)])
+    (event,) = feed(server, ClientConnection().request(first))
     monkeypatch.setattr(commands, "read_command", None)
-    (again,) = events(server, [ClientConnection().request(second)])
+    (again,) = feed(server, ClientConnection().request(second))
     assert (event.message, again.message) == (first, second)
 
 
 def test_the_limit_itself_is_allowed() -> None:
     server = ServerConnection(frame_bytes_max=100)
-    (event,) = events(server, [frame(b"PUBLISH topic=t message=" + b"x" * 76)])
+    (event,) = feed(server, frame(b"PUBLISH topic=t message=" + b"x" * 76))
     assert isinstance(event, Request)
-    (event,) = events(server, [frame(b"PUBLISH topic=t message=" + b"x" * 77)])
+    (event,) = feed(server, frame(b"PUBLISH topic=t message=" + b"x" * 77))
     assert isinstance(event, Refused)
     assert event.close
     assert FRAME_BYTES_MAX == 67_108_864
@@ -124,10 +125,8 @@ def test_the_limit_itself_is_allowed() -> None:
 
 def test_a_length_over_the_limit_is_refused_before_its_body_comes() -> None:
     server = ServerConnection()
-    server.receive(b"\x04\x00\x00")
-    assert server.next_event() is NEED_DATA
-    server.receive(b"\x01")
-    event = server.next_event()
+    assert feed(server, b"\x04\x00\x00") == []
+    (event,) = feed(server, b"\x01")
     assert isinstance(event, Refused)
     server.receive(b"x" * 1000)
     assert len(server._inbox) == 0, "after a refusal nothing is kept"
@@ -135,9 +134,9 @@ def test_a_length_over_the_limit_is_refused_before_its_body_comes() -> None:
 
 def test_the_limit_may_grow_after_authentication() -> None:
     server = ServerConnection(frame_bytes_max=64)
-    assert isinstance(events(server, [frame(b"AUTH principal=ann token=x")])[0], Request)
+    assert isinstance(feed(server, frame(b"AUTH principal=ann token=x"))[0], Request)
     server.frame_bytes_max = FRAME_BYTES_MAX
-    assert isinstance(events(server, [frame(b"PUBLISH topic=t message=" + b"x" * 500)])[0], Request)
+    assert isinstance(feed(server, frame(b"PUBLISH topic=t message=" + b"x" * 500))[0], Request)
 
 
 @pytest.mark.parametrize("compression", ["none", *sorted(COMPRESSORS)])
@@ -167,7 +166,7 @@ def test_a_record_that_does_not_fit_alone() -> None:
 
 def test_answers_take_the_spelling_of_their_request() -> None:
     server = ServerConnection()
-    seed, clients = events(server, [frame(b"CONSUME t 0 5"), frame(b"CONSUME topic=t partition=0 offset=5")])
+    seed, clients = feed(server, frame(b"CONSUME t 0 5"), frame(b"CONSUME topic=t partition=0 offset=5"))
     batch = Batch("t", 0, ())
     assert server.respond(seed, batch)[9:12] == b"\x00\x010"
     assert server.respond(clients, batch)[9:13] == b"\x00\x00\x00\x00"
@@ -193,11 +192,10 @@ def test_a_compressor_of_ones_own() -> None:
     registry = {**COMPRESSORS, "rot": mine}
     batch = Batch("t", 0, (BatchRecord(b"x"),))
     client = ClientConnection(compression="rot", compressors=registry)
-    server = ServerConnection(compression="rot", compressors=registry)
-    assert events(server, [client.request(batch)])[0].message == batch
+    assert feed(ServerConnection(compression="rot", compressors=registry), client.request(batch))[0].message == batch
     liar = Compressor("rot", b"\x99", lambda _: b"\x99", lambda _data, _max: b"LIST" + b" " * 4000)
     small = ServerConnection(compression="rot", compressors={"rot": liar}, frame_bytes_max=2000)
-    assert isinstance(events(small, [frame(b"\x99")])[0], Refused)
+    assert isinstance(feed(small, frame(b"\x99"))[0], Refused)
     with pytest.raises(ValueError, match="brotli"):
         ServerConnection(compression="brotli")
 
@@ -213,22 +211,22 @@ def test_no_secret_is_shown() -> None:
         f"AUTH principal=ann token={CANARY} token={CANARY}",
         f"CONSUME topic=t partition=x offset=0 principal=ann auth_token={CANARY}",
     ]
-    for event in events(server, [frame(command.encode()) for command in commands]):
+    for event in feed(server, *[frame(command.encode()) for command in commands]):
         shown = repr(event) + str(event)
         if isinstance(event, Refused):
             shown += str(event.error) + server.respond(event, event.answer).decode()
         assert CANARY not in shown
-    found = events(server, [frame(commands[0].encode()), frame(commands[1].encode())])
+    found = feed(server, frame(commands[0].encode()), frame(commands[1].encode()))
     assert found[0].message.token == CANARY
     assert found[1].credentials == r.Credentials("ann", CANARY)
 
 
 def test_what_a_peer_sent_cannot_forge_a_field() -> None:
-    (event,) = events(ServerConnection(), [frame(b'CONSUME topic=t partition=1"x=y offset=0')])
+    (event,) = feed(ServerConnection(), frame(b'CONSUME topic=t partition=1"x=y offset=0'))
     assert event.answer.code == "invalid_partition"
     assert event.answer.get("value") == '1"x=y'
     assert '"1\\"x=y"' in failure_line(event.answer)
-    (event,) = events(ServerConnection(), [frame(b"X" * 5000)])
+    (event,) = feed(ServerConnection(), frame(b"X" * 5000))
     assert len(failure_line(event.answer)) < 200
 
 
@@ -294,10 +292,10 @@ def test_requests_that_would_be_misread_are_not_written(message: object, spellin
 
 def test_json_metadata_keeps_its_blanks_wherever_it_stands() -> None:
     text = b'APPEND_STREAM topic=t key=k version=1 metadata={"a": "x } message=y"} event_type=E message={"b": 1}'
-    (event,) = events(ServerConnection(), [frame(text)])
+    (event,) = feed(ServerConnection(), frame(text))
     assert event.message == r.AppendStream("t", "k", 1, b'{"b": 1}', event_type="E", metadata='{"a": "x } message=y"}')
     # What only looks like JSON ends at its blank, as in the published brokers.
-    (event,) = events(ServerConnection(), [frame(b"APPEND_STREAM topic=t key=k version=1 metadata={a message={x}}")])
+    (event,) = feed(ServerConnection(), frame(b"APPEND_STREAM topic=t key=k version=1 metadata={a message={x}}"))
     assert (event.message.metadata, event.message.message) == ("{a", b"{x}}")
 
 
@@ -305,9 +303,9 @@ def test_words_are_counted() -> None:
     def create(unknown: int) -> bytes:
         return frame(b"CREATE topic=t " + b" ".join(b"k%d=1" % i for i in range(unknown)))
 
-    assert isinstance(events(ServerConnection(), [create(63)])[0], Request)
-    assert events(ServerConnection(), [create(64)])[0].answer.code == ErrorCode.UNEXPECTED_ARGUMENT
-    (event,) = events(ServerConnection(), [frame(b"CREATE topic=" + b"t" * (1024 * 1024))])
+    assert isinstance(feed(ServerConnection(), create(63))[0], Request)
+    assert feed(ServerConnection(), create(64))[0].answer.code == ErrorCode.UNEXPECTED_ARGUMENT
+    (event,) = feed(ServerConnection(), frame(b"CREATE topic=" + b"t" * (1024 * 1024)))
     assert event.answer.code == ErrorCode.UNEXPECTED_ARGUMENT
 
 
@@ -316,5 +314,5 @@ def test_offsets_are_counted() -> None:
         offsets = b",".join(b"P%d:1" % i for i in range(partitions))
         return frame(b"BATCH_COMMIT topic=t group=g member=m generation=1 " + offsets)
 
-    assert len(events(ServerConnection(), [commit(10_000)])[0].message.offsets) == 10_000
-    assert events(ServerConnection(), [commit(10_001)])[0].answer.code == "invalid_offsets"
+    assert len(feed(ServerConnection(), commit(10_000))[0].message.offsets) == 10_000
+    assert feed(ServerConnection(), commit(10_001))[0].answer.code == "invalid_offsets"

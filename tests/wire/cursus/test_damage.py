@@ -2,16 +2,16 @@
 
 import gzip
 import random
-import tracemalloc
-from typing import Any
 
 import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events
+from tests.wire.conversation import feed
+from tests.wire.cursus.drive import ROWS, asked, client_that_asked
 from tests.wire.cursus.fuzz import fuzz_one
 from tests.wire.cursus.vectors import VECTORS, Vector
+from tests.wire.damage import each_byte_changed, framed, measured
 
 from braidlog.wire.contract import Refused
 from braidlog.wire.cursus.compressors import COMPRESSORS
@@ -24,16 +24,15 @@ SEED = 20_240_603
 
 def read(vector: Vector, data: bytes) -> list[object]:
     if vector.from_client:
-        return events(ServerConnection(), [data])
-    return events(client_that_asked(ROWS[vector.operation]), [data])
+        return feed(ServerConnection(), data)
+    return feed(client_that_asked(ROWS[vector.operation]), data)
 
 
 @given(st.binary(max_size=200))
 def test_garbage(data: bytes) -> None:
     fuzz_one(data)
-    framed = len(data).to_bytes(4, "big") + data
     for choice in range(5):
-        fuzz_one(bytes([choice]) + framed)
+        fuzz_one(bytes([choice]) + framed(data))
 
 
 @given(st.sampled_from(["", "\x00\x00", "\x00\x05admin"]), st.sampled_from(sorted(ROWS)), st.binary(max_size=60))
@@ -44,9 +43,8 @@ def test_a_command_with_garbage_behind_it(envelope: str, name: str, data: bytes)
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[v.name for v in VECTORS])
 def test_every_byte_damaged(vector: Vector) -> None:
-    for index in range(len(vector.data)):
-        for value in (0x00, 0x20, 0x3D, 0x7F, 0xFF, vector.data[index] ^ 0x01, vector.data[index] ^ 0x80):
-            read(vector, vector.data[:index] + bytes([value]) + vector.data[index + 1 :])
+    for data in each_byte_changed(vector.data, (0x00, 0x20, 0x3D, 0x7F, 0xFF), (0x01, 0x80)):
+        read(vector, data)
 
 
 def test_seeded_mutations() -> None:
@@ -77,37 +75,29 @@ def test_seeded_mutations() -> None:
             raise AssertionError(f"seed {SEED}, run {run}: {bytes(data)!r}") from error
 
 
-def peak_bytes(data: bytes, **options: Any) -> int:
-    server = ServerConnection(**options)
-    tracemalloc.start()
-    try:
-        (event,) = events(server, [data])
-        assert isinstance(event, Refused), event
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def frame(body: bytes) -> bytes:
-    return len(body).to_bytes(4, "big") + body
+def refused_peak_bytes(server: ServerConnection, data: bytes) -> int:
+    reading = measured(server, data)
+    assert reading.events == 1
+    assert isinstance(reading.last, Refused), reading.last
+    return reading.peak_bytes
 
 
 @pytest.mark.parametrize(
     "lie",
     [
         b"\x04\x00\x00\x01",
-        frame(b"\xba\x7c\x00\x01t\x00\x00\x00\x00\x011\x00" + bytes(16) + b"\x7f\xff\xff\xff" + bytes(40)),
-        frame(b"\xba\x7c\xff\xfft"),
-        frame(b"CREATE " + b"a=b " * 100_000),
-        frame(b"CREATE " + b"a " * 100_000),
-        frame(b"BATCH_COMMIT topic=t group=g member=m generation=1 " + b"," * 400_000),
-        frame(b"APPEND_STREAM topic=t key=k version=1 metadata=" + b"[" * 400_000),
-        frame(b"LIST " + b"x" * 400_000),
+        framed(b"\xba\x7c\x00\x01t\x00\x00\x00\x00\x011\x00" + bytes(16) + b"\x7f\xff\xff\xff" + bytes(40)),
+        framed(b"\xba\x7c\xff\xfft"),
+        framed(b"CREATE " + b"a=b " * 100_000),
+        framed(b"CREATE " + b"a " * 100_000),
+        framed(b"BATCH_COMMIT topic=t group=g member=m generation=1 " + b"," * 400_000),
+        framed(b"APPEND_STREAM topic=t key=k version=1 metadata=" + b"[" * 400_000),
+        framed(b"LIST " + b"x" * 400_000),
     ],
     ids=["frame", "count", "topic", "arguments", "words", "offsets", "nesting", "word"],
 )
 def test_memory_follows_the_bytes_that_came(lie: bytes) -> None:
-    assert peak_bytes(lie) < 12 * len(lie) + 100_000
+    assert refused_peak_bytes(ServerConnection(), lie) < 12 * len(lie) + 100_000
 
 
 @pytest.mark.parametrize("name", sorted(COMPRESSORS))
@@ -116,29 +106,30 @@ def test_a_bomb_is_refused_at_the_limit(name: str) -> None:
     bomb = COMPRESSORS[name].compress(bytes(16 * limit))
     assert len(bomb) < limit
     # Twice: zlib gathers pieces and then joins them.
-    assert peak_bytes(frame(bomb), compression=name, frame_bytes_max=limit) < 2 * limit + 12 * len(bomb)
-    (event,) = events(
+    server = ServerConnection(compression=name, frame_bytes_max=limit)
+    assert refused_peak_bytes(server, framed(bomb)) < 2 * limit + 12 * len(bomb)
+    (event,) = feed(
         ServerConnection(compression=name, frame_bytes_max=limit),
-        [frame(COMPRESSORS[name].compress(b"PUBLISH topic=t message=" + bytes(limit - 24)))],
+        framed(COMPRESSORS[name].compress(b"PUBLISH topic=t message=" + bytes(limit - 24))),
     )
     assert isinstance(event, Request)
 
 
 def test_gzip_inside_gzip_is_opened_once() -> None:
-    (event,) = events(ServerConnection(), [frame(gzip.compress(gzip.compress(b"LIST")))])
+    (event,) = feed(ServerConnection(), framed(gzip.compress(gzip.compress(b"LIST"))))
     assert isinstance(event, Refused)
-    (event,) = events(ServerConnection(), [frame(gzip.compress(b"LIST"))])
+    (event,) = feed(ServerConnection(), framed(gzip.compress(b"LIST")))
     assert isinstance(event, Request)
 
 
 def test_what_is_not_configured_is_not_opened() -> None:
     for name in ("snappy", "lz4", "zstd"):
-        (event,) = events(ServerConnection(), [frame(COMPRESSORS[name].compress(b"LIST"))])
+        (event,) = feed(ServerConnection(), framed(COMPRESSORS[name].compress(b"LIST")))
         assert isinstance(event, Refused), name
-        (event,) = events(ServerConnection(compression=name), [frame(COMPRESSORS[name].compress(b"LIST"))])
+        (event,) = feed(ServerConnection(compression=name), framed(COMPRESSORS[name].compress(b"LIST")))
         assert isinstance(event, Request), name
         # Commands are not compressed by any client, so they are taken as they are too.
-        (event,) = events(ServerConnection(compression=name), [frame(b"\x00\x00LIST")])
+        (event,) = feed(ServerConnection(compression=name), framed(b"\x00\x00LIST"))
         assert isinstance(event, Request), name
 
 
@@ -147,12 +138,12 @@ def test_what_is_not_configured_is_not_opened() -> None:
 def test_raw_snappy_blocks(payload: bytes) -> None:
     batch = asked(ROWS["CONSUME"]).message
     body = b"CONSUME topic=x partition=1 offset=1 group=" + payload.hex().encode()
-    (event,) = events(ServerConnection(compression="snappy"), [frame(bytes(cramjam.snappy.compress_raw(body)))])
+    (event,) = feed(ServerConnection(compression="snappy"), framed(bytes(cramjam.snappy.compress_raw(body))))
     assert isinstance(event, Request)
     assert event.message.topic == batch.topic
 
 
 def test_an_answer_nobody_asked_for() -> None:
-    (event,) = events(ClientConnection(), [b"\x00\x00\x00\x02OK"])
+    (event,) = feed(ClientConnection(), b"\x00\x00\x00\x02OK")
     assert isinstance(event, Refused)
     assert event.close

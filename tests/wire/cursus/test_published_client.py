@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from tests.wire.cursus.drive import ROWS, asked, events, say
+from tests.wire.conversation import feed
+from tests.wire.cursus.drive import ROWS, asked, say
 
 from braidlog.wire.cursus import answers as a
 from braidlog.wire.cursus import requests as r
@@ -24,7 +25,7 @@ def body(name: str, answer: Any) -> bytes:
 
 def received(text: str, topic: str = "") -> Any:
     data = encoder.encode_message(topic, text)
-    (event,) = events(ServerConnection(), [len(data).to_bytes(4, "big") + data])
+    (event,) = feed(ServerConnection(), len(data).to_bytes(4, "big") + data)
     assert event.spelling is Spelling.CLIENTS
     return event.message
 
@@ -42,7 +43,7 @@ def test_its_commands_are_read() -> None:
 def test_its_batches_are_read() -> None:
     message = cursus.types.Message(0, 1, "häll", "k", "p", 7, "E", 2, 3, "{}")
     data = encoder.encode_batch("t", 1, "-1", True, [message])
-    (event,) = events(ServerConnection(), [len(data).to_bytes(4, "big") + data])
+    (event,) = feed(ServerConnection(), len(data).to_bytes(4, "big") + data)
     record = BatchRecord("häll".encode(), b"k", 0, 1, "p", 7, "E", 2, 3, "{}")
     assert event.message == Batch("t", 1, (record,), "-1", True, 1, 1)
 

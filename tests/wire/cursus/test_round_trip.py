@@ -3,7 +3,8 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events, say
+from tests.wire.conversation import feed
+from tests.wire.cursus.drive import ROWS, asked, client_that_asked, say
 from tests.wire.cursus.strategies import BATCHES, CREDENTIALS, FAILURES, RECORDS, answer_of, request_of
 
 from braidlog.wire.cursus import answers as a
@@ -31,7 +32,7 @@ ANSWERS = [(row, kind) for row in OPERATIONS for kind in row.answers]
 def test_requests(row: Operation, data: st.DataObject, spelling: Spelling, envelope: str | None) -> None:
     message = data.draw(request_of(row, spelling))
     wire = ClientConnection(spelling=spelling, envelope=envelope).request(message)
-    (event,) = events(ServerConnection(), [wire])
+    (event,) = feed(ServerConnection(), wire)
     assert isinstance(event, Request), event
     assert event.message == message
     assert event.operation is row
@@ -46,7 +47,7 @@ def test_credentials_travel_with_any_command(row: Operation, data: st.DataObject
     if row.name == "AUTH":
         return
     message = data.draw(request_of(row, Spelling.CLIENTS))
-    (event,) = events(ServerConnection(), [ClientConnection().request(message, credentials)])  # type: ignore[arg-type]
+    (event,) = feed(ServerConnection(), ClientConnection().request(message, credentials))  # type: ignore[arg-type]
     assert (event.message, event.credentials) == (message, credentials)
 
 
@@ -56,7 +57,7 @@ def test_credentials_travel_with_any_command(row: Operation, data: st.DataObject
 def test_answers(row: Operation, kind: type, data: st.DataObject, spelling: Spelling) -> None:
     answer = data.draw(answer_of(kind))
     wire = say(ServerConnection(), asked(row, spelling), answer)
-    assert events(client_that_asked(row, spelling), [wire]) == [answer]
+    assert feed(client_that_asked(row, spelling), wire) == [answer]
 
 
 @pytest.mark.parametrize("row", OPERATIONS, ids=[row.name for row in OPERATIONS])
@@ -64,7 +65,7 @@ def test_answers(row: Operation, kind: type, data: st.DataObject, spelling: Spel
 @given(failure=FAILURES)
 def test_failures(row: Operation, failure: Failure) -> None:
     wire = say(ServerConnection(), asked(row), failure)
-    assert events(client_that_asked(row), [wire]) == [failure]
+    assert feed(client_that_asked(row), wire) == [failure]
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -73,10 +74,10 @@ def test_failures(row: Operation, failure: Failure) -> None:
 def test_compressed_both_ways(compression: str, batch: Batch, spelling: Spelling) -> None:
     server = ServerConnection(compression=compression)
     client = ClientConnection(spelling=spelling, compression=compression)
-    (event,) = events(server, [client.request(batch)])
+    (event,) = feed(server, client.request(batch))
     assert (event.message, event.spelling) == (batch, spelling)
     reader = client_that_asked(ROWS["CONSUME"], spelling, compression=compression)
-    assert events(reader, [server.respond(asked(ROWS["CONSUME"], spelling), batch)]) == [batch]
+    assert feed(reader, server.respond(asked(ROWS["CONSUME"], spelling), batch)) == [batch]
 
 
 @few
@@ -84,26 +85,26 @@ def test_compressed_both_ways(compression: str, batch: Batch, spelling: Spelling
 def test_a_pipeline_is_answered_in_order(rows: list[Operation], data: st.DataObject) -> None:
     client, server = ClientConnection(), ServerConnection()
     messages = [data.draw(request_of(row, Spelling.CLIENTS)) for row in rows]
-    requests = events(server, [client.request(message) for message in messages])
+    requests = feed(server, *[client.request(message) for message in messages])
     assert [request.message for request in requests] == messages
     answers = [data.draw(answer_of(row.answers[0])) for row in rows]
     replies = [server.respond(request, answer) for request, answer in zip(requests, answers, strict=True)]
-    assert events(client, replies) == answers
+    assert feed(client, *replies) == answers
 
 
 @given(st.lists(BATCHES, max_size=4), SPELLINGS)
 def test_a_stream_is_pushed_until_it_is_closed(batches: list[Batch], spelling: Spelling) -> None:
     client, server = ClientConnection(spelling=spelling), ServerConnection()
-    (request,) = events(server, [client.request(asked(ROWS["STREAM"], spelling).message)])
+    (request,) = feed(server, client.request(asked(ROWS["STREAM"], spelling).message))
     frames: list[Batch | a.KeepAlive | a.StreamControl] = [
         *batches,
         a.KeepAlive(),
         a.StreamControl("CLOSE", "stopped", 5),
     ]
-    assert events(client, [server.push(request, frame) for frame in frames]) == frames
+    assert feed(client, *[server.push(request, frame) for frame in frames]) == frames
     # The stream is over: the next answer belongs to the next request.
-    (request,) = events(server, [client.request(asked(ROWS["LIST"]).message)])
-    assert events(client, [server.respond(request, a.TopicList(0))]) == [a.TopicList(0)]
+    (request,) = feed(server, client.request(asked(ROWS["LIST"]).message))
+    assert feed(client, server.respond(request, a.TopicList(0))) == [a.TopicList(0)]
 
 
 @given(st.lists(RECORDS, max_size=6).map(tuple), SPELLINGS, st.integers(0, 99_999), st.data())

@@ -5,7 +5,8 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.cursus.drive import ROWS, asked, client_that_asked, events, say
+from tests.wire.conversation import comparable, cut, feed, single_bytes
+from tests.wire.cursus.drive import ROWS, asked, client_that_asked, say
 from tests.wire.cursus.vectors import VECTORS, Vector
 from tests.wire.lone import check_lone
 
@@ -31,7 +32,7 @@ def reader(vector: Vector) -> ServerConnection | ClientConnection:
 
 @pytest.mark.parametrize("vector", REQUESTS, ids=ids(REQUESTS))
 def test_requests_are_read(vector: Vector) -> None:
-    (event,) = events(ServerConnection(), [vector.data])
+    (event,) = feed(ServerConnection(), vector.data)
     assert isinstance(event, Request), event
     assert (event.operation.name, event.message) == (vector.operation, vector.message)
     if event.operation.positional is not None or event.operation.name == "0xBA7C":
@@ -53,7 +54,7 @@ def test_requests_are_written(vector: Vector) -> None:
 
 @pytest.mark.parametrize("vector", ANSWERS, ids=ids(ANSWERS))
 def test_answers_are_read(vector: Vector) -> None:
-    assert events(reader(vector), [vector.data]) == [vector.message]
+    assert feed(reader(vector), vector.data) == [vector.message]
 
 
 @pytest.mark.parametrize("vector", [v for v in ANSWERS if v.mode == "both"], ids=lambda v: v.name)
@@ -65,46 +66,45 @@ def test_answers_are_written(vector: Vector) -> None:
 @pytest.mark.parametrize("vector", REFUSALS, ids=ids(REFUSALS))
 def test_refusals(vector: Vector) -> None:
     server = ServerConnection()
-    (event,) = events(server, [vector.data])
+    (event,) = feed(server, vector.data)
     assert isinstance(event, Refused), event
     assert event.answer.code == vector.lines["error"]
     assert event.close == (vector.lines.get("close") == "yes")
     answer = server.respond(event, event.answer)
     assert answer[4:].startswith(b"ERROR: " + event.answer.code.encode())
-    (after,) = events(ServerConnection(), [b"\x00\x00\x00\x04LIST"])
+    (after,) = feed(ServerConnection(), b"\x00\x00\x00\x04LIST")
     assert isinstance(after, Request)
     if not event.close:
-        assert events(server, [b"\x00\x00\x00\x04LIST"]) == [after]
+        assert feed(server, b"\x00\x00\x00\x04LIST") == [after]
     else:
-        assert events(server, [b"\x00\x00\x00\x04LIST"]) == []
+        assert feed(server, b"\x00\x00\x00\x04LIST") == []
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=ids(VECTORS))
 def test_short_of_any_byte_more_is_asked_for(vector: Vector) -> None:
-    whole = events(reader(vector), [vector.data])
+    whole = feed(reader(vector), vector.data)
     for length in range(len(vector.data)):
         connection = reader(vector)
-        found = events(connection, [vector.data[:length]])
+        found = feed(connection, vector.data[:length])
         if vector.lines.get("close") == "yes" and length >= 4:
             assert found == [] or found[0].close
             continue
         assert found == [], f"at {length} bytes"
         assert connection.next_event() is NEED_DATA
-        assert _same(events(connection, [vector.data[length:]]), whole)
+        assert comparable(feed(connection, vector.data[length:])) == comparable(whole)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=ids(VECTORS))
 def test_byte_by_byte(vector: Vector) -> None:
-    pieces = [vector.data[i : i + 1] for i in range(len(vector.data))]
-    assert _same(events(reader(vector), pieces), events(reader(vector), [vector.data]))
+    found = feed(reader(vector), *single_bytes(vector.data))
+    assert comparable(found) == comparable(feed(reader(vector), vector.data))
 
 
-@given(st.lists(st.sampled_from(REQUESTS + REFUSALS), min_size=1, max_size=6), st.randoms(use_true_random=False))
-def test_a_conversation_cut_anywhere_is_the_same(vectors: list[Vector], random: object) -> None:
+@given(st.lists(st.sampled_from(REQUESTS + REFUSALS), min_size=1, max_size=6), st.lists(st.integers(0), max_size=12))
+def test_a_conversation_cut_anywhere_is_the_same(vectors: list[Vector], places: list[int]) -> None:
     data = b"".join(v.data for v in vectors)
-    cuts = sorted(random.randrange(len(data) + 1) for _ in range(random.randrange(12)))  # type: ignore[attr-defined]
-    pieces = [data[start:stop] for start, stop in zip([0, *cuts], [*cuts, len(data)], strict=True)]
-    assert _same(events(ServerConnection(), pieces), events(ServerConnection(), [data]))
+    found = feed(ServerConnection(), *cut(data, places))
+    assert comparable(found) == comparable(feed(ServerConnection(), data))
 
 
 def test_every_row_has_vectors() -> None:
@@ -121,12 +121,3 @@ def test_both_spellings_of_every_command_of_the_document() -> None:
     for row in OPERATIONS:
         if row.positional:
             assert {(row.name, "document"), (row.name, "clients")} <= seen, row.name
-
-
-def _same(left: list[object], right: list[object]) -> bool:
-    """Errors are compared by their words; two exceptions are never equal."""
-    return list(map(_comparable, left)) == list(map(_comparable, right))
-
-
-def _comparable(event: object) -> object:
-    return (event.answer, event.close, str(event.error)) if isinstance(event, Refused) else event

@@ -3,7 +3,8 @@
 from base64 import b64encode
 
 import pytest
-from tests.wire.flux.conversation import ask, drain, serve, serve_one
+from tests.wire.conversation import feed
+from tests.wire.flux.conversation import ask, serve, serve_one
 
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.flux.connection import ClientConnection, ServerConnection
@@ -44,14 +45,12 @@ def test_a_line_of_exactly_the_limit_is_read() -> None:
 def test_a_longer_line_is_answered_with_id_0_and_closes(ended: bool) -> None:
     line = produce_line(LINE_BYTES_MAX + 1)
     server = ServerConnection()
-    server.receive(b"V1|7|PING|\n" + (line if ended else line[:-1]))
-    ping, refused = drain(server)
+    ping, refused = feed(server, b"V1|7|PING|\n" + (line if ended else line[:-1]))
     assert ping == Ping("7")
     assert isinstance(refused, Refused)
     assert refused.close
     assert server.refuse(refused).startswith(b"V1|0|ERR|BAD_REQUEST|a line has more than 1048576 bytes")
-    server.receive(b"\nV1|8|PING|\n" * 3)
-    assert server.next_event() is NEED_DATA
+    assert feed(server, b"\nV1|8|PING|\n" * 3) == []
 
 
 @pytest.mark.parametrize(
@@ -76,11 +75,9 @@ def test_a_refusal_is_answered_like_a_request() -> None:
 
 def test_the_bytes_of_a_line_that_is_not_whole_are_counted() -> None:
     server = ServerConnection()
-    server.receive(b"V1|7|PING|\nV1|8")
-    drain(server)
+    feed(server, b"V1|7|PING|\nV1|8")
     assert server.buffered_bytes == 4
-    server.receive(b"|PING|\n")
-    drain(server)
+    feed(server, b"|PING|\n")
     assert server.buffered_bytes == 0
 
 
@@ -88,8 +85,7 @@ def test_an_endless_line_is_refused_as_soon_as_it_is_too_long_and_then_kept_no_m
     server = ServerConnection()
     chunk = b"x" * 65536
     for _ in range(16):
-        server.receive(chunk)
-        assert server.next_event() is NEED_DATA
+        assert feed(server, chunk) == []
     server.receive(b"x")
     assert isinstance(server.next_event(), Refused)
     for _ in range(16):
@@ -111,12 +107,9 @@ def test_a_slow_request_does_not_hold_back_a_fast_one() -> None:
     client, server = ClientConnection(), ServerConnection()
     slow = Consume("slow", "orders", 0, 9, wait_ms=30_000)
     fast = Ping("fast")
-    server.receive(client.request(slow) + client.request(fast))
-    assert drain(server) == [slow, fast]
-    client.receive(server.respond(fast, Pong()))
-    assert drain(client) == [Response("fast", Pong())]
-    client.receive(server.respond(slow, Consumed((), -1)))
-    assert drain(client) == [Response("slow", Consumed((), -1))]
+    assert feed(server, client.request(slow) + client.request(fast)) == [slow, fast]
+    assert feed(client, server.respond(fast, Pong())) == [Response("fast", Pong())]
+    assert feed(client, server.respond(slow, Consumed((), -1))) == [Response("slow", Consumed((), -1))]
     assert client.in_flight == 0
 
 
@@ -125,8 +118,7 @@ def test_an_id_can_be_used_again_once_it_is_answered() -> None:
     client.request(Ping("1"))
     with pytest.raises(ValueError, match="unanswered"):
         client.request(Ping("1"))
-    client.receive(b"V1|1|OK|pong\n")
-    assert drain(client) == [Response("1", Pong())]
+    assert feed(client, b"V1|1|OK|pong\n") == [Response("1", Pong())]
     client.request(Ping("1"))
 
 
@@ -172,8 +164,7 @@ def test_an_error_with_id_0_is_given_to_the_client_as_it_is() -> None:
 def test_what_is_no_answer_closes_the_clients_end(line: bytes) -> None:
     client = ClientConnection()
     client.request(Ping("1"))
-    client.receive(line + b"\nV1|1|OK|pong\n")
-    event = client.next_event()
+    (event,) = feed(client, line + b"\nV1|1|OK|pong\n")
     assert isinstance(event, Refused)
     assert event.close
     assert event.answer is None

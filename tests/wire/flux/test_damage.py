@@ -1,16 +1,16 @@
 """Garbage, and valid lines with damage: only requests, responses and refusals come out, and memory stays with what was sent."""
 
 import random
-import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.flux.conversation import ask, drain, serve
+from tests.wire.damage import measured
+from tests.wire.flux.conversation import ask, serve
 from tests.wire.flux.fuzz import fuzz_client, fuzz_one, fuzz_server
 from tests.wire.flux.vectors import ANSWERED, VECTORS, Vector
 
-from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.contract import Refused
 from braidlog.wire.flux.connection import ClientConnection, ServerConnection
 from braidlog.wire.flux.messages import GetMetadata, Request, Response
 
@@ -94,14 +94,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_servers_memory_stays_with_what_was_sent(data: bytes) -> None:
-    server = ServerConnection()
-    tracemalloc.start()
-    server.receive(data)
-    while server.next_event() is not NEED_DATA:
-        pass
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 4 * len(data) + 2_000_000
+    assert measured(ServerConnection(), data).peak_bytes < 4 * len(data) + 2_000_000
 
 
 @pytest.mark.parametrize(
@@ -117,9 +110,6 @@ def test_a_clients_memory_stays_with_what_was_sent(payload: bytes) -> None:
     client = ClientConnection()
     client.request(GetMetadata("1"))
     line = b"V1|1|OK|" + payload[:1_000_000] + b"\n"
-    tracemalloc.start()
-    client.receive(line)
-    assert len(drain(client)) == 1
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 60 * len(line) + 2_000_000
+    reading = measured(client, line)
+    assert reading.events == 1
+    assert reading.peak_bytes < 60 * len(line) + 2_000_000

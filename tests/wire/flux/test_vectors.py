@@ -1,11 +1,10 @@
 """Each vector reads and writes; cut short it asks for more; cut anywhere it says the same. Every row of the table has one."""
 
-import itertools
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.flux.conversation import ask, ask_one, seen, serve, serve_one
+from tests.wire.conversation import comparable, cut, single_bytes
+from tests.wire.flux.conversation import ask, ask_one, serve, serve_one
 from tests.wire.flux.vectors import ANSWERED, READ, REFUSED, VECTORS, Vector
 
 from braidlog.wire.contract import Refused
@@ -78,34 +77,33 @@ def test_what_is_wrong_is_refused_and_answered(vector: Vector) -> None:
 @named(VECTORS)
 def test_a_request_cut_short_asks_for_more(vector: Vector) -> None:
     data = vector.sent.data
-    whole = seen(serve(data))
-    for cut in range(len(data)):
-        assert serve(data[:cut]) == []
-        assert seen(serve(data[:cut], data[cut:])) == whole
+    whole = comparable(serve(data))
+    for size in range(len(data)):
+        assert serve(data[:size]) == []
+        assert comparable(serve(data[:size], data[size:])) == whole
 
 
 @named(ANSWERED)
 def test_an_answer_cut_short_asks_for_more(vector: Vector) -> None:
     data = vector.answered.data
     whole = ask(vector.request, data)
-    for cut in range(len(data)):
-        assert ask(vector.request, data[:cut]) == []
-        assert ask(vector.request, data[:cut], data[cut:]) == whole
+    for size in range(len(data)):
+        assert ask(vector.request, data[:size]) == []
+        assert ask(vector.request, data[:size], data[size:]) == whole
 
 
 STREAM = b"".join(vector.sent.data for vector in VECTORS)
-EVENTS = seen(serve(STREAM))
+EVENTS = comparable(serve(STREAM))
 
 
 def test_the_stream_of_all_vectors_gives_one_event_each_even_byte_by_byte() -> None:
     assert len(EVENTS) == len(VECTORS)
-    assert seen(serve(*[STREAM[at : at + 1] for at in range(len(STREAM))])) == EVENTS
+    assert comparable(serve(*single_bytes(STREAM))) == EVENTS
 
 
 @given(st.lists(st.integers(0, len(STREAM)), max_size=40))
 def test_cutting_the_stream_anywhere_changes_nothing(cuts: list[int]) -> None:
-    edges = [0, *sorted(cuts), len(STREAM)]
-    assert seen(serve(*[STREAM[a:b] for a, b in itertools.pairwise(edges)])) == EVENTS
+    assert comparable(serve(*cut(STREAM, cuts))) == EVENTS
 
 
 def test_answers_of_many_requests_are_read_in_any_order_however_cut() -> None:

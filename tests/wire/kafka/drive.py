@@ -1,26 +1,8 @@
-"""Ask and answer over the two connections, for tests."""
-
-from typing import Any
+"""Clients that wait for an answer, for tests."""
 
 from tests.wire.kafka.vectors import Vector
 
-from braidlog.wire.contract import NEED_DATA
-from braidlog.wire.kafka.connection import ClientConnection, ServerConnection
-
-
-def events(connection: ServerConnection | ClientConnection) -> list[Any]:
-    found: list[Any] = []
-    while (event := connection.next_event()) is not NEED_DATA:
-        found.append(event)
-    return found
-
-
-def in_pieces(connection: ServerConnection | ClientConnection, stream: bytes, cuts: list[int]) -> list[Any]:
-    found: list[Any] = []
-    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        connection.receive(stream[start:end])
-        found += events(connection)
-    return found
+from braidlog.wire.kafka.connection import ClientConnection
 
 
 def client_at(correlation_id: int, client_id: str | None = None) -> ClientConnection:

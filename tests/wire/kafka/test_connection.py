@@ -4,7 +4,8 @@ import struct
 from typing import Any
 
 import pytest
-from tests.wire.kafka.drive import client_at, events
+from tests.wire.conversation import feed
+from tests.wire.kafka.drive import client_at
 from tests.wire.kafka.vectors import REQUESTS
 
 from braidlog.wire.contract import Refused
@@ -26,8 +27,7 @@ from braidlog.wire.kafka.rows import Span
 
 def asked(message: Any, version: int) -> tuple[ServerConnection, Request, ClientConnection]:
     client, server = ClientConnection("me"), ServerConnection()
-    server.receive(client.request(message, version))
-    (event,) = events(server)
+    (event,) = feed(server, client.request(message, version))
     assert isinstance(event, Request)
     return server, event, client
 
@@ -35,8 +35,7 @@ def asked(message: Any, version: int) -> tuple[ServerConnection, Request, Client
 def answered(server: ServerConnection, request: Any, answer: Any, client: ClientConnection) -> Any:
     out = server.respond(request, answer)
     assert isinstance(out, bytes)
-    client.receive(out)
-    (event,) = events(client)
+    (event,) = feed(client, out)
     return event.message
 
 
@@ -73,15 +72,13 @@ def test_the_answer_to_api_versions_never_has_tags_in_its_header(version: int) -
     assert isinstance(out, bytes)
     # size, id, and at once the error code: a tag byte here ends librdkafka and Java (kafka.md 1.3, trap 1)
     assert out[4:10] == struct.pack(">ih", 0, 0)
-    client.receive(out)
-    (event,) = events(client)
+    (event,) = feed(client, out)
     assert event.message.api_keys == [cluster.ApiVersionsResponseApi(18, 0, 4)]
 
 
 def test_an_unknown_version_of_api_versions_is_told_all_versions_in_version_0() -> None:
     server = ServerConnection()
-    server.receive(bytes.fromhex("0000000e 0012 0063 00000007 0004 74657374"))
-    (event,) = events(server)
+    (event,) = feed(server, bytes.fromhex("0000000e 0012 0063 00000007 0004 74657374"))
     assert isinstance(event, RefusedRequest)
     out = server.respond(event, event.answer)
     assert isinstance(out, bytes)
@@ -91,8 +88,7 @@ def test_an_unknown_version_of_api_versions_is_told_all_versions_in_version_0() 
     )
     client = client_at(7)
     client.request(cluster.ApiVersionsRequest(), 4)
-    client.receive(out)
-    (told,) = events(client)
+    (told,) = feed(client, out)
     assert told.version == 0
     assert told.message.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert len(told.message.api_keys) == count
@@ -101,10 +97,8 @@ def test_an_unknown_version_of_api_versions_is_told_all_versions_in_version_0() 
 def test_only_what_is_served_is_told_and_answered() -> None:
     server = ServerConnection({Key.API_VERSIONS: Span(0, 4), Key.METADATA: Span(0, 8)})
     client = ClientConnection()
-    server.receive(client.request(cluster.MetadataRequest(), 8))
-    assert isinstance(events(server)[0], Request)
-    server.receive(client.request(cluster.MetadataRequest(), 9))
-    (event,) = events(server)
+    assert isinstance(feed(server, client.request(cluster.MetadataRequest(), 8))[0], Request)
+    (event,) = feed(server, client.request(cluster.MetadataRequest(), 9))
     assert isinstance(event, RefusedRequest)
     assert event.close
 
@@ -128,9 +122,9 @@ def test_a_client_speaks_the_highest_version_of_both() -> None:
 
 def test_a_client_id_may_be_absent_empty_or_long() -> None:
     for name in (None, "", "x" * 300, "naïve"):
-        server = ServerConnection()
-        server.receive(ClientConnection(name).request(cluster.MetadataRequest(), 12))
-        assert events(server)[0].client_id == name
+        assert (
+            feed(ServerConnection(), ClientConnection(name).request(cluster.MetadataRequest(), 12))[0].client_id == name
+        )
 
 
 def test_tags_of_a_header_and_of_a_message_that_nobody_knows_are_skipped() -> None:
@@ -139,9 +133,7 @@ def test_tags_of_a_header_and_of_a_message_that_nobody_knows_are_skipped() -> No
     # no topics (compact null), three flags, then tags with a value of 200 bytes
     body = b"\x00\x01\x00\x00" + b"\x01\x05\xc8\x01" + bytes(200)
     payload = head + tags + body
-    server = ServerConnection()
-    server.receive(len(payload).to_bytes(4, "big") + payload)
-    (event,) = events(server)
+    (event,) = feed(ServerConnection(), len(payload).to_bytes(4, "big") + payload)
     assert event.message == cluster.MetadataRequest(None, allow_auto_topic_creation=True)
 
 
@@ -159,9 +151,7 @@ def test_a_known_tag_of_another_size_than_it_says_is_refused() -> None:
 def test_bytes_after_a_message_are_left_unread() -> None:
     for vector in REQUESTS:
         payload = vector.data[4:] + b"\x00\x01\x02"
-        server = ServerConnection()
-        server.receive(len(payload).to_bytes(4, "big") + payload)
-        assert events(server)[0].message == vector.message
+        assert feed(ServerConnection(), len(payload).to_bytes(4, "big") + payload)[0].message == vector.message
 
 
 # -- answers -----------------------------------------------------------------------------------------------------
@@ -232,8 +222,7 @@ def test_slices_leave_unread_and_in_their_place(version: int) -> None:
     assert [each.reads for each in slices] == [0, 0]
     whole = b"".join(piece if isinstance(piece, bytes) else piece.read() for piece in out)
     assert whole == server.respond(request, answer([each.read() for each in (slices[0], Elsewhere(b""), slices[1])]))
-    client.receive(whole)
-    (event,) = events(client)
+    (event,) = feed(client, whole)
     assert [bytes(each.records) for each in event.message.responses[0].partitions] == [b"first " * 100, b"", b"second"]
 
 
@@ -258,26 +247,22 @@ def raw(content: bytes) -> bytes:
 def test_after_a_handshake_of_version_0_frames_are_tokens_until_the_client_is_known() -> None:
     server, request, client = asked(security.SaslHandshakeRequest("PLAIN"), 0)
     answered(server, request, security.SaslHandshakeResponse(mechanisms=["PLAIN"]), client)
-    server.receive(raw(b"\0user\0secret"))
-    (token,) = events(server)
+    (token,) = feed(server, raw(b"\0user\0secret"))
     assert (token.key, token.version) == (Key.SASL_AUTHENTICATE, RAW)
     assert token.message == security.SaslAuthenticateRequest(b"\0user\0secret")
     assert server.respond(token, security.SaslAuthenticateResponse(auth_bytes=b"go on")) == raw(b"go on")
-    server.receive(raw(b"more"))
-    (token,) = events(server)
+    (token,) = feed(server, raw(b"more"))
     assert token.message.auth_bytes == b"more"
     assert server.respond(token, security.SaslAuthenticateResponse(error_code=58)) == b""
     server.authenticated()
-    server.receive(client.request(cluster.MetadataRequest(), 0))
-    assert events(server)[0].key == Key.METADATA
+    assert feed(server, client.request(cluster.MetadataRequest(), 0))[0].key == Key.METADATA
 
 
 @pytest.mark.parametrize(("version", "error"), [(1, 0), (0, 33)], ids=["version 1", "refused"])
 def test_else_requests_follow_a_handshake(version: int, error: int) -> None:
     server, request, client = asked(security.SaslHandshakeRequest("PLAIN"), version)
     answered(server, request, security.SaslHandshakeResponse(error, ["PLAIN"]), client)
-    server.receive(client.request(security.SaslAuthenticateRequest(b"x"), 2))
-    (event,) = events(server)
+    (event,) = feed(server, client.request(security.SaslAuthenticateRequest(b"x"), 2))
     assert (event.key, event.version) == (Key.SASL_AUTHENTICATE, 2)
 
 
@@ -289,21 +274,18 @@ def test_else_requests_follow_a_handshake(version: int, error: int) -> None:
 )
 def test_other_protocols_are_told_from_a_length(first: bytes, hint: str) -> None:
     server = ServerConnection()
-    server.receive(first)
-    (event,) = events(server)
+    (event,) = feed(server, first)
     assert isinstance(event, Refused)
     assert event.close
     assert hint in str(event.error)
-    server.receive(ClientConnection().request(cluster.MetadataRequest(), 0))
-    assert events(server) == []
+    assert feed(server, ClientConnection().request(cluster.MetadataRequest(), 0)) == []
     assert server.buffered_bytes == 0
 
 
 def test_a_stranger_may_be_allowed_less() -> None:
     server = ServerConnection()
     server.frame_bytes_max = 64
-    server.receive((65).to_bytes(4, "big"))
-    assert isinstance(events(server)[0], RefusedRequest)
+    assert isinstance(feed(server, (65).to_bytes(4, "big"))[0], RefusedRequest)
     server = ServerConnection()
     refused = server.turn_away("nobody knows you")
     assert (refused.close, refused.answer) == (True, None)

@@ -2,18 +2,17 @@
 
 import random
 import struct
-import tracemalloc
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.damage import damaged
-from tests.wire.kafka.drive import client_at, events
+from tests.wire.conversation import feed
+from tests.wire.damage import check_each, each_byte_changed, framed, framed_damage, measured
+from tests.wire.kafka.drive import client_at
 from tests.wire.kafka.fuzz import fuzz_one, fuzz_response, fuzz_server
 from tests.wire.kafka.vectors import REFUSED, REQUESTS, RESPONSES, Vector
 
-from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.contract import Refused
 from braidlog.wire.kafka.apis import APIS, FRAME_BYTES_MAX, OWN, PARTITION_PARTS_MAX, SMALL_BYTES_MAX, Api
 from braidlog.wire.kafka.connection import RefusedRequest, Request, ServerConnection
 
@@ -22,18 +21,14 @@ RUNS = 20_000
 MIB = 1024 * 1024
 
 
-def frame(payload: bytes) -> bytes:
-    return len(payload).to_bytes(4, "big") + payload
-
-
 def request(key: int, version: int, body: bytes) -> bytes:
-    return frame(struct.pack(">hhih", key, version, 1, -1) + body)
+    return framed(struct.pack(">hhih", key, version, 1, -1) + body)
 
 
 @given(st.binary(max_size=200))
 def test_garbage(data: bytes) -> None:
     fuzz_one(data)
-    fuzz_one(frame(data))
+    fuzz_one(framed(data))
 
 
 @pytest.mark.parametrize("api", [*APIS, *OWN], ids=lambda api: api.name)
@@ -42,24 +37,20 @@ def test_garbage_behind_a_good_header(api: Api, data: st.DataObject) -> None:
     version = data.draw(st.integers(*api.versions))
     tags = b"\0" if api.is_flexible(version) else b""
     fuzz_server(request(api.key, version, tags + data.draw(st.binary(max_size=120))))
-    fuzz_response(frame(bytes(4) + data.draw(st.binary(max_size=120))), api.key, version)
+    fuzz_response(framed(bytes(4) + data.draw(st.binary(max_size=120))), api.key, version)
 
 
 @pytest.mark.parametrize("vector", REQUESTS, ids=lambda each: each.name)
 def test_every_byte_of_a_request_damaged(vector: Vector) -> None:
-    data = vector.data
-    for at in range(4, len(data)):
-        for value in (0x00, 0xFF, 0x7F, data[at] ^ 0x01, data[at] ^ 0x80):
-            fuzz_server(data[:at] + bytes((value,)) + data[at + 1 :])
+    for data in each_byte_changed(vector.data, (0x00, 0xFF, 0x7F), (0x01, 0x80), start=4):
+        fuzz_server(data)
 
 
 @pytest.mark.parametrize("vector", RESPONSES, ids=lambda each: each.name)
 def test_every_byte_of_a_response_damaged(vector: Vector) -> None:
-    data = vector.data
     assert vector.api is not None
-    for at in range(8, len(data)):
-        for value in (0x00, 0xFF, 0x7F, data[at] ^ 0x01, data[at] ^ 0x80):
-            fuzz_response(data[:at] + bytes((value,)) + data[at + 1 :], vector.api.key, vector.version)
+    for data in each_byte_changed(vector.data, (0x00, 0xFF, 0x7F), (0x01, 0x80), start=8):
+        fuzz_response(data, vector.api.key, vector.version)
 
 
 @pytest.mark.parametrize("vector", REQUESTS + RESPONSES, ids=lambda each: f"{each.name} {len(each.data)}")
@@ -67,38 +58,17 @@ def test_every_payload_cut_short_within_its_frame(vector: Vector) -> None:
     payload = vector.data[4:]
     assert vector.api is not None
     for size in range(1, len(payload)):
-        fuzz_server(frame(payload[:size]))
+        fuzz_server(framed(payload[:size]))
         if size >= 4:
-            fuzz_response(frame(payload[:size]), vector.api.key, vector.version)
-
-
-def frames_with_damage(chance: random.Random) -> Iterator[bytes]:
-    for data in damaged(chance, FRAMES, RUNS, header_bytes=4):
-        yield frame(bytes(data[4:])) if chance.random() < 0.9 else bytes(data)
+            fuzz_response(framed(payload[:size]), vector.api.key, vector.version)
 
 
 def test_twenty_thousand_damaged_frames() -> None:
     seed = 20240611
-    for number, data in enumerate(frames_with_damage(random.Random(seed))):
-        try:
-            fuzz_one(data)
-        except Exception as error:
-            raise AssertionError(f"seed {seed}, run {number}: {data.hex(' ')}") from error
+    check_each(seed, framed_damage(random.Random(seed), FRAMES, RUNS), lambda _, data: fuzz_one(data))
 
 
 # -- lies ------------------------------------------------------------------------------------------------------
-
-
-def peak(data: bytes) -> int:
-    connection = ServerConnection()
-    tracemalloc.start()
-    try:
-        connection.receive(data)
-        while connection.next_event() is not NEED_DATA:
-            pass
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
@@ -121,13 +91,11 @@ def peak(data: bytes) -> int:
     ids=["frame", "count", "compact count", "text", "records", "null", "numbers"],
 )
 def test_a_length_that_lies_costs_nothing(data: bytes, why: str) -> None:
-    server = ServerConnection()
-    server.receive(data)
-    (event,) = events(server)
+    (event,) = feed(ServerConnection(), data)
     assert isinstance(event, RefusedRequest)
     assert event.close
     assert why in str(event.error)
-    assert peak(data) < MIB // 4
+    assert measured(ServerConnection(), data).peak_bytes < MIB // 4
 
 
 def test_small_parts_may_not_become_many_objects() -> None:
@@ -135,32 +103,26 @@ def test_small_parts_may_not_become_many_objects() -> None:
     count = 4_000_000
     body = struct.pack(">i", count) + bytes(2 * count)
     assert len(body) < SMALL_BYTES_MAX
-    assert peak(request(3, 1, body)) < 4 * len(body)
-    server = ServerConnection()
-    server.receive(request(3, 1, body))
-    (event,) = events(server)
+    assert measured(ServerConnection(), request(3, 1, body)).peak_bytes < 4 * len(body)
+    (event,) = feed(ServerConnection(), request(3, 1, body))
     assert isinstance(event, Refused)
     assert str(PARTITION_PARTS_MAX) in str(event.error)
-    server = ServerConnection()
-    server.receive(request(3, 1, struct.pack(">i", 1000) + bytes(2 * 1000)))
-    (event,) = events(server)
+    (event,) = feed(ServerConnection(), request(3, 1, struct.pack(">i", 1000) + bytes(2 * 1000)))
     assert len(event.message.topics) == 1000
 
 
 def test_parts_within_parts_are_counted_together() -> None:
     topic = b"\2t" + bytes([0xFF, 0x7F]) + bytes(6 * 0x3FFE)  # 16,382 partitions without records
     topics = 40
-    server = ServerConnection()
-    server.receive(request(0, 9, b"\0\0\0\1\0\0\0\0" + bytes([topics + 1]) + (topic + b"\0") * topics + b"\0"))
-    (event,) = events(server)
+    (event,) = feed(
+        ServerConnection(), request(0, 9, b"\0\0\0\1\0\0\0\0" + bytes([topics + 1]) + (topic + b"\0") * topics + b"\0")
+    )
     assert isinstance(event, Refused)
     assert "parts" in str(event.error)
 
 
 def test_a_request_says_how_many_parts_it_has() -> None:
-    server = ServerConnection()
-    server.receive(request(3, 1, struct.pack(">i", 1000) + bytes(2 * 1000)))
-    (event,) = events(server)
+    (event,) = feed(ServerConnection(), request(3, 1, struct.pack(">i", 1000) + bytes(2 * 1000)))
     assert isinstance(event, Request)
     assert event.parts == 1000
 
@@ -168,35 +130,27 @@ def test_a_request_says_how_many_parts_it_has() -> None:
 def test_a_small_request_may_not_be_large_and_a_produce_may() -> None:
     """It is refused by its first eight bytes; a Produce of the same size is awaited."""
     for key, awaited in ((3, False), (0, True)):
-        server = ServerConnection()
-        server.receive((64 * MIB).to_bytes(4, "big") + struct.pack(">hh", key, 9))
-        assert (events(server) == []) is awaited
+        assert (feed(ServerConnection(), (64 * MIB).to_bytes(4, "big") + struct.pack(">hh", key, 9)) == []) is awaited
 
 
 def test_the_largest_frame_is_awaited_and_one_more_byte_is_not() -> None:
     for more, awaited in ((0, True), (1, False)):
-        server = ServerConnection()
-        server.receive((FRAME_BYTES_MAX + more).to_bytes(4, "big"))
-        assert (events(server) == []) is awaited
+        assert (feed(ServerConnection(), (FRAME_BYTES_MAX + more).to_bytes(4, "big")) == []) is awaited
 
 
 def test_a_response_that_nobody_awaits_ends_a_client() -> None:
     client = client_at(5)
     client.request(APIS[3].request(), 0)
-    client.receive(frame(struct.pack(">i", 6)))
-    (event,) = events(client)
+    (event,) = feed(client, framed(struct.pack(">i", 6)))
     assert isinstance(event, Refused)
     assert event.close
-    client.receive(frame(struct.pack(">i", 5)))
-    assert events(client) == []
+    assert feed(client, framed(struct.pack(">i", 5))) == []
 
 
 @pytest.mark.parametrize("version", [0, 9], ids=["plain", "flexible"])
 def test_a_whole_stream_survives_a_refusal_of_nothing(version: int) -> None:
     """ApiVersions of an unknown version is answered, and the connection goes on."""
-    server = ServerConnection()
-    server.receive(request(18, 99, b"\0\0") + request(3, version, bytes(6 if version else 4)))
-    first, second = events(server)
+    first, second = feed(ServerConnection(), request(18, 99, b"\0\0") + request(3, version, bytes(6 if version else 4)))
     assert isinstance(first, RefusedRequest)
     assert isinstance(second, Request)
     assert second.key == 3

@@ -4,6 +4,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.wire.conversation import feed
 
 from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.kafka.connection import LARGE_BYTES, ClientConnection, Request, ServerConnection
@@ -17,8 +18,7 @@ def conversation() -> tuple[ClientConnection, bytes]:
     client, server = ClientConnection("me"), ServerConnection()
     stream = b""
     for size in SIZES:
-        server.receive(client.request(d.FetchRequest(), 11))
-        request = server.next_event()
+        (request,) = feed(server, client.request(d.FetchRequest(), 11))
         assert isinstance(request, Request)
         part = d.FetchResponsePartition(records=random.Random(size).randbytes(size))
         answer = server.respond(request, d.FetchResponse(responses=[d.FetchResponseTopic("t", partitions=[part])]))

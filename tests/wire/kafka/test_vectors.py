@@ -6,7 +6,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.kafka.drive import client_at, client_that_asked, events, in_pieces
+from tests.wire.conversation import cut, feed, single_bytes
+from tests.wire.kafka.drive import client_at, client_that_asked
 from tests.wire.kafka.vectors import REFUSED, REQUESTS, RESPONSES, Vector
 
 from braidlog.wire.kafka.apis import APIS, OWN
@@ -30,8 +31,7 @@ def uncounted(requests: list[Any]) -> list[Any]:
 @named(REQUESTS)
 def test_a_request_reads(vector: Vector) -> None:
     server = ServerConnection()
-    server.receive(vector.data)
-    assert uncounted(events(server)) == [request_of(vector)]
+    assert uncounted(feed(server, vector.data)) == [request_of(vector)]
     assert server.buffered_bytes == 0
 
 
@@ -43,9 +43,8 @@ def test_a_request_writes(vector: Vector) -> None:
 @named(RESPONSES)
 def test_a_response_reads(vector: Vector) -> None:
     client = client_that_asked(vector)
-    client.receive(vector.data)
     assert vector.api is not None
-    assert events(client) == [Response(vector.api, vector.version, vector.correlation_id, vector.message)]
+    assert feed(client, vector.data) == [Response(vector.api, vector.version, vector.correlation_id, vector.message)]
     assert client.in_flight == 0
 
 
@@ -58,9 +57,7 @@ def test_a_response_writes(vector: Vector) -> None:
 
 @named(REFUSED)
 def test_a_refusal(vector: Vector) -> None:
-    server = ServerConnection()
-    server.receive(vector.data)
-    (event,) = events(server)
+    (event,) = feed(ServerConnection(), vector.data)
     assert isinstance(event, RefusedRequest)
     assert event.close is vector.closes
     assert (event.answer is None) is vector.closes
@@ -70,18 +67,13 @@ def test_a_refusal(vector: Vector) -> None:
 def test_a_request_cut_short_asks_for_more(vector: Vector) -> None:
     """Whatever a frame is for can be refused as soon as that is known, and not before."""
     for size in range(len(vector.data)):
-        server = ServerConnection()
-        server.receive(vector.data[:size])
-        found = events(server)
-        assert found == [] or vector.closes
+        assert feed(ServerConnection(), vector.data[:size]) == [] or vector.closes
 
 
 @named(RESPONSES)
 def test_a_response_cut_short_asks_for_more(vector: Vector) -> None:
     for size in range(len(vector.data)):
-        client = client_that_asked(vector)
-        client.receive(vector.data[:size])
-        assert events(client) == []
+        assert feed(client_that_asked(vector), vector.data[:size]) == []
 
 
 STREAM = b"".join(each.data for each in REQUESTS)
@@ -89,12 +81,12 @@ WHOLE = [request_of(each) for each in REQUESTS]
 
 
 def test_a_stream_in_single_bytes() -> None:
-    assert uncounted(in_pieces(ServerConnection(), STREAM, list(range(1, len(STREAM))))) == WHOLE
+    assert uncounted(feed(ServerConnection(), *single_bytes(STREAM))) == WHOLE
 
 
-@given(st.lists(st.integers(0, len(STREAM)), max_size=40).map(sorted))
+@given(st.lists(st.integers(0, len(STREAM)), max_size=40))
 def test_a_stream_cut_anywhere_gives_the_same_requests(cuts: list[int]) -> None:
-    assert uncounted(in_pieces(ServerConnection(), STREAM, cuts)) == WHOLE
+    assert uncounted(feed(ServerConnection(), *cut(STREAM, cuts))) == WHOLE
 
 
 @given(st.data())
@@ -106,8 +98,8 @@ def test_a_stream_cut_anywhere_gives_the_same_responses(data: st.DataObject) -> 
         # A default Produce has acks 0, and awaits nothing.
         client.request(each.api.request(acks=1) if each.api.name == "Produce" else each.api.request(), each.version)
         stream += each.data[:4] + number.to_bytes(4, "big") + each.data[8:]
-    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=40).map(sorted))
-    assert [event.message for event in in_pieces(client, stream, cuts)] == [each.message for each in RESPONSES]
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=40))
+    assert [event.message for event in feed(client, *cut(stream, cuts))] == [each.message for each in RESPONSES]
 
 
 @pytest.mark.parametrize("api", [*APIS, *OWN], ids=lambda api: api.name)

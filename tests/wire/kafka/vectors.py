@@ -6,11 +6,10 @@ expression over messages/; `refused: stay|close` what a server does instead; `re
 other bytes than ours.
 """
 
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.wire.damage import spelled
+from tests.wire.vector_files import Entry, entries
 
 from braidlog.wire.kafka.apis import BY_KEY, Api
 from braidlog.wire.kafka.messages import (
@@ -28,23 +27,8 @@ from braidlog.wire.kafka.messages import (
 )
 
 _FOLDER = Path(__file__).parent / "vectors"
-_MESSAGES = {
-    name: value
-    for module in (
-        cluster,
-        consumer_groups,
-        counting,
-        data,
-        groups,
-        nodes,
-        placement,
-        security,
-        staging,
-        topics,
-        transactions,
-    )
-    for name, value in vars(module).items()
-}
+_MODULES = (cluster, consumer_groups, counting, data, groups, nodes, placement, security, staging, topics, transactions)
+_MESSAGES = {name: value for module in _MODULES for name, value in vars(module).items()}
 
 
 class Vector(NamedTuple):
@@ -61,25 +45,23 @@ class Vector(NamedTuple):
 
 
 def load(file: str) -> list[Vector]:
-    _, *entries = re.split(r"^== ", (_FOLDER / f"{file}.vec").read_text("utf-8"), flags=re.MULTILINE)
-    return [_entry(entry.splitlines()) for entry in entries]
+    return [_vector(entry) for entry in entries(_FOLDER / f"{file}.vec")]
 
 
-def _entry(lines: list[str]) -> Vector:
-    name, *rest = lines
-    said = {key: value.strip() for key, colon, value in (line.partition(":") for line in rest) if colon}
+def _vector(entry: Entry) -> Vector:
+    said = entry.said
     header = dict(word.split("=") for word in said.get("header", "").split())
     return Vector(
-        name=name,
+        name=entry.name,
         source=said["Source"],
-        data=b"".join(spelled(line[2:]) for line in rest if line[:2] in ("> ", "< ")),
+        data=entry.data,
         api=BY_KEY[int(header["api"])] if header else None,
         version=int(header.get("version", -1)),
         correlation_id=int(header.get("correlation_id", -1)),
         client_id=header.get("client_id"),
         message=eval(said["message"], dict(_MESSAGES)) if "message" in said else None,
         closes={"close": True, "stay": False}[said["refused"]] if "refused" in said else None,
-        reads_only="reads only" in rest,
+        reads_only="reads only" in entry.lines,
     )
 
 

@@ -1,6 +1,7 @@
 """Ids, limits, turning away: what the vectors do not show."""
 
 import pytest
+from tests.wire.conversation import feed
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, Refused
@@ -22,8 +23,7 @@ def test_an_id_that_is_in_flight_cannot_be_used_again_before_its_answer() -> Non
     client.request(Request(5, m.Ping()))
     with pytest.raises(ValueError, match="still unanswered"):
         client.request(Request(5, m.Ping()))
-    client.receive(ServerConnection().respond(Request(5, m.Ping()), m.DONE))
-    assert client.next_event() == Response(5, m.Done(), m.Ping)
+    assert feed(client, ServerConnection().respond(Request(5, m.Ping()), m.DONE)) == [Response(5, m.Done(), m.Ping)]
     client.request(Request(5, m.Ping()))
 
 
@@ -39,12 +39,10 @@ def test_requests_in_flight_are_bounded() -> None:
 def test_an_answer_that_was_not_asked_for_ends_the_connection() -> None:
     client = ClientConnection()
     client.request(Request(1, m.Ping()))
-    client.receive(ServerConnection().respond(Request(2, m.Ping()), m.DONE))
-    event = client.next_event()
+    (event,) = feed(client, ServerConnection().respond(Request(2, m.Ping()), m.DONE))
     assert isinstance(event, Refused)
     assert event.close
-    client.receive(ServerConnection().respond(Request(1, m.Ping()), m.DONE))
-    assert client.next_event() is NEED_DATA
+    assert feed(client, ServerConnection().respond(Request(1, m.Ping()), m.DONE)) == []
 
 
 def test_a_client_that_is_turned_away_is_told_so_without_having_asked() -> None:
@@ -52,10 +50,10 @@ def test_a_client_that_is_turned_away_is_told_so_without_having_asked() -> None:
     client.request(Request(1, m.Get(b"k")))
     refused = server.turn_away("authentication failed")
     assert refused.close
-    client.receive(server.respond(refused, refused.answer))
-    assert client.next_event() == Response(0, m.Failure(Status.AUTH_FAILED, "authentication failed"), None)
-    server.receive(b"\xca\xfe")
-    assert server.next_event() is NEED_DATA
+    assert feed(client, server.respond(refused, refused.answer)) == [
+        Response(0, m.Failure(Status.AUTH_FAILED, "authentication failed"), None)
+    ]
+    assert feed(server, b"\xca\xfe") == []
 
 
 def test_a_lower_limit_holds_for_every_command_and_names_itself() -> None:

@@ -1,14 +1,14 @@
 """Bytes that nobody should send: garbage, damaged frames, lengths and counts that lie. Events only, and little memory."""
 
 import random
-import tracemalloc
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.damage import damaged
+from tests.wire.conversation import feed
+from tests.wire.damage import check_each, damaged, each_byte_changed, measured
 from tests.wire.mayfly.fuzz import fuzz_one
 from tests.wire.mayfly.vectors import ANSWERS, REFUSED, REQUESTS, Vector
 
@@ -40,10 +40,8 @@ def test_garbage_in_a_good_frame(number: int, version: int, payload: bytes) -> N
 
 @pytest.mark.parametrize("vector", REQUESTS + ANSWERS, ids=lambda each: each.name)
 def test_every_byte_damaged(vector: Vector) -> None:
-    data = vector.data
-    for at in range(len(data)):
-        for value in (0x00, 0xFF, data[at] ^ 0x01, data[at] ^ 0x80):
-            fuzz_one(data[:at] + bytes((value,)) + data[at + 1 :])
+    for data in each_byte_changed(vector.data, (0x00, 0xFF), (0x01, 0x80)):
+        fuzz_one(data)
 
 
 @pytest.mark.parametrize("vector", REQUESTS + ANSWERS, ids=lambda each: each.name)
@@ -62,30 +60,14 @@ def frames_with_damage(chance: random.Random) -> Iterator[bytes]:
 
 def test_twenty_thousand_damaged_frames() -> None:
     seed = 20251115
-    for number, data in enumerate(frames_with_damage(random.Random(seed))):
-        try:
-            if number % 20 == 0:
-                fuzz_one(data)
-            else:
-                server = ServerConnection()
-                server.receive(data)
-                while (event := server.next_event()) is not NEED_DATA:
-                    assert isinstance(event, Request | RefusedFrame)
-        except Exception as error:
-            raise AssertionError(f"seed {seed}, run {number}: {data.hex(' ')}") from error
+    check_each(seed, frames_with_damage(random.Random(seed)), fuzz_some)
 
 
-def peak(data: bytes) -> tuple[int, list[Any]]:
-    connection = ServerConnection()
-    tracemalloc.start()
-    try:
-        connection.receive(data)
-        found = []
-        while (event := connection.next_event()) is not NEED_DATA:
-            found.append(event)
-        return tracemalloc.get_traced_memory()[1], found
-    finally:
-        tracemalloc.stop()
+def fuzz_some(number: int, data: bytes) -> None:
+    if number % 20 == 0:
+        fuzz_one(data)
+    else:
+        assert all(isinstance(event, Request | RefusedFrame) for event in feed(ServerConnection(), data))
 
 
 @pytest.mark.parametrize(
@@ -101,14 +83,16 @@ def peak(data: bytes) -> tuple[int, list[Any]]:
     ids=["4 GiB", "the largest", "count of values", "count of pairs", "value", "token"],
 )
 def test_a_length_that_lies_costs_nothing(data: bytes) -> None:
-    assert peak(data)[0] < 64 * 1024
+    assert measured(ServerConnection(), data).peak_bytes < 64 * 1024
 
 
 def test_a_push_of_as_many_values_as_fit_grows_by_a_small_factor_only() -> None:
     count = KV_COLLECTION_ITEMS_MAX
-    used, (event,) = peak(frame(0x10, b"\x00\x01l" + count.to_bytes(4, "big") + bytes(4 * count)))
-    assert isinstance(event, Request)
-    assert used < 8 * 4 * count
+    pushed = b"\x00\x01l" + count.to_bytes(4, "big") + bytes(4 * count)
+    reading = measured(ServerConnection(), frame(0x10, pushed))
+    assert reading.events == 1
+    assert isinstance(reading.last, Request)
+    assert reading.peak_bytes < 8 * 4 * count
 
 
 @pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
@@ -116,8 +100,9 @@ def test_each_command_has_its_own_maximum(row: Any) -> None:
     """One byte more is refused by the length alone; the bytes are passed over, in pieces, and the connection stays."""
     server = ServerConnection()
     size = row.payload_bytes_max + 1
-    server.receive(bytes.fromhex("CAFE01") + bytes((row.number,)) + b"\x00\x00\x00\x07" + size.to_bytes(4, "big"))
-    event = server.next_event()
+    (event,) = feed(
+        server, bytes.fromhex("CAFE01") + bytes((row.number,)) + b"\x00\x00\x00\x07" + size.to_bytes(4, "big")
+    )
     assert isinstance(event, RefusedFrame)
     assert event.close is (size > MANY_BYTES_MAX)
     assert event.answer.status in (Status.KEY_TOO_LONG, Status.VALUE_TOO_LARGE, Status.BAD_PAYLOAD)
@@ -129,17 +114,16 @@ def test_each_command_has_its_own_maximum(row: Any) -> None:
         server.receive(bytes(min(100, size - start)))
     assert server.next_event() is NEED_DATA
     assert server.buffered_bytes == 0
-    server.receive(REQUESTS[0].data)
-    assert server.next_event() == REQUESTS[0].request
+    assert feed(server, REQUESTS[0].data) == [REQUESTS[0].request]
 
 
 def test_the_largest_set_is_read_and_one_more_byte_is_not() -> None:
     server = ServerConnection()
     key, value = b"k" * 256, b"v" * 65536
-    server.receive(frame(0x01, b"\x01\x00" + key + b"\x00\x01\x00\x00" + value + b"\x00\x00\x00\x3c"))
-    assert server.next_event() == Request(7, Set(key, value, 60))
-    server.receive(frame(0x01, b"\x01\x00" + key + b"\x00\x01\x00\x01" + value + b"v"))
-    event = server.next_event()
+    assert feed(server, frame(0x01, b"\x01\x00" + key + b"\x00\x01\x00\x00" + value + b"\x00\x00\x00\x3c")) == [
+        Request(7, Set(key, value, 60))
+    ]
+    (event,) = feed(server, frame(0x01, b"\x01\x00" + key + b"\x00\x01\x00\x01" + value + b"v"))
     assert isinstance(event, RefusedFrame)
     assert (event.close, event.answer.status) == (False, Status.VALUE_TOO_LARGE)
 

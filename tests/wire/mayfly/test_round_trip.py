@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.wire.conversation import feed
 from tests.wire.mayfly import strategies
 
 from braidlog.wire.contract import NEED_DATA
@@ -31,12 +32,10 @@ def test_there_and_back(row: Operation, data: st.DataObject) -> None:
     client, server = ClientConnection(), ServerConnection()
     request = data.draw(strategies.request(row.request))
     version = 1 if request.consistency is Consistency.QUORUM else 2
-    server.receive(client.request(request, version=version))
-    assert server.next_event() == msgspec.structs.replace(request, version=version)
+    assert feed(server, client.request(request, version=version)) == [msgspec.structs.replace(request, version=version)]
 
     answer = data.draw(strategies.message(row.answer) | strategies.failures)
-    client.receive(server.respond(request, answer))
-    assert client.next_event() == Response(request.id, answer, row.request)
+    assert feed(client, server.respond(request, answer)) == [Response(request.id, answer, row.request)]
 
 
 @pytest.mark.parametrize("kind", hot.READS, ids=lambda kind: kind.__name__)

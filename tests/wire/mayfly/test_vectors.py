@@ -6,9 +6,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.conversation import comparable, cut, feed, single_bytes
 from tests.wire.mayfly.vectors import ANSWERS, REFUSED, REQUESTS, Refusal, Vector
 
-from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.contract import Refused
 from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import (
     Burst,
@@ -26,12 +27,9 @@ def named(vectors: list[Vector]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("vector", vectors, ids=[each.name for each in vectors])
 
 
-def events(connection: ServerConnection | ClientConnection) -> list[Any]:
-    """Everything there is; a burst counts as its requests."""
-    found: list[Any] = []
-    while (event := connection.next_event()) is not NEED_DATA:
-        found += event.requests if isinstance(event, Burst) else [event]
-    return found
+def requests(*events: Any) -> list[Any]:
+    """A burst counts as its requests."""
+    return [each for event in events for each in (event.requests if isinstance(event, Burst) else [event])]
 
 
 def client_that_asked(request: Request) -> ClientConnection:
@@ -43,8 +41,7 @@ def client_that_asked(request: Request) -> ClientConnection:
 @named(REQUESTS)
 def test_a_request_reads(vector: Vector) -> None:
     server = ServerConnection()
-    server.receive(vector.data)
-    assert events(server) == [msgspec.structs.replace(vector.request, version=vector.data[2])]
+    assert requests(*feed(server, vector.data)) == [msgspec.structs.replace(vector.request, version=vector.data[2])]
     assert server.buffered_bytes == 0
 
 
@@ -56,8 +53,7 @@ def test_a_request_writes(vector: Vector) -> None:
 @named(ANSWERS)
 def test_an_answer_reads(vector: Vector) -> None:
     client = client_that_asked(vector.asked)
-    client.receive(vector.data)
-    assert events(client) == [Response(vector.asked.id, vector.answer, type(vector.asked.message))]
+    assert feed(client, vector.data) == [Response(vector.asked.id, vector.answer, type(vector.asked.message))]
     assert client.in_flight == 0
 
 
@@ -74,8 +70,7 @@ def refusals(found: list[Any]) -> list[Refusal]:
 @named(REFUSED)
 def test_a_refusal(vector: Vector) -> None:
     server = ServerConnection()
-    server.receive(vector.data)
-    found = events(server)
+    found = requests(*feed(server, vector.data))
     if vector.request is not None:
         assert found.pop(0) == vector.request
     assert tuple(refusals(found)) == vector.refusals
@@ -85,71 +80,55 @@ def test_a_refusal(vector: Vector) -> None:
             assert answer[:4] == b"\xca\xfe\x01" + bytes((event.answer.status,))
             assert str(event.error).encode()[:1000] in answer
     closed = any(each.close for each in vector.refusals)
-    server.receive(REQUESTS[0].data)
-    assert len(events(server)) == (0 if closed or vector.unfinished else 1)
+    assert len(requests(*feed(server, REQUESTS[0].data))) == (0 if closed or vector.unfinished else 1)
 
 
 @named([*REQUESTS, *(each for each in REFUSED if not each.refusals[0].close and each.data[3] != 0x40)])
 def test_a_request_cut_short_asks_for_more(vector: Vector) -> None:
     """Or is refused by what is there already: never anything else."""
-    whole = ServerConnection()
-    whole.receive(vector.data)
-    wanted = shown(events(whole))
+    wanted = in_pieces(ServerConnection(), [vector.data])
     for size in range(len(vector.data)):
         server = ServerConnection()
-        server.receive(vector.data[:size])
-        found = events(server)
+        found = in_pieces(server, [vector.data[:size]])
         if vector in REQUESTS:
             assert found == []
-        server.receive(vector.data[size:])
-        assert shown(found + events(server)) == wanted
+        assert found + in_pieces(server, [vector.data[size:]]) == wanted
 
 
 @named(ANSWERS)
 def test_an_answer_cut_short_asks_for_more(vector: Vector) -> None:
     for size in range(len(vector.data)):
         client = client_that_asked(vector.asked)
-        client.receive(vector.data[:size])
-        assert client.next_event() is NEED_DATA
-        client.receive(vector.data[size:])
-        assert events(client) == [Response(vector.asked.id, vector.answer, type(vector.asked.message))]
+        assert feed(client, vector.data[:size]) == []
+        assert feed(client, vector.data[size:]) == [
+            Response(vector.asked.id, vector.answer, type(vector.asked.message))
+        ]
 
 
 STAYING = [each for each in REFUSED if not any(r.close for r in each.refusals) and not each.unfinished]
 STREAM = b"".join(each.data for each in REQUESTS + STAYING + REQUESTS)
 
 
-def shown(found: list[Any]) -> list[Any]:
-    return [
-        (str(event.error), event.answer, event.close, event.id) if isinstance(event, RefusedFrame) else event
-        for event in found
-    ]
+def in_pieces(server: ServerConnection, pieces: list[bytes]) -> list[Any]:
+    return comparable(requests(*feed(server, *pieces)))
 
 
-def in_pieces(connection: ServerConnection, data: bytes, cuts: list[int]) -> list[Any]:
-    found = []
-    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
-        connection.receive(data[start:end])
-        found += shown(events(connection))
-    return found
-
-
-WHOLE = in_pieces(ServerConnection(), STREAM, [])
+WHOLE = in_pieces(ServerConnection(), [STREAM])
 
 
 @pytest.mark.parametrize("burst_max", [1, 2, 64])
 def test_a_stream_byte_by_byte_gives_the_same_requests(burst_max: int) -> None:
     assert len(WHOLE) == 2 * len(REQUESTS) + len(STAYING)
     server = ServerConnection(burst_max=burst_max)
-    assert in_pieces(server, STREAM, list(range(1, len(STREAM)))) == WHOLE
+    assert in_pieces(server, single_bytes(STREAM)) == WHOLE
 
 
-@given(st.lists(st.integers(0, len(STREAM)), max_size=40).map(sorted), st.sampled_from([1, 3, 64]))
+@given(st.lists(st.integers(0, len(STREAM)), max_size=40), st.sampled_from([1, 3, 64]))
 def test_a_stream_cut_anywhere_gives_the_same_requests(cuts: list[int], burst_max: int) -> None:
-    assert in_pieces(ServerConnection(burst_max=burst_max), STREAM, cuts) == WHOLE
+    assert in_pieces(ServerConnection(burst_max=burst_max), cut(STREAM, cuts)) == WHOLE
 
 
-@given(st.lists(st.integers(0, 400), max_size=20).map(sorted), st.randoms(use_true_random=False))
+@given(st.lists(st.integers(0, 400), max_size=20), st.randoms(use_true_random=False))
 def test_answers_in_any_order_and_cut_anywhere_find_their_requests(cuts: list[int], chance: Any) -> None:
     client = ClientConnection()
     asked = dict(enumerate(ANSWERS, 1))
@@ -159,11 +138,7 @@ def test_answers_in_any_order_and_cut_anywhere_find_their_requests(cuts: list[in
     chance.shuffle(order)
     frames = [asked[n].data[:4] + n.to_bytes(4, "big") + asked[n].data[8:] for n in order]
     stream = b"".join(frames)
-    found = []
-    cuts = [cut for cut in cuts if cut <= len(stream)]
-    for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        client.receive(stream[start:end])
-        found += events(client)
+    found = feed(client, *cut(stream, cuts))
     assert [(each.id, each.message) for each in found] == [(n, asked[n].answer) for n in order]
     assert client.in_flight == 0
 
@@ -200,7 +175,6 @@ def test_the_documents_misprints_both_ways() -> None:
 
 def test_a_status_of_zero_is_none() -> None:
     client = client_that_asked(Request(1, m.Ping()))
-    client.receive(bytes.fromhex("CAFE0100 00000001 00000000"))
-    (event,) = events(client)
+    (event,) = feed(client, bytes.fromhex("CAFE0100 00000001 00000000"))
     assert isinstance(event, Refused)
     assert event.close

@@ -6,11 +6,10 @@ messages; `refused: stay|close status id` what a server does instead, `first:` t
 it; `reads only` where the same message may be spelled in other bytes than ours; `unfinished` where more of it would come.
 """
 
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.wire.damage import spelled
+from tests.wire.vector_files import Entry, entries
 
 from braidlog.wire.mayfly import messages
 from braidlog.wire.mayfly.connection import Request
@@ -39,24 +38,21 @@ class Vector(NamedTuple):
 
 
 def load(file: str) -> list[Vector]:
-    _, *entries = re.split(r"^== ", (_FOLDER / f"{file}.vec").read_text("utf-8"), flags=re.MULTILINE)
-    return [_entry(entry.splitlines()) for entry in entries]
+    return [_vector(entry) for entry in entries(_FOLDER / f"{file}.vec")]
 
 
-def _entry(lines: list[str]) -> Vector:
-    name, *rest = lines
-    data = b"".join(spelled(line[2:]) for line in rest if line[:2] in ("> ", "< "))
-    said = {key: value.strip() for key, colon, value in (line.partition(":") for line in rest) if colon}
+def _vector(entry: Entry) -> Vector:
+    said = entry.said
     return Vector(
-        name=name,
+        name=entry.name,
         source=said["Source"],
-        data=data,
+        data=entry.data,
         request=_value(said.get("request") or said.get("first")),
         asked=_value(said.get("asked")),
         answer=_value(said.get("answer")),
         refusals=tuple(_refusal(said[key]) for key in ("refused", "then") if key in said),
-        reads_only="reads only" in rest,
-        unfinished="unfinished" in rest,
+        reads_only="reads only" in entry.lines,
+        unfinished="unfinished" in entry.lines,
     )
 
 

@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.damage import check_each, each_byte_changed
 
 from .fuzz import fuzz_one
 from .vectors import Vector, load
@@ -42,20 +43,13 @@ def damage(data: bytes, rng: random.Random) -> bytes:
 
 def test_damaged_vectors_give_refusals_or_messages_only() -> None:
     rng = random.Random(SEED)
-    for run in range(RUNS):
-        data = damage(rng.choice(CORPUS), rng)
-        try:
-            fuzz_one(data)
-        except BaseException as error:
-            error.add_note(f"seed {SEED}, run {run}, bytes {data.hex()}")
-            raise
+    check_each(SEED, (damage(rng.choice(CORPUS), rng) for _ in range(RUNS)), lambda _, data: fuzz_one(data))
 
 
 @pytest.mark.parametrize("vector", load(), ids=str)
 def test_every_damaged_byte_gives_a_refusal_or_a_message(vector: Vector) -> None:
-    for place in range(len(vector.data)):
-        for value in {0, 0x22, 0x7F, 0x80, 0xFF, vector.data[place] ^ 0x01, vector.data[place] ^ 0x20}:
-            fuzz_one(vector.data[:place] + bytes([value]) + vector.data[place + 1 :])
+    for data in each_byte_changed(vector.data, (0, 0x22, 0x7F, 0x80, 0xFF), (0x01, 0x20)):
+        fuzz_one(data)
 
 
 @given(st.binary(max_size=200))

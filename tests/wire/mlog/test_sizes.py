@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.conversation import feed
 
 from braidlog.wire.contract import Refused
 from braidlog.wire.mlog.connection import ClientConnection, ServerConnection, frame
@@ -53,8 +54,7 @@ def test_a_full_answer_goes_through(value_bytes: int) -> None:
     assert 0 < count < len(entries)
     client, server = ClientConnection(), ServerConnection()
     client.request(FetchBatchRequest("t"))
-    client.receive(server.respond(FetchBatchRequest("t"), FetchBatchResponse(tuple(entries[:count]))))
-    event = client.next_event()
+    (event,) = feed(client, server.respond(FetchBatchRequest("t"), FetchBatchResponse(tuple(entries[:count]))))
     assert not isinstance(event, Refused)
     assert event == FetchBatchResponse(tuple(entries[:count]))
     assert (

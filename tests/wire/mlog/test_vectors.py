@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.wire.conversation import feed
 
 from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.mlog.connection import frame
@@ -46,8 +47,7 @@ def test_a_vector_is_written(vector: Vector) -> None:
 def test_a_cut_vector_asks_for_more(vector: Vector) -> None:
     for length in range(len(vector.data)):
         connection = reader_of(vector)
-        connection.receive(vector.data[:length])
-        assert connection.next_event() is NEED_DATA
+        assert feed(connection, vector.data[:length]) == []
 
 
 @pytest.mark.parametrize("vector", LENIENT, ids=str)
@@ -62,8 +62,7 @@ def test_what_go_would_read_is_read_as_go_reads_it(vector: Vector) -> None:
 @pytest.mark.parametrize("vector", REFUSED, ids=str)
 def test_a_refused_vector_is_refused_and_ends_the_connection(vector: Vector) -> None:
     connection = reader_of(vector)
-    connection.receive(vector.data)
-    event = connection.next_event()
+    (event,) = feed(connection, vector.data)
     assert isinstance(event, Refused)
     assert event.close
     if vector.direction == ">":
@@ -72,15 +71,13 @@ def test_a_refused_vector_is_refused_and_ends_the_connection(vector: Vector) -> 
         assert event.answer.message == str(event.error) != ""
     else:
         assert event.answer is None
-    connection.receive(b"\x00\x19\x00\x00\x00\x02{}")
-    assert connection.next_event() is NEED_DATA
+    assert feed(connection, b"\x00\x19\x00\x00\x00\x02{}") == []
 
 
 @pytest.mark.parametrize("vector", load("frames"), ids=str)
 def test_a_header_that_cannot_be_right_is_refused_before_its_payload(vector: Vector) -> None:
     connection = reader_of(vector)
-    connection.receive(vector.data[:5])
-    assert connection.next_event() is NEED_DATA
+    assert feed(connection, vector.data[:5]) == []
     connection.receive(vector.data[5:6])
     assert isinstance(connection.next_event(), Refused)
 

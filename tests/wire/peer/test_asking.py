@@ -1,6 +1,7 @@
 """The two ends of a connection about keys: each answer with its question, and an end to whoever answers what was not asked."""
 
 import pytest
+from tests.wire.conversation import feed
 from tests.wire.peer.vectors import MESSAGES
 
 from braidlog.wire.contract import NEED_DATA, Refused
@@ -48,8 +49,7 @@ def test_numbers_wrap_around_and_pass_over_the_open_ones(monkeypatch: pytest.Mon
     end = AskingConnection(TWO)
     for _ in range(2):
         end.request(FORWARD)
-    end.receive(told(m.Answer(2, 1, b"")))
-    assert end.next_event() == Response(2, m.Answer(2, 1, b""))
+    assert feed(end, told(m.Answer(2, 1, b""))) == [Response(2, m.Answer(2, 1, b""))]
     end.request(FORWARD)
     assert end.next_id == 2
 
@@ -57,17 +57,15 @@ def test_numbers_wrap_around_and_pass_over_the_open_ones(monkeypatch: pytest.Mon
 def test_what_is_told_of_a_leaf_comes_whole() -> None:
     end = AskingConnection(TWO)
     end.request(ALL)
-    end.receive(told(m.SyncEnd(7, 3, 40, 0, 1024, 0, m.Verdict.NARROWER)))
-    assert end.next_event() == Response(1, m.SyncEnd(7, 3, 40, 0, 1024, 0, m.Verdict.NARROWER))
+    assert feed(end, told(m.SyncEnd(7, 3, 40, 0, 1024, 0, m.Verdict.NARROWER))) == [
+        Response(1, m.SyncEnd(7, 3, 40, 0, 1024, 0, m.Verdict.NARROWER))
+    ]
     end.request(LEAF)
-    end.receive(told(DIFF))
-    assert end.next_event() is NEED_DATA
+    assert feed(end, told(DIFF)) == []
     ended = m.SyncEnd(7, 3, 50, 5, 6, 1, m.Verdict.TOLD)
-    end.receive(told(ended))
-    assert end.next_event() == Response(2, LeafKeys((DIFF,), ended))
+    assert feed(end, told(ended)) == [Response(2, LeafKeys((DIFF,), ended))]
     end.request(ALL)
-    end.receive(told(m.SyncOk(7, 3, 40, 0, 1024)))
-    assert end.next_event() == Response(3, m.SyncOk(7, 3, 40, 0, 1024))
+    assert feed(end, told(m.SyncOk(7, 3, 40, 0, 1024))) == [Response(3, m.SyncOk(7, 3, 40, 0, 1024))]
 
 
 @pytest.mark.parametrize(
@@ -88,12 +86,10 @@ def test_an_answer_to_nothing_that_was_asked_ends_the_connection(
     end = AskingConnection(TWO)
     end.request(FORWARD)
     end.request(LEAF)
-    end.receive(told(*answers))
-    refused = end.next_event()
+    (refused,) = feed(end, told(*answers))
     assert isinstance(refused, Refused)
     assert refused.close
-    end.receive(told(m.Answer(1, 1, b"")))
-    assert end.next_event() is NEED_DATA
+    assert feed(end, told(m.Answer(1, 1, b""))) == []
 
 
 def test_neither_end_takes_what_is_said_by_the_other_or_gossip() -> None:

@@ -3,10 +3,10 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.conversation import cut, feed
 from tests.wire.peer.fuzz import events
 from tests.wire.peer.vectors import MESSAGES, REFUSED, Vector
 
-from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.peer.connection import Frame, PeerConnection, write
 from braidlog.wire.peer.messages import OPERATIONS, Ping, Row
 
@@ -27,8 +27,7 @@ def test_a_message_reads_and_writes(vector: Vector) -> None:
 def test_a_message_cut_short_asks_for_more(vector: Vector) -> None:
     for size in range(len(vector.data)):
         connection = PeerConnection()
-        connection.receive(vector.data[:size])
-        assert connection.next_event() is NEED_DATA
+        assert feed(connection, vector.data[:size]) == []
         connection.receive(vector.data[size:])
         assert len(events(connection)) == 1
 
@@ -36,8 +35,7 @@ def test_a_message_cut_short_asks_for_more(vector: Vector) -> None:
 @pytest.mark.parametrize("vector", REFUSED, ids=lambda each: each.name)
 def test_a_refusal_is_known_at_its_first_wrong_byte_and_not_before(vector: Vector) -> None:
     connection = PeerConnection()
-    connection.receive(vector.data[:-1])
-    assert connection.next_event() is NEED_DATA
+    assert feed(connection, vector.data[:-1]) == []
     connection.receive(vector.data[-1:])
     ((_, position),) = events(connection)
     assert position == vector.refused
@@ -45,12 +43,9 @@ def test_a_refusal_is_known_at_its_first_wrong_byte_and_not_before(vector: Vecto
     assert (events(connection), connection.buffered_bytes) == ([], 0), "after the end nothing is taken"
 
 
-@given(st.lists(st.integers(0, len(STREAM)), max_size=40).map(sorted))
+@given(st.lists(st.integers(0, len(STREAM)), max_size=40))
 def test_a_stream_cut_anywhere_gives_the_same_messages(cuts: list[int]) -> None:
-    connection, found = PeerConnection(), []
-    for start, end in zip([0, *cuts], [*cuts, len(STREAM)], strict=True):
-        connection.receive(STREAM[start:end])
-        found += [event.message for event in events(connection)]
+    found = [event.message for event in feed(PeerConnection(), *cut(STREAM, cuts))]
     assert found == [each.message for each in MESSAGES] * 2
 
 

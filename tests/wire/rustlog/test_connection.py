@@ -1,6 +1,7 @@
 """What a connection does beyond single frames: two forms side by side, order, ids, ends, and what it refuses to write."""
 
 import pytest
+from tests.wire.conversation import feed
 
 from braidlog.codec.errors import ProtocolError
 from braidlog.wire.contract import NEED_DATA, Refused
@@ -66,8 +67,7 @@ def test_an_unknown_first_byte_after_a_binary_request_is_refused_in_binary() -> 
 def test_after_the_end_nothing_more_is_taken() -> None:
     server = served(frame(b"nonsense") + frame(b"\xff"))
     assert refused(server.next_event()).close
-    server.receive(frame(b"\xff"))
-    assert server.next_event() is NEED_DATA
+    assert feed(server, frame(b"\xff")) == []
 
 
 def test_after_a_recoverable_fault_the_next_request_is_read() -> None:
@@ -181,21 +181,18 @@ def ask(message: m.Message, form: Form = Form.JSON) -> ClientConnection:
     ],
 )
 def test_an_answer_out_of_step_ends_the_connection(client: ClientConnection, payload: bytes) -> None:
-    client.receive(frame(payload) + frame(b'{"type":"Pong"}'))
-    event = client.next_event()
+    (event,) = feed(client, frame(payload) + frame(b'{"type":"Pong"}'))
     assert isinstance(event, Refused)
     assert event.close
     assert event.answer is None
-    client.receive(frame(b'{"type":"Pong"}'))
-    assert client.next_event() is NEED_DATA
+    assert feed(client, frame(b'{"type":"Pong"}')) == []
 
 
 def test_a_binary_client_understands_a_refusal_in_json() -> None:
     client = ask(m.Ping(), Form.BINARY)
     server = served(b"\xff\xff\xff\xff")
     event = refused(server.next_event())
-    client.receive(server.respond(event, event.answer))
-    response = client.next_event()
+    (response,) = feed(client, server.respond(event, event.answer))
     assert response == Response(event.answer, Form.JSON, m.Ping)
 
 

@@ -1,17 +1,16 @@
 """Bytes that nobody should send: garbage, damaged frames, lengths and counts that lie. Events only, and little memory."""
 
 import random
-import tracemalloc
-from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.damage import damaged
+from tests.wire.conversation import feed
+from tests.wire.damage import check_each, each_byte_changed, framed, framed_damage, measured
 from tests.wire.rustlog.fuzz import fuzz_one
-from tests.wire.rustlog.vectors import ANSWERS, REFUSED, REQUESTS
+from tests.wire.rustlog.vectors import ANSWERS, REFUSED, REQUESTS, Vector
 
-from braidlog.wire.contract import NEED_DATA, Refused
+from braidlog.wire.contract import Refused
 from braidlog.wire.rustlog.connection import ClientConnection, RefusedFrame, Request, ServerConnection
 from braidlog.wire.rustlog.messages import FRAME_BYTES_MAX, Form
 
@@ -20,73 +19,46 @@ RUNS = 20_000
 MIB = 1024 * 1024
 
 
-def frame(payload: bytes) -> bytes:
-    return len(payload).to_bytes(4, "big") + payload
-
-
 @given(st.binary(max_size=200))
 def test_garbage(data: bytes) -> None:
     fuzz_one(data)
-    fuzz_one(frame(data))
+    fuzz_one(framed(data))
 
 
 @given(st.sampled_from(sorted({each.data[4] for each in REQUESTS + ANSWERS})), st.binary(max_size=60))
 def test_garbage_after_a_good_first_byte(first: int, rest: bytes) -> None:
-    fuzz_one(frame(bytes((first,)) + rest))
+    fuzz_one(framed(bytes((first,)) + rest))
 
 
 @pytest.mark.parametrize("vector", REQUESTS + ANSWERS, ids=lambda each: f"{each.form.value} {each.name}")
-def test_every_byte_damaged(vector: object) -> None:
-    data = vector.data  # type: ignore[attr-defined]
-    for at in range(4, len(data)):
-        for value in (0x00, 0xFF, 0x22, 0x7B, data[at] ^ 0x01, data[at] ^ 0x80):
-            fuzz_one(data[:at] + bytes((value,)) + data[at + 1 :])
+def test_every_byte_damaged(vector: Vector) -> None:
+    for data in each_byte_changed(vector.data, (0x00, 0xFF, 0x22, 0x7B), (0x01, 0x80), start=4):
+        fuzz_one(data)
 
 
 @pytest.mark.parametrize("vector", REQUESTS + ANSWERS, ids=lambda each: f"{each.form.value} {each.name}")
-def test_every_payload_cut_short_within_its_frame(vector: object) -> None:
-    payload = vector.data[4:]  # type: ignore[attr-defined]
+def test_every_payload_cut_short_within_its_frame(vector: Vector) -> None:
+    payload = vector.data[4:]
     for size in range(1, len(payload)):
-        fuzz_one(frame(payload[:size]))
-        fuzz_one(frame(payload[size:]))
-
-
-def frames_with_damage(chance: random.Random) -> Iterator[bytes]:
-    for data in damaged(chance, FRAMES, RUNS, header_bytes=4):
-        yield frame(bytes(data[4:])) if chance.random() < 0.9 else bytes(data)
+        fuzz_one(framed(payload[:size]))
+        fuzz_one(framed(payload[size:]))
 
 
 def test_twenty_thousand_damaged_frames() -> None:
     """A server's side of `fuzz_one` for each, the clients' for some: they cost a connection per vector."""
     seed = 20240611
-    for number, data in enumerate(frames_with_damage(random.Random(seed))):
-        try:
-            if number % 20 == 0:
-                fuzz_one(data)
-            else:
-                server = ServerConnection()
-                server.receive(data)
-                while (event := server.next_event()) is not NEED_DATA:
-                    assert isinstance(event, Request | RefusedFrame)
-                    if isinstance(event, RefusedFrame):
-                        server.respond(event, event.answer)
-        except Exception as error:
-            raise AssertionError(f"seed {seed}, run {number}: {data.hex(' ')}") from error
+    check_each(seed, framed_damage(random.Random(seed), FRAMES, RUNS), fuzz_some)
 
 
-def peak(data: bytes, *, client: bool = False) -> int:
-    connection: ServerConnection | ClientConnection = ServerConnection()
-    if client:
-        connection = ClientConnection()
-        connection.request(next(each.asked for each in ANSWERS))
-    tracemalloc.start()
-    try:
-        connection.receive(data)
-        while connection.next_event() is not NEED_DATA:
-            pass
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
+def fuzz_some(number: int, data: bytes) -> None:
+    if number % 20 == 0:
+        fuzz_one(data)
+        return
+    server = ServerConnection()
+    for event in feed(server, data):
+        assert isinstance(event, Request | RefusedFrame)
+        if isinstance(event, RefusedFrame):
+            server.respond(event, event.answer)
 
 
 @pytest.mark.parametrize(
@@ -94,15 +66,15 @@ def peak(data: bytes, *, client: bool = False) -> int:
     [
         bytes.fromhex("00A00000"),
         bytes.fromhex("FFFFFFFF"),
-        frame(b"\x01\x00\x01t\x00\x00\x00\x00\xff\xff\xff\xff"),
-        frame(b"\x01\x00\x01t\x00\x00\x00\x00\x00\x00\x00\x01\xff\xff\xff\xff"),
-        frame(b"\x01\x00\x01t\x00\x00\x00\x00\x00\x00\x00\x02\x7f\xff\xff\xff\x00\x00\x00\x00"),
-        frame(b"\x07\xff\xff"),
+        framed(b"\x01\x00\x01t\x00\x00\x00\x00\xff\xff\xff\xff"),
+        framed(b"\x01\x00\x01t\x00\x00\x00\x00\x00\x00\x00\x01\xff\xff\xff\xff"),
+        framed(b"\x01\x00\x01t\x00\x00\x00\x00\x00\x00\x00\x02\x7f\xff\xff\xff\x00\x00\x00\x00"),
+        framed(b"\x07\xff\xff"),
     ],
     ids=["frame of 10 MiB", "frame of 4 GiB", "count", "last length", "first length", "name"],
 )
 def test_a_length_that_lies_costs_nothing(data: bytes) -> None:
-    assert peak(data) < MIB // 4
+    assert measured(ServerConnection(), data).peak_bytes < MIB // 4
 
 
 @pytest.mark.parametrize(
@@ -118,18 +90,17 @@ def test_a_length_that_lies_costs_nothing(data: bytes) -> None:
 )
 def test_a_frame_grows_by_a_small_factor_only(payload: bytes) -> None:
     assert len(payload) <= FRAME_BYTES_MAX
-    assert peak(frame(payload)) < 8 * FRAME_BYTES_MAX
+    assert measured(ServerConnection(), framed(payload)).peak_bytes < 8 * FRAME_BYTES_MAX
 
 
 def test_a_request_of_too_many_values_is_refused_before_it_is_decoded() -> None:
     def ping(values: int) -> bytes:
-        return frame(b'{"type":"Ping","x":[' + b"1," * (values - 1) + b"1]}")
+        return framed(b'{"type":"Ping","x":[' + b"1," * (values - 1) + b"1]}")
 
     server = ServerConnection()
     server.receive(ping(200_000))
     assert isinstance(server.next_event(), Request)
-    server.receive(ping(200_001))
-    event = server.next_event()
+    (event,) = feed(server, ping(200_001))
     assert isinstance(event, RefusedFrame)
     assert (event.close, event.answer.code) == (True, 400)
     assert "200001 values" in event.answer.message
@@ -146,9 +117,11 @@ def test_a_request_of_too_many_values_is_refused_before_it_is_decoded() -> None:
 )
 def test_the_details_of_an_error_are_bounded(details: bytes) -> None:
     payload = b'{"type":"Error","code":500,"message":"","details":' + details + b"}"
-    assert peak(frame(payload), client=True) < 8 * FRAME_BYTES_MAX
     client = ClientConnection()
-    client.receive(frame(payload))
+    client.request(ANSWERS[0].asked)
+    assert measured(client, framed(payload)).peak_bytes < 8 * FRAME_BYTES_MAX
+    client = ClientConnection()
+    client.receive(framed(payload))
     assert isinstance(client.next_event(), Refused)
 
 
@@ -162,10 +135,9 @@ def test_the_largest_frame_is_read_and_one_more_byte_is_not(form: Form) -> None:
         body = FRAME_BYTES_MAX - len(head) - 4
         payload = head + body.to_bytes(4, "big") + bytes(body)
     assert len(payload) == FRAME_BYTES_MAX
-    server.receive(frame(payload))
+    server.receive(framed(payload))
     assert isinstance(server.next_event(), Request)
-    server.receive((FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
-    event = server.next_event()
+    (event,) = feed(server, (FRAME_BYTES_MAX + 1).to_bytes(4, "big"))
     assert isinstance(event, RefusedFrame)
     assert event.close
     assert (event.form, event.answer.code) == ((Form.JSON, 400) if form is Form.JSON else (Form.BINARY, 1))

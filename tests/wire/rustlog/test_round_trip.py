@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.wire.conversation import feed
 from tests.wire.rustlog import strategies
 
 from braidlog.codec.cursor import Reader
@@ -27,15 +28,13 @@ every_row = pytest.mark.parametrize("row", OPERATIONS, ids=lambda row: row.name)
 def test_there_and_back(row: Operation, form: Form, data: st.DataObject) -> None:
     client, server = ClientConnection(form), ServerConnection()
     message = data.draw(strategies.request(row.request, form))
-    server.receive(client.request(message))
-    request = server.next_event()
+    (request,) = feed(server, client.request(message))
     assert request == Request(message, form)
     assert isinstance(request, Request)
 
     kind = row.response if form is Form.JSON else row.binary_response
     answer = data.draw(strategies.answers[kind])
-    client.receive(server.respond(request, answer))
-    response = client.next_event()
+    (response,) = feed(client, server.respond(request, answer))
     assert isinstance(response, Response)
     assert response.request is row.request
     assert response.message == expected(answer, message, form)
@@ -47,12 +46,12 @@ def test_there_and_back(row: Operation, form: Form, data: st.DataObject) -> None
 def test_an_error_answers_any_request(form: Form, data: st.DataObject) -> None:
     client, server = ClientConnection(form), ServerConnection()
     message = data.draw(strategies.request(data.draw(st.sampled_from(OPERATIONS)).request, form))
-    server.receive(client.request(message))
-    request = server.next_event()
+    (request,) = feed(server, client.request(message))
     assert isinstance(request, Request)
     error = data.draw(strategies.errors if form is Form.JSON else strategies.brief_errors)
-    client.receive(server.respond(request, error))
-    assert client.next_event() == Response(expected(error, message, form), form, type(message))
+    assert feed(client, server.respond(request, error)) == [
+        Response(expected(error, message, form), form, type(message))
+    ]
 
 
 def expected(answer: Any, message: m.Message, form: Form) -> Any:
@@ -74,8 +73,7 @@ def test_an_answer_in_the_shape_of_json_is_narrowed_for_a_binary_client(row: Ope
     assert frame == ServerConnection().respond(request, row.narrow(full))
     client = ClientConnection(Form.BINARY)
     client.request(request.message)
-    client.receive(frame)
-    response = client.next_event()
+    (response,) = feed(client, frame)
     assert isinstance(response, Response)
     carried = set(response.message.__struct_fields__) & set(full.__struct_fields__) - {"records", "partitions"}
     assert all(getattr(response.message, name) == getattr(full, name) for name in carried)

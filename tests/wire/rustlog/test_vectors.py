@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.wire.conversation import comparable, cut, feed, single_bytes
 from tests.wire.rustlog.vectors import ANSWERS, REFUSED, REQUESTS, Vector
 
-from braidlog.wire.contract import NEED_DATA
 from braidlog.wire.rustlog.connection import ClientConnection, RefusedFrame, Request, Response, ServerConnection
 from braidlog.wire.rustlog.messages import Error, Form
 from braidlog.wire.rustlog.operations import OPERATIONS
@@ -15,13 +15,6 @@ from braidlog.wire.rustlog.operations import OPERATIONS
 
 def named(vectors: list[Vector]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("vector", vectors, ids=[f"{each.form.value} {each.name}" for each in vectors])
-
-
-def events(connection: ServerConnection | ClientConnection) -> list[Any]:
-    found: list[Any] = []
-    while (event := connection.next_event()) is not NEED_DATA:
-        found.append(event)
-    return found
 
 
 def client_that_asked(vector: Vector) -> ClientConnection:
@@ -32,9 +25,7 @@ def client_that_asked(vector: Vector) -> ClientConnection:
 
 @named(REQUESTS)
 def test_a_request_reads(vector: Vector) -> None:
-    server = ServerConnection()
-    server.receive(vector.data)
-    assert events(server) == [Request(vector.message, vector.form)]
+    assert feed(ServerConnection(), vector.data) == [Request(vector.message, vector.form)]
 
 
 @named([each for each in REQUESTS if not each.reads_only])
@@ -45,8 +36,7 @@ def test_a_request_writes(vector: Vector) -> None:
 @named(ANSWERS)
 def test_an_answer_reads(vector: Vector) -> None:
     client = client_that_asked(vector)
-    client.receive(vector.data)
-    assert events(client) == [Response(vector.message, vector.form, type(vector.asked))]
+    assert feed(client, vector.data) == [Response(vector.message, vector.form, type(vector.asked))]
     assert client.in_flight == 0
 
 
@@ -58,40 +48,32 @@ def test_an_answer_writes(vector: Vector) -> None:
 @named(REFUSED)
 def test_a_refusal(vector: Vector) -> None:
     server = ServerConnection()
-    server.receive(vector.data)
-    event = server.next_event()
+    (event,) = feed(server, vector.data)
     assert isinstance(event, RefusedFrame)
     assert vector.refusal is not None
     assert (event.close, event.answer.code, event.form, event.id) == vector.refusal
 
     answer = server.respond(event, event.answer)
     assert answer[4] == (0x7B if event.form is Form.JSON else 0xFE)
-    client = ClientConnection(event.form)
-    client.receive(answer)
-    response = client.next_event()
+    (response,) = feed(ClientConnection(event.form), answer)
     assert isinstance(response, Response) or event.id is not None
-    server.receive(ClientConnection().request(REQUESTS[0].message))
-    assert len(events(server)) == (0 if event.close else 1)
+    assert len(feed(server, ClientConnection().request(REQUESTS[0].message))) == (0 if event.close else 1)
 
 
 @named(REQUESTS)
 def test_a_request_cut_short_asks_for_more(vector: Vector) -> None:
     for size in range(len(vector.data)):
         server = ServerConnection()
-        server.receive(vector.data[:size])
-        assert server.next_event() is NEED_DATA
-        server.receive(vector.data[size:])
-        assert events(server) == [Request(vector.message, vector.form)]
+        assert feed(server, vector.data[:size]) == []
+        assert feed(server, vector.data[size:]) == [Request(vector.message, vector.form)]
 
 
 @named(ANSWERS)
 def test_an_answer_cut_short_asks_for_more(vector: Vector) -> None:
     for size in range(len(vector.data)):
         client = client_that_asked(vector)
-        client.receive(vector.data[:size])
-        assert client.next_event() is NEED_DATA
-        client.receive(vector.data[size:])
-        assert events(client) == [Response(vector.message, vector.form, type(vector.asked))]
+        assert feed(client, vector.data[:size]) == []
+        assert feed(client, vector.data[size:]) == [Response(vector.message, vector.form, type(vector.asked))]
 
 
 STREAM = b"".join(
@@ -100,29 +82,17 @@ STREAM = b"".join(
 ANSWER_STREAMS = {form: [each for each in ANSWERS if each.form is form] for form in Form}
 
 
-def shown(event: Any) -> Any:
-    return (str(event.error), event.answer, event.close, event.form) if isinstance(event, RefusedFrame) else event
-
-
-def in_pieces(connection: ServerConnection | ClientConnection, data: bytes, cuts: list[int]) -> list[Any]:
-    found = []
-    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
-        connection.receive(data[start:end])
-        found += [shown(event) for event in events(connection)]
-    return found
-
-
-WHOLE = in_pieces(ServerConnection(), STREAM, [])
+WHOLE = comparable(feed(ServerConnection(), STREAM))
 
 
 def test_a_stream_byte_by_byte_gives_the_same_requests() -> None:
     assert len(WHOLE) == len(REQUESTS) + sum(1 for each in REFUSED if each.refusal and not each.refusal.close)
-    assert in_pieces(ServerConnection(), STREAM, list(range(1, len(STREAM)))) == WHOLE
+    assert comparable(feed(ServerConnection(), *single_bytes(STREAM))) == WHOLE
 
 
-@given(st.lists(st.integers(0, len(STREAM)), max_size=40).map(sorted))
+@given(st.lists(st.integers(0, len(STREAM)), max_size=40))
 def test_a_stream_cut_anywhere_gives_the_same_requests(cuts: list[int]) -> None:
-    assert in_pieces(ServerConnection(), STREAM, cuts) == WHOLE
+    assert comparable(feed(ServerConnection(), *cut(STREAM, cuts))) == WHOLE
 
 
 @pytest.mark.parametrize("form", list(Form))
@@ -132,8 +102,8 @@ def test_a_stream_cut_anywhere_gives_the_same_answers(form: Form, data: st.DataO
     for each in ANSWER_STREAMS[form]:
         client.request(each.asked)
     stream = b"".join(each.data for each in ANSWER_STREAMS[form])
-    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=40).map(sorted))
-    found = in_pieces(client, stream, cuts)
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=40))
+    found = feed(client, *cut(stream, cuts))
     assert [event.message for event in found] == [each.message for each in ANSWER_STREAMS[form]]
 
 

@@ -6,11 +6,10 @@ expression over messages.py; `refused: stay|close code form [id=…]` what a ser
 message may be spelled in other bytes than ours.
 """
 
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.wire.damage import spelled
+from tests.wire.vector_files import Entry, entries
 
 from braidlog.wire.rustlog import messages
 from braidlog.wire.rustlog.messages import Form, Id
@@ -38,23 +37,20 @@ class Vector(NamedTuple):
 
 def load(file: str) -> list[Vector]:
     form = Form.BINARY if file.startswith("binary") else Form.JSON
-    _, *entries = re.split(r"^== ", (_FOLDER / f"{file}.vec").read_text("utf-8"), flags=re.MULTILINE)
-    return [_entry(entry.splitlines(), form) for entry in entries]
+    return [_vector(entry, form) for entry in entries(_FOLDER / f"{file}.vec")]
 
 
-def _entry(lines: list[str], form: Form) -> Vector:
-    name, *rest = lines
-    data = b"".join(spelled(line[2:]) for line in rest if line[:2] in ("> ", "< "))
-    said = {key: value.strip() for key, colon, value in (line.partition(":") for line in rest) if colon}
+def _vector(entry: Entry, form: Form) -> Vector:
+    said = entry.said
     return Vector(
-        name=name,
+        name=entry.name,
         source=said["Source"],
-        data=data,
+        data=entry.data,
         form=form,
         message=_value(said.get("message")),
         asked=_value(said.get("asked")),
         refusal=_refusal(said.get("refused")),
-        reads_only="reads only" in rest,
+        reads_only="reads only" in entry.lines,
     )
 
 

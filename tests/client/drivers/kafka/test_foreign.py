@@ -44,86 +44,77 @@ def polled(consumer: Consumer, count: int) -> list[Any]:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_we_write_librdkafka_reads(codec: str, braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with aio.connect(f"{server_url('kafka', braid_server_shared)}?compression={codec}") as client:
-            topic = fresh()
-            await client.admin.create_topic(topic)
-            producer = client.producer(linger_ms=50)
-            for at in range(100):
-                key = b"k%d" % at if at % 2 else None
-                value = b"v" * at if at % 3 else None
-                headers = (("at", b"%d" % at), ("none", None)) if at % 5 == 0 else ()
-                await producer.send(topic, value, key=key, headers=headers, timestamp_ms=STAMP_MS + at)
-            await producer.flush()
-        consumer = consumer_of(braid_server_shared, fresh("g"), **{"check.crcs": True})
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        found = await asyncio.to_thread(polled, consumer, 100)
-        await asyncio.to_thread(consumer.close)
-        assert [(each.key(), each.value(), each.headers(), each.timestamp()[1]) for each in found] == [
-            (
-                b"k%d" % at if at % 2 else None,
-                b"v" * at if at % 3 else None,
-                [("at", b"%d" % at), ("none", None)] if at % 5 == 0 else None,
-                STAMP_MS + at,
-            )
-            for at in range(100)
-        ]
-
-    run(test)
+async def test_what_we_write_librdkafka_reads(codec: str, braid_server_shared: ServerProcess) -> None:
+    async with aio.connect(f"{server_url('kafka', braid_server_shared)}?compression={codec}") as client:
+        topic = fresh()
+        await client.admin.create_topic(topic)
+        producer = client.producer(linger_ms=50)
+        for at in range(100):
+            key = b"k%d" % at if at % 2 else None
+            value = b"v" * at if at % 3 else None
+            headers = (("at", b"%d" % at), ("none", None)) if at % 5 == 0 else ()
+            await producer.send(topic, value, key=key, headers=headers, timestamp_ms=STAMP_MS + at)
+        await producer.flush()
+    consumer = consumer_of(braid_server_shared, fresh("g"), **{"check.crcs": True})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = await asyncio.to_thread(polled, consumer, 100)
+    await asyncio.to_thread(consumer.close)
+    assert [(each.key(), each.value(), each.headers(), each.timestamp()[1]) for each in found] == [
+        (
+            b"k%d" % at if at % 2 else None,
+            b"v" * at if at % 3 else None,
+            [("at", b"%d" % at), ("none", None)] if at % 5 == 0 else None,
+            STAMP_MS + at,
+        )
+        for at in range(100)
+    ]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_librdkafka_writes_we_read(codec: str, braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        async with aio.connect(server_url("kafka", braid_server_shared)) as client:
-            topic = fresh()
-            await client.admin.create_topic(topic)
-            settings = {"bootstrap.servers": address(braid_server_shared), "compression.type": codec, "linger.ms": 50}
-            producer = Producer(settings)
-            for at in range(100):
-                headers: list[Any] = [("at", b"%d" % at)] if at % 5 == 0 else []
-                producer.produce(topic, b"v" * at, b"k%d" % at, 0, timestamp=STAMP_MS + at, headers=headers)
-            await asyncio.to_thread(producer.flush)
-            found = await read(client, topic, 100)
-            assert [(each.offset, each.key, each.value, each.headers, each.timestamp_ms) for each in found] == [
-                (at, b"k%d" % at, b"v" * at, (("at", b"%d" % at),) if at % 5 == 0 else (), STAMP_MS + at)
-                for at in range(100)
-            ]
-            assert [each.offset for each in await read(client, topic, 37, start=63)] == list(range(63, 100))
-
-    run(test)
+async def test_what_librdkafka_writes_we_read(codec: str, braid_server_shared: ServerProcess) -> None:
+    async with aio.connect(server_url("kafka", braid_server_shared)) as client:
+        topic = fresh()
+        await client.admin.create_topic(topic)
+        settings = {"bootstrap.servers": address(braid_server_shared), "compression.type": codec, "linger.ms": 50}
+        producer = Producer(settings)
+        for at in range(100):
+            headers: list[Any] = [("at", b"%d" % at)] if at % 5 == 0 else []
+            producer.produce(topic, b"v" * at, b"k%d" % at, 0, timestamp=STAMP_MS + at, headers=headers)
+        await asyncio.to_thread(producer.flush)
+        found = await read(client, topic, 100)
+        assert [(each.offset, each.key, each.value, each.headers, each.timestamp_ms) for each in found] == [
+            (at, b"k%d" % at, b"v" * at, (("at", b"%d" % at),) if at % 5 == 0 else (), STAMP_MS + at)
+            for at in range(100)
+        ]
+        assert [each.offset for each in await read(client, topic, 37, start=63)] == list(range(63, 100))
 
 
-def test_read_committed_sees_what_was_committed(braid_server_shared: ServerProcess) -> None:
-    async def test() -> None:
-        url = server_url("kafka", braid_server_shared)
-        async with aio.connect(url) as client, aio.connect(f"{url}?isolation=read_committed") as careful:
-            topic = fresh()
-            await client.admin.create_topic(topic)
-            settings = {"bootstrap.servers": address(braid_server_shared), "transactional.id": fresh("txn")}
-            producer = Producer(settings)
-            await asyncio.to_thread(producer.init_transactions)
-            for number, commit in enumerate((True, False, True, False)):
-                producer.begin_transaction()
-                for at in range(3):
-                    producer.produce(topic, b"%d-%d" % (number, at), partition=0)
-                await asyncio.to_thread(producer.flush)
-                await asyncio.to_thread(producer.commit_transaction if commit else producer.abort_transaction)
+async def test_read_committed_sees_what_was_committed(braid_server_shared: ServerProcess) -> None:
+    url = server_url("kafka", braid_server_shared)
+    async with aio.connect(url) as client, aio.connect(f"{url}?isolation=read_committed") as careful:
+        topic = fresh()
+        await client.admin.create_topic(topic)
+        settings = {"bootstrap.servers": address(braid_server_shared), "transactional.id": fresh("txn")}
+        producer = Producer(settings)
+        await asyncio.to_thread(producer.init_transactions)
+        for number, commit in enumerate((True, False, True, False)):
             producer.begin_transaction()
-            producer.produce(topic, b"open", partition=0)
+            for at in range(3):
+                producer.produce(topic, b"%d-%d" % (number, at), partition=0)
             await asyncio.to_thread(producer.flush)
-            committed = [b"%d-%d" % (number, at) for number in (0, 2) for at in range(3)]
-            assert [each.value for each in await read(careful, topic, 6)] == committed
-            everything = [b"%d-%d" % (number, at) for number in range(4) for at in range(3)]
-            assert [each.value for each in await read(client, topic, 13)] == [*everything, b"open"]
-            # Four markers; the open one ends what a careful reader is told of.
-            assert (await careful.admin.describe_topic(topic)).partitions[0].latest == 16
-            assert (await client.admin.describe_topic(topic)).partitions[0].latest == 17
-            await asyncio.to_thread(producer.commit_transaction)
-            assert [each.value for each in await read(careful, topic, 7)] == [*committed, b"open"]
-
-    run(test)
+            await asyncio.to_thread(producer.commit_transaction if commit else producer.abort_transaction)
+        producer.begin_transaction()
+        producer.produce(topic, b"open", partition=0)
+        await asyncio.to_thread(producer.flush)
+        committed = [b"%d-%d" % (number, at) for number in (0, 2) for at in range(3)]
+        assert [each.value for each in await read(careful, topic, 6)] == committed
+        everything = [b"%d-%d" % (number, at) for number in range(4) for at in range(3)]
+        assert [each.value for each in await read(client, topic, 13)] == [*everything, b"open"]
+        # Four markers; the open one ends what a careful reader is told of.
+        assert (await careful.admin.describe_topic(topic)).partitions[0].latest == 16
+        assert (await client.admin.describe_topic(topic)).partitions[0].latest == 17
+        await asyncio.to_thread(producer.commit_transaction)
+        assert [each.value for each in await read(careful, topic, 7)] == [*committed, b"open"]
 
 
 class Foreign:
@@ -154,39 +145,35 @@ class Foreign:
 
 
 @pytest.mark.parametrize("first", ["ours", "theirs"])
-def test_a_group_of_both(first: str, braid_server_shared: ServerProcess) -> None:
+async def test_a_group_of_both(first: str, braid_server_shared: ServerProcess) -> None:
     """Whoever comes first leads, and shares out for the other."""
+    async with aio.connect(server_url("kafka", braid_server_shared)) as client:
+        topic, group = fresh(), fresh("g")
+        await client.admin.create_topic(topic, 4)
+        ours = client.consumer(heartbeat_seconds=0.1, wait_ms=50)
+        settings = {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 100}
 
-    async def test() -> None:
-        async with aio.connect(server_url("kafka", braid_server_shared)) as client:
-            topic, group = fresh(), fresh("g")
-            await client.admin.create_topic(topic, 4)
-            ours = client.consumer(heartbeat_seconds=0.1, wait_ms=50)
-            settings = {"partition.assignment.strategy": "range", "heartbeat.interval.ms": 100}
-
-            if first == "ours":
+        if first == "ours":
+            await ours.subscribe(topic, group=group)
+        async with Foreign(consumer_of(braid_server_shared, group, **settings), topic) as theirs:
+            if first == "theirs":
+                await until(lambda: len(theirs.partitions) == 4, "librdkafka has all")
                 await ours.subscribe(topic, group=group)
-            async with Foreign(consumer_of(braid_server_shared, group, **settings), topic) as theirs:
-                if first == "theirs":
-                    await until(lambda: len(theirs.partitions) == 4, "librdkafka has all")
-                    await ours.subscribe(topic, group=group)
-                await until(_shared(ours, theirs), "each has two")
-                producer = client.producer()
-                for at in range(80):
-                    await producer.send(topic, b"%d" % at, partition=at % 4)
-                await producer.flush()
-                got: set[bytes | None] = set()
-                while len(got) < 40:
-                    got |= {each.value for each in await ours.poll(timeout=1)}
-                await until(lambda: len(theirs.values) == 40, "librdkafka's half")
-                assert got | theirs.values == {b"%d" % at for at in range(80)}
-                await ours.commit()
-                info = await client.admin.describe_group(group)
-                assert sorted(number for member in info.members for number in member.partitions) == [0, 1, 2, 3]
-            await until(lambda: len(ours.assignment) == 4, "all of it is ours")
-            await ours.close()
-
-    run(test)
+            await until(_shared(ours, theirs), "each has two")
+            producer = client.producer()
+            for at in range(80):
+                await producer.send(topic, b"%d" % at, partition=at % 4)
+            await producer.flush()
+            got: set[bytes | None] = set()
+            while len(got) < 40:
+                got |= {each.value for each in await ours.poll(timeout=1)}
+            await until(lambda: len(theirs.values) == 40, "librdkafka's half")
+            assert got | theirs.values == {b"%d" % at for at in range(80)}
+            await ours.commit()
+            info = await client.admin.describe_group(group)
+            assert sorted(number for member in info.members for number in member.partitions) == [0, 1, 2, 3]
+        await until(lambda: len(ours.assignment) == 4, "all of it is ours")
+        await ours.close()
 
 
 def _shared(ours: aio.Consumer, theirs: Foreign) -> Callable[[], bool]:

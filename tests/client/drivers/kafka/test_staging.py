@@ -209,20 +209,17 @@ def test_a_writer_that_crashed_fails_what_waits_and_what_comes_later(
     with_driver(server_url("kafka", braid_server_shared), test)
 
 
-def test_another_broker_commits_no_batches() -> None:
-    async def test() -> None:
-        async with Broker({}, {api.key: api.versions for api in APIS}) as broker:
-            broker.script[c.FindCoordinatorRequest] = c.FindCoordinatorResponse(
-                coordinators=[c.FindCoordinatorResponseCoordinator(host="127.0.0.1", port=broker.port)]
-            )
-            driver = driver_of(f"kafka://127.0.0.1:{broker.port}")
-            try:
-                with pytest.raises(UnsupportedError, match="at least once"):
-                    await Sinks(driver, POLICY).state("s")
-            finally:
-                driver.close()
-
-    run(test)
+async def test_another_broker_commits_no_batches() -> None:
+    async with Broker({}, {api.key: api.versions for api in APIS}) as broker:
+        broker.script[c.FindCoordinatorRequest] = c.FindCoordinatorResponse(
+            coordinators=[c.FindCoordinatorResponseCoordinator(host="127.0.0.1", port=broker.port)]
+        )
+        driver = driver_of(f"kafka://127.0.0.1:{broker.port}")
+        try:
+            with pytest.raises(UnsupportedError, match="at least once"):
+                await Sinks(driver, POLICY).state("s")
+        finally:
+            driver.close()
 
 
 def test_after_a_refused_batch_all_from_it_on_go_again_in_order() -> None:
