@@ -1,11 +1,8 @@
 """What is told of the slots of one node: counts, memory. Of keys, those whose slots it leads: so that nodes can be added up."""
 
-from collections.abc import Iterable
-
 from braidlog.broker.slots import Slots
 from braidlog.kv.operations import MemoryUsage, Stats
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.partition.replicated_slot import ReplicatedSlot
 
 
 def memory_of(slots: Slots, settings: KeyValueSettings, resident_bytes: int) -> MemoryUsage:
@@ -19,9 +16,9 @@ def memory_of(slots: Slots, settings: KeyValueSettings, resident_bytes: int) -> 
     )
 
 
-def stats_of(here: Iterable[ReplicatedSlot], *, uptime_seconds: int, feed_sequence: int, snapshots: int) -> Stats:
+def stats_of(slots: Slots, *, uptime_seconds: int, feed_sequence: int) -> Stats:
     """Of the slots that are led here."""
-    led = [each for each in here if each.is_leader]
+    led = [each for each in slots.here().values() if each.is_leader]
     spaces, stores = [each.slot.keyspace for each in led], [each.slot.store for each in led]
     keys = sum(map(len, spaces))
     lists, hashes = sum(each.lists for each in spaces), sum(each.hashes for each in spaces)
@@ -32,9 +29,9 @@ def stats_of(here: Iterable[ReplicatedSlot], *, uptime_seconds: int, feed_sequen
         strings=keys - lists - hashes,
         lists=lists,
         hashes=hashes,
-        operations=sum(each.operations for each in stores),
-        hits=sum(each.hits for each in stores),
-        misses=sum(each.misses for each in stores),
+        operations=slots.reads + sum(each.operations for each in stores),
+        hits=slots.hits + sum(each.hits for each in stores),
+        misses=slots.reads - slots.hits + sum(each.misses for each in stores),
         mutations=sum(each.mutations for each in stores),
         expired=sum(each.expired for each in stores),
         evicted=sum(each.evicted for each in stores),
@@ -44,7 +41,7 @@ def stats_of(here: Iterable[ReplicatedSlot], *, uptime_seconds: int, feed_sequen
         feed_sequence=feed_sequence,
         wal_bytes=sum(each.log_bytes for each in led),
         wal_files=len(led),
-        snapshots=snapshots,
+        snapshots=slots.checkpoints,
         snapshot_sequence=sum(each.slot.begins_at for each in led),
         snapshot_taken_ms=0,
     )

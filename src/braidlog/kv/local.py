@@ -5,6 +5,7 @@ Invariant: a snapshot gets its name only when everything in it is durable in the
 """
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from braidlog.kv import snapshot as snapshots
@@ -14,7 +15,7 @@ from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Image, Keyspace
 from braidlog.kv.log_columns import UNLIMITED, head_of, in_order, look_up
 from braidlog.kv.log_kernel import change_rows
-from braidlog.kv.operations import Columns, Results
+from braidlog.kv.operations import Columns, Operation, Results
 from braidlog.kv.recovery import Recovery
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import REPAIR, Mutation, Store
@@ -75,23 +76,31 @@ class LocalStore(Store):
     def execute_columns(self, columns: Columns, now_ms: int) -> Results:
         """As `execute` for each of them, in order: the plain ones together (log_kernel.py), one that is not by itself."""
         found: list[Any] = [None] * len(columns.keys)
-        take_plain = self._change_plain if columns.mutates else self._read_plain
-
-        def take(at: int) -> int:
-            return take_plain(columns, at, now_ms, found)
-
         rows = range(len(found))
-        return Results(found, in_order(columns, rows, found, take, lambda operation: self.execute(operation, now_ms)))
+
+        def execute(operation: Operation[Any]) -> Any:  # noqa: ANN401
+            return self.execute(operation, now_ms)
+
+        if columns.mutates:
+            refused = in_order(columns, rows, found, execute, lambda at: self._change_plain(columns, at, now_ms, found))
+        else:
+            refused = in_order(columns, self._read_plain(columns, now_ms, found), found, execute)
+        return Results(found, refused)
 
     @property
     def _may_take_plain(self) -> bool:
         """Return whether no image looks at the keys, and no key is in doubt."""
         return isinstance(self.keyspace.data, dict) and self.doubt is None
 
-    def _read_plain(self, columns: Columns, at: int, now_ms: int, found: list[Any]) -> int:
+    def _read_plain(self, columns: Columns, now_ms: int, found: list[Any]) -> Sequence[int]:
+        """Read what is plain of all rows; return the rows that are left."""
         if self.log.fault is not None or not self._may_take_plain:
-            return at
-        return look_up(self, columns, None, at, max(now_ms, self.clock.wall_ms), found, is_leader=True)
+            return range(len(found))
+        keyspace = self.keyspace
+        containers = keyspace.data, keyspace.deadlines, keyspace.recency
+        left = look_up(self, containers, columns, None, max(now_ms, self.clock.wall_ms), found)
+        self.operations += len(found) - len(left)
+        return left
 
     def _change_plain(self, columns: Columns, at: int, now_ms: int, found: list[Any]) -> int:
         keyspace, clock, before = self.keyspace, self.clock, at
