@@ -17,13 +17,14 @@ from typing import TypeVar
 from braidlog.broker.clustered_keys import Around, ClusteredKeys
 from braidlog.broker.feed import Feed
 from braidlog.broker.feed_sources import StoreSource
-from braidlog.broker.slot_figures import memory_of, stats_of
+from braidlog.broker.slot_figures import memory_of, stats_of, stats_of_slots
 from braidlog.broker.slots import Slots
 from braidlog.broker.topics import Topics
 from braidlog.kv import operations as operations  # noqa: PLC0414 - the words in which this service is asked
 from braidlog.kv import snapshot as snapshots
 from braidlog.kv.feed import Watcher
 from braidlog.kv.keyspace import Keyspace
+from braidlog.kv.levels import LEVELS as LEVELS  # noqa: PLC0414 - as above
 from braidlog.kv.levels import Level
 from braidlog.kv.local import LocalStore, Snapshotting
 from braidlog.kv.operations import Columns, MemoryUsage, Operation, Results, SnapshotDone, Stats
@@ -46,8 +47,6 @@ SETTLE_KEYS = 1_000
 SLICE_SECONDS = 0.001
 WRITE_BYTES = 1024 * 1024
 _SNAPSHOT = "the snapshot"
-LEVELS = {int(level): level for level in Level}
-"""By the number that a client says."""
 _GROWING = frozenset((operations.Set, operations.Increment, operations.Push, operations.HashSet))
 
 
@@ -242,7 +241,7 @@ class KeyValue:
 
     async def _wait_durable(self, store: LocalStore, sequence: int) -> None:
         feed = self._feed
-        await store.log.durable(sequence, self.settings.flush)
+        await store.wal.durable(sequence, self.settings.flush)
         if feed is not None and (feed.is_behind or feed.partition is None):
             await feed.wait_for_space()
 
@@ -303,7 +302,7 @@ class KeyValue:
         try:
             await self._write_blocks(writer, taking)
             await world.blocking(writer.seal)
-            await store.log.durable(taking.head.sequence)
+            await store.wal.durable(taking.head.sequence)
             if self._feed is not None:
                 await self._feed.reach(taking.head.sequence)
             await world.blocking(writer.publish)
@@ -347,22 +346,11 @@ class KeyValue:
         uptime_seconds = int(self._world.monotonic() - self._opened_at)
         if self.clustered is not None:
             told = self.clustered.feeds.sequence
-            return stats_of(self.clustered.slots, uptime_seconds=uptime_seconds, feed_sequence=told)
-        store, keyspace = self.store, self.store.keyspace
-        return Stats(
+            return stats_of_slots(self.clustered.slots, uptime_seconds=uptime_seconds, feed_sequence=told)
+        store = self.store
+        return stats_of(
+            [store],
             uptime_seconds=uptime_seconds,
-            keys=len(keyspace),
-            keys_with_ttl=len(keyspace.deadlines),
-            strings=len(keyspace) - keyspace.lists - keyspace.hashes,
-            lists=keyspace.lists,
-            hashes=keyspace.hashes,
-            operations=store.operations,
-            hits=store.hits,
-            misses=store.misses,
-            mutations=store.mutations,
-            expired=store.expired,
-            evicted=store.evicted,
-            refused_for_memory=store.refused_for_memory,
             sequence=store.sequence,
             durable_sequence=store.wal.durable_sequence,
             feed_sequence=0 if self._feed is None else self._feed.sequence,

@@ -17,7 +17,7 @@ from braidlog.broker.key_bursts import Burst, LogWriter, WrittenLogs, led_elsewh
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
-from braidlog.kv.log_columns import execute_rows
+from braidlog.kv.log_columns import execute_rows, look_at_rows
 from braidlog.kv.log_kernel import read_rows
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.scanning import Scan, Scanned, scan
@@ -191,7 +191,7 @@ class Slots:
         if not slot.is_leader:
             if level is not Level.ONE or columns.mutates or not slot.is_whole:
                 raise led_elsewhere(partition.number)
-            burst.refused.update(slot.look_at_rows(columns, rows, now_ms, burst.results))
+            burst.refused.update(look_at_rows(slot.slot, columns, rows, now_ms, burst.results))
             return
         state = slot.slot
         before = state.applied

@@ -4,7 +4,6 @@ Knows: recovery, when a snapshot is worth its while, what it replaces. Refuses t
 Invariant: a snapshot gets its name only when everything in it is durable in the log.
 """
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +19,7 @@ from braidlog.kv.recovery import Recovery
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import REPAIR, Mutation, Store
 from braidlog.kv.wal import SyncAtOnce, Syncer
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.files import Disk, join
 
 
@@ -183,29 +182,3 @@ class LocalStore(Store):
     def close(self) -> None:
         """Make everything durable, or raise."""
         self.wal.close()
-
-
-def write_snapshot(store: LocalStore, now_ms: int) -> snapshots.SnapshotHead:
-    """Take a snapshot in one go: for tools and tests. A server does the same in slices."""
-    store.wal.sync(upto=store.wal.request_roll(now_ms))
-    taking = store.begin_snapshot(now_ms)
-    size = None
-    try:
-        writer = store.writer(taking.head)
-        try:
-            for block in snapshots.slices(taking.image):
-                writer.write(block)
-            writer.seal()
-            store.wal.sync(upto=taking.head.sequence + 1)
-            writer.publish()
-        except BaseException:
-            with contextlib.suppress(StorageFault):
-                writer.abandon()
-            raise
-        size = writer.size
-    finally:
-        store.end_snapshot(taking, size)
-        while store.keyspace.settle(snapshots.SLICE_KEYS):
-            pass
-    store.remove_older()
-    return taking.head
