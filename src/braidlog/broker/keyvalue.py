@@ -11,8 +11,8 @@ keyspace afterwards: in slices.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
 
 from braidlog.broker.clustered_keys import Around, ClusteredKeys
 from braidlog.broker.feed import Feed
@@ -178,13 +178,16 @@ class KeyValue:
             await self._wait_durable(store, sequence)
         return result
 
-    async def execute_columns(self, columns: Columns, level: Level = Level.QUORUM) -> Results:
+    def execute_columns(self, columns: Columns, level: Level = Level.QUORUM) -> Coroutine[Any, Any, Results]:
         """Carry out many, in order and at once; return when all are kept. One that is refused does not hold back the others."""
         if self.no_room is not None and columns.mutates:
-            error = _no_room(self.no_room)
-            refusals = [None if kind == operations.Kind.DELETE else error for kind in columns.kinds]
-            return (await self._execute_columns(columns.without(refusals), level)).among(refusals)
-        return await self._execute_columns(columns, level)
+            return self._delete_only(columns, level, _no_room(self.no_room))
+        return self._execute_columns(columns, level)
+
+    async def _delete_only(self, columns: Columns, level: Level, error: BrokerError) -> Results:
+        """Carry out the changes that make the store no larger."""
+        refusals = [None if kind == operations.Kind.DELETE else error for kind in columns.kinds]
+        return (await self._execute_columns(columns.without(refusals), level)).among(refusals)
 
     async def _execute_columns(self, columns: Columns, level: Level) -> Results:
         clustered = self.clustered

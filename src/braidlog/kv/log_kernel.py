@@ -124,6 +124,8 @@ def read_rows(
     keyspace: tuple | None
     data: dict
     deadlines: dict
+    has_deadlines: cython.bint = False
+    keeps_order: cython.bint = False
     left: list = []
     if len(results) < len(keys):
         raise ValueError(f"{len(results)} results for {len(keys)} keys")
@@ -135,27 +137,29 @@ def read_rows(
                 log = _crc(_CRC32C, cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key)) % _SLOTS % logs
             else:
                 log = crc32c(key) % SLOTS % logs
-        keyspace = keyspaces[log]
+        if logs > 1 or at == 0:
+            keyspace = keyspaces[log]
+            if keyspace is not None:
+                data, deadlines, keeps_order = keyspace[0], keyspace[1], keyspace[2] is not None
+                has_deadlines = bool(deadlines)
         if keyspace is not None and 0 < len(key) <= _KEY_BYTES_MAX:
-            data = keyspace[0]
             held = data.get(key)
             if held is None:
                 continue
-            deadlines = keyspace[1]
-            if not deadlines or deadlines.get(key, now_ms + 1) > now_ms:
+            if not has_deadlines or deadlines.get(key, now_ms + 1) > now_ms:
                 if type(held) is int:
                     held = b"%d" % held
                 if type(held) is bytes:
                     results[row] = held
                     hits += 1
-                    if keyspace[2] is not None:
+                    if keeps_order:
                         keyspace[2].move_to_end(key)
                     continue
         if not left:
             left = [[] for _ in range(logs)]
         cython.cast(list, left[log]).append(row)
-        if keyspace is not None and keyspace[2] is not None:
-            keyspaces = [None if other == log else keyspaces[other] for other in range(logs)]
+        if keyspace is not None and keeps_order:
+            keyspaces, keyspace = [None if other == log else keyspaces[other] for other in range(logs)], None
     return left, hits
 
 
