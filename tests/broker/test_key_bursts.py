@@ -38,6 +38,7 @@ class Only:
         self.peers = Peers(TopicSettings(flush=flush, segment_bytes=SEGMENT_BYTES), min_in_sync=1, first=(1,))
         self.peer, self.world = self.peers[1], self.peers.world
         self.slots = self.slots_of(1)
+        self.made_anew, self.counted = 0, (0, 0)
 
     def slots_of(self, node: int) -> Slots:
         peer = self.peers[node]
@@ -69,11 +70,15 @@ class Only:
         partition, (slot,) = self.partition, self.slots.here().values()
         log, state = partition.log, slot.slot
         data = log.read(log.start_offset, 1 << 20)
+        if slot.made_anew != self.made_anew:  # a state that is made anew counts from zero
+            self.made_anew, self.counted = slot.made_anew, (self.slots.reads, self.slots.hits)
+        reads, hits = self.slots.reads - self.counted[0], self.slots.hits - self.counted[1]
         return (
             data, [each.data_bytes for each in log.segments], log.end_offset, partition.high_watermark,
             self.flush is Flush.ACK and log.durable_offset,
             state.keyspace.data, state.keyspace.used_bytes, state.stamps, state.applied, slot.made_anew,
-            self.slots.peak_bytes, state.clock.stamp, [state.store.operations, state.store.mutations],
+            self.slots.peak_bytes, state.clock.stamp, [reads + state.store.operations, state.store.mutations],
+            [hits + state.store.hits, reads - hits + state.store.misses],
         )  # fmt: skip
 
 
@@ -142,7 +147,7 @@ def _operation(chance: Random, *, reads: bool = False) -> o.Operation[Any]:
 
 @pytest.mark.parametrize("flush", FLUSHES)
 def test_an_only_replica_writes_as_a_step_writes(monkeypatch: pytest.MonkeyPatch, flush: Flush) -> None:
-    lone = 0
+    lone = reads = 0
     for seed in range(SEEDS):
         with monkeypatch.context() as patched:
             chance, twins = Random(seed), Twins(patched, flush)
@@ -151,8 +156,9 @@ def test_an_only_replica_writes_as_a_step_writes(monkeypatch: pytest.MonkeyPatch
                 assert first == second, f"seed {seed}, step {number}"
                 one, other = (each.seen() for each in twins.both)
                 assert one == other, f"seed {seed}, step {number}"
-            lone += twins.lone
+            lone, reads = lone + twins.lone, reads + twins.both[0].slots.reads - twins.both[1].slots.reads
     assert lone, "the short way was taken"
+    assert reads, "reads took it, too: the other replica's, which take a step, go by themselves but at ONE"
 
 
 def test_a_change_is_answered_when_it_is_on_the_disk() -> None:
@@ -288,3 +294,37 @@ def test_what_is_written_during_a_sync_is_not_durable_by_it() -> None:
     assert written.sync() == late[0]
     assert log.syncs > 1
     assert before >= 1
+
+
+def test_a_burst_of_reads_waits_for_the_logs_that_are_not_committed_and_for_no_other() -> None:
+    one = Only(Flush.ACK)
+    beside = Peers(TopicSettings(flush=Flush.ACK), min_in_sync=1, first=(1,), beside=one.peers)
+    other = beside[1].partition
+    other.number = 1
+    tails = TailFolder(one.peer.disk, "/tails")
+    one.slots = Slots(one.world, b"node %011d" % 1, SETTINGS, tails, one.peer.spawn, logs=lambda: 2)
+    for partition in (one.partition, other):
+        one.slots.attach(partition)
+    first, second = (next(key for key in KEYS if one.slots.log_of(key) == log) for log in (0, 1))
+    writing = one.burst(o.Set(first, b"1"), o.Set(second, b"2"))
+    one.world.settle()
+    assert writing.result() == [True, True]
+    at_once = one.slots.reads
+    assert one.burst(o.Get(second), o.Get(first), o.Get(second)).result() == [b"2", b"1", b"2"]
+    assert one.slots.reads == at_once + 3
+    with one.world.holding_syncs():
+        one.burst(o.Set(first, b"3"))
+        both, alone = one.burst(o.Get(first), o.Get(second)), one.burst(o.Get(second))
+        assert (both.is_done, alone.result()) == (False, [b"2"])
+    one.world.settle()
+    assert both.result() == [b"3", b"2"]
+    other.held_writes.hold()
+    both = one.burst(o.Get(first), o.Get(second))
+    assert not both.is_done
+    assert one.burst(o.Get(first)).result() == [b"3"]
+    other.held_writes.release()
+    one.world.settle()
+    assert both.result() == [b"3", b"2"]
+    one.slots.here()[0].fault = StorageFault("it cannot be read")
+    refused, found = one.burst(o.Get(first), o.Get(second)).result()
+    assert (refused.reason, found) == (Reason.UNAVAILABLE, b"2")

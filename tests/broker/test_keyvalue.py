@@ -382,11 +382,15 @@ def test_a_change_waits_for_nothing_unless_the_disk_or_the_feed_is_waited_for(mo
     assert [again.do(o.Get(b"c")), again.do(o.Get(b"n"))] == [b"3", b"2"]
     monkeypatch.setattr("braidlog.broker.feed.PENDING_MAX", 0)
     assert not node.kv.changes_at_once
+    monkeypatch.undo()
+    assert node.kv.changes_at_once
     node.kv.no_room = StorageFault("no room")
+    assert not node.kv.changes_at_once
     with pytest.raises(BrokerError):
-        node.kv.change(o.Increment(b"n"))
-    node.kv.change(o.Delete(b"n"))
-    refused = node.kv.change_columns(o.Columns(True, bytes((o.Kind.SET, o.Kind.DELETE)), [b"d", b"c"], [b"4", b""]))
+        node.do(o.Increment(b"n"))
+    node.do(o.Delete(b"n"))
+    columns = o.Columns(True, bytes((o.Kind.SET, o.Kind.DELETE)), [b"d", b"c"], [b"4", b""])
+    refused = node.run(node.kv.execute_columns(columns))
     assert (refused.refused, refused.found[1]) == ([0], True)
     node.world.advance(2_000)
     check_feed(node)

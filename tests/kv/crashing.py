@@ -13,11 +13,12 @@ from random import Random
 from typing import Any
 
 from tests.kv.model import Model
+from tests.kv.snapshots import write_snapshot
 
 from braidlog.kv import operations as o
 from braidlog.kv.feed import MutationColumns
 from braidlog.kv.hlc import Stamp
-from braidlog.kv.local import LocalStore, write_snapshot
+from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import Mutation
 from braidlog.kv.values import HashValue, ListValue

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from tests.kv import workloads
 from tests.kv.crashing import SETTINGS, Shown, World, check_figures, lost, open_store, plain, see
+from tests.kv.snapshots import write_snapshot
 from tests.sampling import FULL
 
 from braidlog.kv import operations as o
 from braidlog.kv.damage import mended_entry
 from braidlog.kv.entries import Op, pack_entry, walk_entries
-from braidlog.kv.local import LocalStore, write_snapshot
+from braidlog.kv.local import LocalStore
 from braidlog.kv.wal import DATA_START, unpack_mark
 from braidlog.model.errors import BrokerError, StorageFault
 from braidlog.storage.set_aside import find_set_aside

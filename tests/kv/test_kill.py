@@ -20,7 +20,8 @@ WRITER = """
 import sys, threading
 from braidlog.kv import operations as o
 from braidlog.kv.settings import KeyValueSettings
-from braidlog.kv.local import LocalStore, write_snapshot
+from tests.kv.snapshots import write_snapshot
+from braidlog.kv.local import LocalStore
 from braidlog.storage.files import OsDisk
 
 node, flush = bytes(range(16)), sys.argv[2]

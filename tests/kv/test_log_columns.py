@@ -159,11 +159,15 @@ class Leader:
             self.answers.append(salvage.salvage(slot, step, self.now_ms))
 
     def one_by_one(self, operation):
-        try:
-            result = self.slot.execute(operation, Level.QUORUM, self.now_ms)
-        except BrokerError as error:
-            return None if error.reason is Reason.KEY_NOT_FOUND else error.reason
-        return True if result is None else result
+        return executed(self.slot, operation, self.now_ms)
+
+
+def executed(slot, operation, now_ms):
+    try:
+        result = slot.execute(operation, Level.QUORUM, now_ms)
+    except BrokerError as error:
+        return None if error.reason is Reason.KEY_NOT_FOUND else error.reason
+    return True if result is None else result
 
 
 def state(slot):
@@ -346,12 +350,54 @@ def test_a_checkpoint_is_restored_as_its_records_are(twin, monkeypatch):
 
 
 @pytest.mark.parametrize("twin", TWINS)
-@given(some=st.lists(st.binary(max_size=40), max_size=30), logs=st.sampled_from([1, 3, 8, 128]))
-def test_rows_go_to_the_logs_of_their_keys(twin, some, logs):
-    found = twin.split_rows(some, logs)
-    assert len(found) == logs
-    for log, rows in enumerate(found):
-        assert rows == [row for row, key in enumerate(some) if log_of(slot_of(key), logs) == log]
+@given(
+    steps=st.lists(alone | st.builds(o.Set, keys, values, st.sampled_from([0, 0, 1, 50])), max_size=20),
+    asked=st.lists(keys | st.binary(max_size=40), max_size=30),
+    logs=st.sampled_from([1, 3, 8, 128]),
+    closed=st.sets(st.integers(0, 127)) | st.just(set(range(128))),
+    settings=st.sampled_from(SETTINGS),
+    now_ms=st.sampled_from([1_000, 3_000]),
+)
+@example(
+    steps=[o.Set(b"a", b"v"), o.Set(b"b", b"v", 1), o.Set(b"c", b"v")],
+    asked=[b"a", b"b", b"c", b"a", b"none"],
+    logs=1,
+    closed=set(),
+    settings=SETTINGS[2],
+    now_ms=3_000,
+)
+def test_a_burst_reads_all_logs_as_each_key_is_read_by_itself(twin, steps, asked, logs, closed, settings, now_ms):
+    definition, slots = (
+        [Slot(HybridClock(NODES[0]), ListLog(), settings, delete_retention_ms=SHORT_MS) for _ in range(logs)]
+        for _ in range(2)
+    )
+    for each in (definition, slots):
+        for step in steps:
+            executed(each[log_of(slot_of(step.key), logs)], step, 1_000)
+    found: list[Any] = [None] * len(asked)
+    keyspaces = [None if log in closed else slot.containers for log, slot in enumerate(slots)]
+    left, hits = twin.read_rows(keyspaces, asked, None, now_ms, found)
+    assert len(left) in {0, logs}
+    reads = len(asked) - sum(map(len, left))
+    for log, rows in enumerate(left):
+        assert rows == sorted(rows)
+        every = [row for row, key in enumerate(asked) if log_of(slot_of(key), logs) == log]
+        assert rows == every if log in closed else set(rows) <= set(every)
+        for row in rows:
+            found[row] = executed(slots[log], o.Get(asked[row]), now_ms)
+    assert found == [executed(definition[log_of(slot_of(key), logs)], o.Get(key), now_ms) for key in asked]
+    assert [state(slot) for slot in slots] == [state(slot) for slot in definition]
+    counts = [
+        [sum(getattr(slot.store, name) for slot in each) for name in ("operations", "hits", "misses")]
+        for each in (slots, definition)
+    ]
+    assert [counts[0][0] + reads, counts[0][1] + hits, counts[0][2] + reads - hits] == counts[1]
+
+
+@pytest.mark.parametrize("twin", TWINS)
+def test_results_that_lack_a_row_are_refused(twin):
+    with pytest.raises(ValueError, match="0 results for 1 keys"):
+        twin.read_rows([None], [b"key"], None, 0, [])
 
 
 @pytest.mark.parametrize("twin", TWINS)

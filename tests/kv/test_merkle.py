@@ -13,7 +13,7 @@ from braidlog.kv import operations as o
 from braidlog.kv.hlc import Stamp
 from braidlog.kv.keyspace import Keyspace
 from braidlog.kv.local import LocalStore
-from braidlog.kv.merkle import FAN_OUT, LEAVES, MerkleTree, differing, leaf_of, narrowed, range_digest
+from braidlog.kv.merkle import FAN_OUT, LEAVES, MerkleTree, Range, leaf_of, narrowed, range_digest
 from braidlog.kv.store import Mutation
 from braidlog.kv.values import HashValue, ListValue, Value
 from braidlog.model.errors import BrokerError
@@ -45,6 +45,15 @@ def seen(keys: Keyspace) -> Any:
         return ("hash", value.fields) if isinstance(value, HashValue) else (type(value), value)
 
     return {key: (one(value), keys.deadlines.get(key, 0)) for key, value in keys.data.items()}
+
+
+def differing(ours: tuple[int, ...], theirs: tuple[int, ...], among: Range = (0, LEAVES)) -> list[int]:
+    """The leaves that are not alike, found as over a wire: by digests of ranges alone."""
+    if range_digest(ours, among) == range_digest(theirs, among):
+        return []
+    if among[1] - among[0] == 1:
+        return [among[0]]
+    return [leaf for each in narrowed(among) for leaf in differing(ours, theirs, each)]
 
 
 @given(HELD, HELD, st.randoms(use_true_random=False))

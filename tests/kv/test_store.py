@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from tests.kv.crashing import World, check_figures, lost, new_disk, open_store, plain, see
+from tests.kv.snapshots import write_snapshot
 
 from braidlog.kv import operations as o
 from braidlog.kv import snapshot as snapshots
-from braidlog.kv.local import LocalStore, write_snapshot
+from braidlog.kv.local import LocalStore
 from braidlog.kv.settings import Eviction, KeyValueSettings
 from braidlog.kv.values import ListValue
 from braidlog.model.errors import BrokerError, Reason, StorageFault

@@ -54,7 +54,7 @@ class StoreSource(Source):
         return await self._topics.publish(FEED_TOPIC, SETTINGS)
 
     async def commit(self, feed: Feed) -> bool:  # noqa: ARG002 - the port's
-        await self._store.log.durable(self._store.sequence)
+        await self._store.wal.durable(self._store.sequence)
         return True
 
     async def publish_past(self, feed: Feed) -> None:
@@ -63,7 +63,7 @@ class StoreSource(Source):
         try:
             sequence, stamp, now_ms = store.sequence, store.clock.stamp.pack(), store.clock.wall_ms
             feed.restart(sequence, sequence=feed.sequence)
-            await store.log.durable(sequence)
+            await store.wal.durable(sequence)
             doubt = store.doubt
             gone = [key for key in _gone(feed.partition, image) if doubt is None or not doubt.holds(key)]
             batches = state_batches(image, gone, sequence=sequence, stamp=stamp, now_ms=now_ms)

@@ -11,19 +11,20 @@ keyspace afterwards: in slices.
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from braidlog.broker.clustered_keys import Around, ClusteredKeys
 from braidlog.broker.feed import Feed
 from braidlog.broker.feed_sources import StoreSource
-from braidlog.broker.slot_figures import memory_of, stats_of
+from braidlog.broker.slot_figures import memory_of, stats_of, stats_of_slots
 from braidlog.broker.slots import Slots
 from braidlog.broker.topics import Topics
 from braidlog.kv import operations as operations  # noqa: PLC0414 - the words in which this service is asked
 from braidlog.kv import snapshot as snapshots
 from braidlog.kv.feed import Watcher
 from braidlog.kv.keyspace import Keyspace
+from braidlog.kv.levels import LEVELS as LEVELS  # noqa: PLC0414 - as above
 from braidlog.kv.levels import Level
 from braidlog.kv.local import LocalStore, Snapshotting
 from braidlog.kv.operations import Columns, MemoryUsage, Operation, Results, SnapshotDone, Stats
@@ -46,8 +47,6 @@ SETTLE_KEYS = 1_000
 SLICE_SECONDS = 0.001
 WRITE_BYTES = 1024 * 1024
 _SNAPSHOT = "the snapshot"
-LEVELS = {int(level): level for level in Level}
-"""By the number that a client says."""
 _GROWING = frozenset((operations.Set, operations.Increment, operations.Push, operations.HashSet))
 
 
@@ -164,8 +163,8 @@ class KeyValue:
 
     async def execute(self, operation: Operation[R], level: Level = Level.QUORUM) -> R:
         """Carry out an operation; return when it is kept. `level`: by how many nodes, where keys are in slots."""
-        if self.no_room is not None:
-            self._check_room(operation, self.no_room)
+        if self.no_room is not None and type(operation) in _GROWING:
+            raise _no_room(self.no_room)
         clustered = self.clustered
         if clustered is not None:
             if not clustered.is_begun:
@@ -179,36 +178,30 @@ class KeyValue:
             await self._wait_durable(store, sequence)
         return result
 
-    async def execute_columns(self, columns: Columns, level: Level = Level.QUORUM) -> Results:
+    def execute_columns(self, columns: Columns, level: Level = Level.QUORUM) -> Coroutine[Any, Any, Results]:
         """Carry out many, in order and at once; return when all are kept. One that is refused does not hold back the others."""
+        if self.no_room is not None and columns.mutates:
+            return self._delete_only(columns, level, _no_room(self.no_room))
+        return self._execute_columns(columns, level)
+
+    async def _delete_only(self, columns: Columns, level: Level, error: BrokerError) -> Results:
+        """Carry out the changes that make the store no larger."""
+        refusals = [None if kind == operations.Kind.DELETE else error for kind in columns.kinds]
+        return (await self._execute_columns(columns.without(refusals), level)).among(refusals)
+
+    async def _execute_columns(self, columns: Columns, level: Level) -> Results:
         clustered = self.clustered
         if clustered is not None:
             if not clustered.is_begun:
                 await clustered.ensure_slots()
-            return await self._in_columns(clustered.slots, columns, level)
+            return await clustered.slots.execute_columns(columns, level)
         store = self._store or self.store
         before = store.sequence
-        results = self._execute_columns(store, columns)
+        results = store.execute_columns(columns, self._steady.now_ms())
         sequence = store.sequence
         if sequence != before:
             await self._wait_durable(store, sequence)
         return results
-
-    def _execute_columns(self, store: LocalStore, columns: Columns) -> Results:
-        now_ms = self._steady.now_ms()
-        if self.no_room is None or not columns.mutates:
-            return store.execute_columns(columns, now_ms)
-        return _delete_only(store, columns, now_ms, _no_room(self.no_room))
-
-    async def _in_columns(self, slots: Slots, columns: Columns, level: Level) -> Results:
-        if self.no_room is None or not columns.mutates:
-            return await slots.execute_columns(columns, level)
-        deletes = _deletes(columns)
-        found: list[Any] = [_no_room(self.no_room)] * len(columns.keys)
-        done = await slots.execute_columns(columns.only(deletes), level)
-        for row, result in zip(deletes, done.found, strict=True):
-            found[row] = result
-        return Results(found, [row for row, result in enumerate(found) if isinstance(result, BrokerError)])
 
     async def scan(self, asked: Scan, level: Level = Level.QUORUM) -> Scanned:
         """Some names of keys. Those that are in slots are asked for slot by slot."""
@@ -225,16 +218,14 @@ class KeyValue:
 
     @property
     def changes_at_once(self) -> bool:
-        """Whether a change waits for nothing: neither for the disk, nor for the feed, nor for other nodes."""
+        """Whether a change waits for nothing, neither for the disk, nor for the feed, nor for other nodes, and has room."""
         feed = self._feed
-        if self.clustered is not None or self.settings.flush is Flush.ACK:
+        if self.clustered is not None or self.settings.flush is Flush.ACK or self.no_room is not None:
             return False
         return feed is None or (feed.partition is not None and not feed.is_behind)
 
     def change(self, operation: Operation[R]) -> R:
         """As `execute`, while `changes_at_once`."""
-        if self.no_room is not None:
-            self._check_room(operation, self.no_room)
         store = self._store or self.store
         before = store.sequence
         result = store.execute(operation, self._steady.now_ms())
@@ -246,18 +237,14 @@ class KeyValue:
         """As `execute_columns`, while `changes_at_once`."""
         store = self._store or self.store
         before = store.sequence
-        results = self._execute_columns(store, columns)
+        results = store.execute_columns(columns, self._steady.now_ms())
         if store.sequence != before:
             store.wal.hand_over()
         return results
 
-    def _check_room(self, operation: Operation[Any], no_room: StorageFault) -> None:
-        if type(operation) in _GROWING:
-            raise _no_room(no_room)
-
     async def _wait_durable(self, store: LocalStore, sequence: int) -> None:
         feed = self._feed
-        await store.log.durable(sequence, self.settings.flush)
+        await store.wal.durable(sequence, self.settings.flush)
         if feed is not None and (feed.is_behind or feed.partition is None):
             await feed.wait_for_space()
 
@@ -318,7 +305,7 @@ class KeyValue:
         try:
             await self._write_blocks(writer, taking)
             await world.blocking(writer.seal)
-            await store.log.durable(taking.head.sequence)
+            await store.wal.durable(taking.head.sequence)
             if self._feed is not None:
                 await self._feed.reach(taking.head.sequence)
             await world.blocking(writer.publish)
@@ -361,25 +348,12 @@ class KeyValue:
         """Of this node; in a cluster each has its own."""
         uptime_seconds = int(self._world.monotonic() - self._opened_at)
         if self.clustered is not None:
-            slots, told = self.clustered.slots, self.clustered.feeds.sequence
-            return stats_of(
-                slots.here().values(), uptime_seconds=uptime_seconds, feed_sequence=told, snapshots=slots.checkpoints
-            )
-        store, keyspace = self.store, self.store.keyspace
-        return Stats(
+            told = self.clustered.feeds.sequence
+            return stats_of_slots(self.clustered.slots, uptime_seconds=uptime_seconds, feed_sequence=told)
+        store = self.store
+        return stats_of(
+            [store],
             uptime_seconds=uptime_seconds,
-            keys=len(keyspace),
-            keys_with_ttl=len(keyspace.deadlines),
-            strings=len(keyspace) - keyspace.lists - keyspace.hashes,
-            lists=keyspace.lists,
-            hashes=keyspace.hashes,
-            operations=store.operations,
-            hits=store.hits,
-            misses=store.misses,
-            mutations=store.mutations,
-            expired=store.expired,
-            evicted=store.evicted,
-            refused_for_memory=store.refused_for_memory,
             sequence=store.sequence,
             durable_sequence=store.wal.durable_sequence,
             feed_sequence=0 if self._feed is None else self._feed.sequence,
@@ -403,16 +377,3 @@ class KeyValue:
 
 def _no_room(no_room: StorageFault) -> BrokerError:
     return BrokerError(Reason.UNAVAILABLE, f"{no_room}; delete keys, or make room on the disk")
-
-
-def _deletes(columns: Columns) -> list[int]:
-    return [row for row, kind in enumerate(columns.kinds) if kind == operations.Kind.DELETE]
-
-
-def _delete_only(store: LocalStore, columns: Columns, now_ms: int, error: BrokerError) -> Results:
-    """Of changes, those that make the store no larger."""
-    deletes = _deletes(columns)
-    found: list[Any] = [error] * len(columns.keys)
-    for row, result in zip(deletes, store.execute_columns(columns.only(deletes), now_ms).found, strict=True):
-        found[row] = result
-    return Results(found, [row for row, result in enumerate(found) if isinstance(result, BrokerError)])

@@ -17,8 +17,8 @@ from braidlog.broker.key_bursts import Burst, LogWriter, WrittenLogs, led_elsewh
 from braidlog.kv import operations as o
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
-from braidlog.kv.log_columns import execute_rows
-from braidlog.kv.log_kernel import split_rows
+from braidlog.kv.log_columns import execute_rows, look_at_rows
+from braidlog.kv.log_kernel import read_rows
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.scanning import Scan, Scanned, scan
 from braidlog.kv.settings import KeyValueSettings
@@ -76,6 +76,8 @@ class Slots:
         """By all slots here, led or not, when it was last counted."""
         self.peak_bytes = 0
         """The most that `used_bytes` has been."""
+        self.reads = self.hits = 0
+        """Reads that waited for nothing, and those of them that found their key; a store counts each other read."""
         self.checkpoints = 0
         self.differed = 0
         """Comparisons in which a replica here was not what its leader has."""
@@ -142,11 +144,18 @@ class Slots:
         """Carry out many operations, those of each log in their order, and wait for all of them together.
 
         In the place of each is its result, or the `BrokerError` with which it is refused: `NotLeaderError` if another node leads
-        its log. What one log writes is one batch, and one step of replication.
+        its log. What one log writes is one batch, and one step of replication. Reads that wait for nothing are read together.
         """
-        parts = [(number, rows) for number, rows in enumerate(split_rows(columns.keys, self._logs())) if rows]
+        burst, now_ms = Burst(len(columns.keys)), max(self._steady.now_ms(), self.clock.wall_ms)
+        left, hits = read_rows(self._readable(columns, level), columns.keys, None, now_ms, burst.results)
+        if not columns.mutates:
+            self.reads += len(columns.keys) - sum(map(len, left))
+            self.hits += hits
+        if not left:
+            return o.Results(burst.results, [])
+        parts = [(number, rows) for number, rows in enumerate(left) if rows]
         await self._let_hand_over(number for number, _ in parts)
-        burst, now_ms = Burst(len(columns.keys)), self._steady.now_ms()
+        now_ms = self._steady.now_ms()
         for number, rows in parts:
             try:
                 self._perform_rows(*self._slot(number), columns, rows, level, now_ms, burst)
@@ -154,6 +163,20 @@ class Slots:
                 burst.refuse(rows, error)
         await burst.settle(self._written, self._world, ANSWER_SECONDS_MAX)
         return o.Results(burst.results, sorted(burst.refused))
+
+    def _readable(self, columns: o.Columns, level: Level) -> list[tuple[Any, ...] | None]:
+        """Return the keyspaces of the logs whose reads wait for nothing now, by log; None for each other log, and for changes."""
+        found: list[tuple[Any, ...] | None] = [None] * self._logs()
+        for number in range(0 if columns.mutates else len(found)):
+            held = self._held.get(number)
+            if held is None:
+                continue
+            partition, slot = held
+            if not slot.is_leader or partition.is_gone or partition.held_writes.is_holding:
+                continue
+            if level is Level.ONE or (partition.is_sole and partition.high_watermark >= slot.slot.applied):
+                found[number] = slot.slot.containers
+        return found
 
     def _perform_rows(
         self,
@@ -168,7 +191,7 @@ class Slots:
         if not slot.is_leader:
             if level is not Level.ONE or columns.mutates or not slot.is_whole:
                 raise led_elsewhere(partition.number)
-            burst.refused.update(slot.look_at_rows(columns, rows, now_ms, burst.results))
+            burst.refused.update(look_at_rows(slot.slot, columns, rows, now_ms, burst.results))
             return
         state = slot.slot
         before = state.applied

@@ -34,8 +34,7 @@ from braidlog.kv.key_stamps import NEVER, STAMP_BYTES, changed_at, packed, repla
 from braidlog.kv.operations import Columns, Kind
 from braidlog.kv.slot import Slot
 from braidlog.kv.slot_records import Origin, SlotRecord, unpack_record
-from braidlog.kv.snapshot import KIND_CODES
-from braidlog.kv.values import HashValue, ListValue, kind_of, read_value, write_value
+from braidlog.kv.values import HashValue, ListValue, code_of, read_coded, write_value
 from braidlog.model.errors import BrokerError, ProtocolError, StorageFault
 
 VERSION: Final = 1
@@ -50,7 +49,6 @@ _KEY = struct.Struct(">BBBBQ")
 _END = struct.Struct(">BBQ")
 _ORIGINS_PER_PART = 1_000
 _GONE = 0
-_KINDS = {code: kind for kind, code in KIND_CODES.items()}
 
 
 class What(IntEnum):
@@ -163,7 +161,7 @@ def _key_part(slot: Slot, key: bytes) -> Part:
     value, stamps = slot.keyspace.data.get(key), slot.stamps[key]
     kind, until_ms, written = _GONE, slot.gone.get(key, 0), b""
     if value is not None:
-        kind, until_ms = KIND_CODES[kind_of(value)], slot.keyspace.deadlines.get(key, 0)
+        kind, until_ms = code_of(value), slot.keyspace.deadlines.get(key, 0)
         written = write_value(value)
     replaced = replaced_at(stamps)
     head = _KEY.pack(VERSION, What.KEY, kind, replaced != NEVER, until_ms)
@@ -218,7 +216,5 @@ def _restore_key(slot: Slot, key: bytes, data: bytes) -> None:
     slot.stamps[key] = packed(changed, replaced)
     if kind == _GONE:
         slot.remember_gone(key, until_ms)
-    elif kind in _KINDS:
-        slot.keyspace.put(key, read_value(_KINDS[kind], data[at:]), until_ms)
     else:
-        raise ProtocolError(f"a key of kind {kind}")
+        slot.keyspace.put(key, read_coded(kind, data[at:]), until_ms)

@@ -23,13 +23,11 @@ from typing import Final, NamedTuple, Protocol
 from braidlog.kv.hlc import Stamp, unpack_stamp
 from braidlog.kv.keyspace import Keyspace
 from braidlog.kv.merkle import LEAVES, MerkleTree, Range, leaf_of, narrowed, range_digest
-from braidlog.kv.snapshot import KIND_CODES
-from braidlog.kv.values import Value, kind_of, read_value, write_value
+from braidlog.kv.values import code_of, read_coded, write_value
 from braidlog.model.errors import ProtocolError
 
 MARK_EVERY: Final = 1024
 MARKS_MAX: Final = 8
-_KINDS: Final = {code: kind for kind, code in KIND_CODES.items()}
 Leaves = tuple[int, ...]
 
 
@@ -155,7 +153,7 @@ class SlotTree:
         value, stamp = self.slot.keyspace.data[key], self.slot.stamp_of(key)
         deadline_ms = self.slot.keyspace.deadlines.get(key, 0)
         packed = bytes(28) if stamp is None else stamp.pack()
-        return KeyTold(key, KIND_CODES[kind_of(value)], write_value(value), deadline_ms, packed)
+        return KeyTold(key, code_of(value), write_value(value), deadline_ms, packed)
 
 
 def _mark_after(offset: int) -> int:
@@ -249,7 +247,10 @@ class Comparison:
 
 def _put_right(mine: SlotTree, leaf: int, told: LeafTold) -> Repaired:
     keyspace, tree = mine.slot.keyspace, mine.tree
-    wanted = {each.key: (*_value_of(each), each.deadline_ms, unpack_stamp(each.stamp)) for each in told.keys}
+    wanted = {
+        each.key: (read_coded(each.kind, each.value), each.value, each.deadline_ms, unpack_stamp(each.stamp))
+        for each in told.keys
+    }
     if any(leaf_of(key) != leaf for key in wanted):
         raise ProtocolError(f"a key that is not of leaf {leaf}")
     removed = [key for key in tree.keys_in({leaf}) if key not in wanted]
@@ -269,9 +270,3 @@ def _put_right(mine: SlotTree, leaf: int, told: LeafTold) -> Repaired:
             tree.note((key,))
             put.append(key)
     return Repaired(leaf, put, removed)
-
-
-def _value_of(told: KeyTold) -> tuple[Value, bytes]:
-    if told.kind not in _KINDS:
-        raise ProtocolError(f"a value of kind {told.kind} is not known here")
-    return read_value(_KINDS[told.kind], told.value), told.value

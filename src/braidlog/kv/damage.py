@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from braidlog.kv.entries import OPS, Entry, Op, entry_at, size_at
+from braidlog.kv.entries import OPS, REPLACES, Entry, Op, entry_at, size_at
 from braidlog.kv.keyspace import Keyspace
 
 SEARCHED_BYTES_MAX: Final = 1024 * 1024
@@ -22,8 +22,6 @@ _STEPS: Final = [zlib.crc32(bytes((byte,))) ^ zlib.crc32(b"\0") for byte in rang
 _BY_TOP_BYTE: Final = {step >> 24: byte for byte, step in enumerate(_STEPS)}
 _BITS: Final = {_STEPS[1 << bit]: bit for bit in range(8)}
 """What one bit of the last byte changes in a CRC-32."""
-_SETTLES: Final = frozenset((Op.SET, Op.DEL, Op.EXPIRED, Op.EVICTED))
-"""After these it makes no difference what the key held before."""
 
 
 class Doubt:
@@ -69,7 +67,7 @@ class Doubt:
 
     def settles(self, op: int, key: bytes) -> bool:
         """Return whether it is known what a key holds after a change that is in the log."""
-        return op in _SETTLES or not self.holds(key)
+        return op in REPLACES or not self.holds(key)
 
     def settled(self, key: bytes) -> None:
         """The keyspace has what the key holds now."""

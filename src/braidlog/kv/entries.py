@@ -68,6 +68,8 @@ class Op(IntEnum):
 
 
 OPS = {int(op): op for op in Op}
+REPLACES = frozenset((Op.SET, Op.DEL, Op.EXPIRED, Op.EVICTED))
+"""After these it makes no difference what the key held before."""
 
 
 class BadEntry(Exception):  # noqa: N818 - a finding, turned into a truncation or a fault by whoever asked

@@ -1,4 +1,7 @@
-"""The first 64 bytes of a log file and of a snapshot, which have the same fields: wal.py and snapshot.py draw them."""
+"""What a log file and a snapshot have in common: the number in the name, and the fields of the first 64 bytes.
+
+wal.py and snapshot.py draw the bytes.
+"""
 
 import struct
 
@@ -12,6 +15,12 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 Fields = tuple[bytes, int, int, int, int]
 """Node, sequence, wall and counter of a stamp, time of its making."""
+
+
+def number_in(name: str) -> int:
+    """Return the number that a file of the store has in its name; 0 in a name that is none of the store's."""
+    digits = name.partition(".")[0]
+    return int(digits) if digits.isdigit() else 0
 
 
 def pack_head(magic: bytes, fields: Fields) -> bytes:

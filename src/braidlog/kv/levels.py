@@ -12,3 +12,7 @@ class Level(IntEnum):
     """Written: committed, by more than half of the replicas. Read: all that was acknowledged before."""
     ALL = 3
     """Written: every assigned replica has it. Read: as QUORUM, and every replica has it."""
+
+
+LEVELS = {int(level): level for level in Level}
+"""By the number that a client says."""

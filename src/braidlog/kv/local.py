@@ -4,7 +4,7 @@ Knows: recovery, when a snapshot is worth its while, what it replaces. Refuses t
 Invariant: a snapshot gets its name only when everything in it is durable in the log.
 """
 
-import contextlib
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from braidlog.kv import snapshot as snapshots
@@ -14,12 +14,12 @@ from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Image, Keyspace
 from braidlog.kv.log_columns import UNLIMITED, head_of, in_order, look_up
 from braidlog.kv.log_kernel import change_rows
-from braidlog.kv.operations import Columns, Results
+from braidlog.kv.operations import Columns, Operation, Results
 from braidlog.kv.recovery import Recovery
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.store import REPAIR, Mutation, Store
 from braidlog.kv.wal import SyncAtOnce, Syncer
-from braidlog.model.errors import BrokerError, Reason, StorageFault
+from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.files import Disk, join
 
 
@@ -75,23 +75,31 @@ class LocalStore(Store):
     def execute_columns(self, columns: Columns, now_ms: int) -> Results:
         """As `execute` for each of them, in order: the plain ones together (log_kernel.py), one that is not by itself."""
         found: list[Any] = [None] * len(columns.keys)
-        take_plain = self._change_plain if columns.mutates else self._read_plain
-
-        def take(at: int) -> int:
-            return take_plain(columns, at, now_ms, found)
-
         rows = range(len(found))
-        return Results(found, in_order(columns, rows, found, take, lambda operation: self.execute(operation, now_ms)))
+
+        def execute(operation: Operation[Any]) -> Any:  # noqa: ANN401
+            return self.execute(operation, now_ms)
+
+        if columns.mutates:
+            refused = in_order(columns, rows, found, execute, lambda at: self._change_plain(columns, at, now_ms, found))
+        else:
+            refused = in_order(columns, self._read_plain(columns, now_ms, found), found, execute)
+        return Results(found, refused)
 
     @property
     def _may_take_plain(self) -> bool:
         """Return whether no image looks at the keys, and no key is in doubt."""
         return isinstance(self.keyspace.data, dict) and self.doubt is None
 
-    def _read_plain(self, columns: Columns, at: int, now_ms: int, found: list[Any]) -> int:
+    def _read_plain(self, columns: Columns, now_ms: int, found: list[Any]) -> Sequence[int]:
+        """Read what is plain of all rows; return the rows that are left."""
         if self.log.fault is not None or not self._may_take_plain:
-            return at
-        return look_up(self, columns, None, at, max(now_ms, self.clock.wall_ms), found, is_leader=True)
+            return range(len(found))
+        keyspace = self.keyspace
+        containers = keyspace.data, keyspace.deadlines, keyspace.recency
+        left = look_up(self, containers, columns, None, max(now_ms, self.clock.wall_ms), found)
+        self.operations += len(found) - len(left)
+        return left
 
     def _change_plain(self, columns: Columns, at: int, now_ms: int, found: list[Any]) -> int:
         keyspace, clock, before = self.keyspace, self.clock, at
@@ -174,29 +182,3 @@ class LocalStore(Store):
     def close(self) -> None:
         """Make everything durable, or raise."""
         self.wal.close()
-
-
-def write_snapshot(store: LocalStore, now_ms: int) -> snapshots.SnapshotHead:
-    """Take a snapshot in one go: for tools and tests. A server does the same in slices."""
-    store.wal.sync(upto=store.wal.request_roll(now_ms))
-    taking = store.begin_snapshot(now_ms)
-    size = None
-    try:
-        writer = store.writer(taking.head)
-        try:
-            for block in snapshots.slices(taking.image):
-                writer.write(block)
-            writer.seal()
-            store.wal.sync(upto=taking.head.sequence + 1)
-            writer.publish()
-        except BaseException:
-            with contextlib.suppress(StorageFault):
-                writer.abandon()
-            raise
-        size = writer.size
-    finally:
-        store.end_snapshot(taking, size)
-        while store.keyspace.settle(snapshots.SLICE_KEYS):
-            pass
-    store.remove_older()
-    return taking.head

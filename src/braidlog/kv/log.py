@@ -1,18 +1,16 @@
-"""The port behind which the store's log stands: changes go in, are numbered, and become durable.
+"""The port behind which the store's log stands: changes go in and are numbered.
 
 The store knows no more of its log than this. On one node it is a write-ahead log in a folder (wal.py); a partition that
 several nodes have can take its place.
 """
 
-from collections.abc import Awaitable
 from typing import Protocol
 
 from braidlog.model.errors import StorageFault
-from braidlog.model.settings import Flush
 
 
 class MutationLog(Protocol):
-    """Two verbs, and why they are refused."""
+    """One verb, and why it is refused. The log's owner waits until a change is durable."""
 
     @property
     def fault(self) -> StorageFault | None:
@@ -25,8 +23,4 @@ class MutationLog(Protocol):
         Whoever applies the changes in their order has the same keys. Arguments, not an object: this is called for every
         mutation, and an object costs a twentieth of it.
         """
-        ...
-
-    def durable(self, sequence: int, flush: Flush = Flush.ACK) -> Awaitable[None]:
-        """Return when everything up to `sequence` is kept as `flush` says: ack, on the disk; else with the kernel."""
         ...

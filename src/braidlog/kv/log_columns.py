@@ -41,8 +41,8 @@ def in_order(
     columns: Columns,
     rows: Sequence[int],
     results: list[Any],
-    take_plain: Callable[[int], int],
     execute: Callable[[Operation[Any]], Any],
+    take_plain: Callable[[int], int] = lambda at: at,
 ) -> list[int]:
     """Carry out some rows in their order, into `results`; return those that are refused, with a `BrokerError`.
 
@@ -64,16 +64,14 @@ def in_order(
 
 
 def look_up(
-    store: Store, columns: Columns, rows: list[int] | None, at: int, now_ms: int, results: list[Any], *, is_leader: bool
-) -> int:
-    """Read rows[at:], of all rows without `rows`, as far as they are plain; return where one is that is not."""
-    data, deadlines, recency = store.keyspace.data, store.keyspace.deadlines, store.keyspace.recency
-    assert isinstance(data, dict), "columns are not read while an image looks at the keys"
-    end, hits = read_rows(data, deadlines, recency, columns.keys, rows, at, now_ms, is_leader, results)
+    store: Store, containers: tuple[Any, ...], columns: Columns, rows: list[int] | None, now_ms: int, results: list[Any]
+) -> list[int]:
+    """Read what is plain of some rows of one log (None: of all rows); return the rows that are left."""
+    found, hits = read_rows([containers], columns.keys, rows, now_ms, results)
+    left = found[0] if found else []
     store.hits += hits
-    store.misses += end - at - hits
-    store.operations += (end - at) * is_leader
-    return end
+    store.misses += len(columns.keys if rows is None else rows) - len(left) - hits
+    return left
 
 
 def head_of(level: int, wall_ms: int, node: bytes) -> bytes:
@@ -90,24 +88,23 @@ def execute_rows(
     """Carry out some rows; return those that are refused. Changes are written to the batch that the log gathers."""
 
     def take_plain(at: int) -> int:
-        wall_ms = max(now_ms, slot.clock.wall_ms)
-        if columns.mutates:
-            return _change_plain(slot, columns, rows, at, level, wall_ms, results)
-        return look_up(slot.store, columns, rows, at, wall_ms, results, is_leader=True)
+        return _change_plain(slot, columns, rows, at, level, max(now_ms, slot.clock.wall_ms), results)
 
     def execute(operation: Operation[Any]) -> Any:  # noqa: ANN401
         return slot.execute(operation, level, max(now_ms, slot.clock.wall_ms))
 
-    return in_order(columns, rows, results, take_plain, execute)
+    if columns.mutates:
+        return in_order(columns, rows, results, execute, take_plain)
+    left = look_up(slot.store, slot.containers, columns, rows, max(now_ms, slot.clock.wall_ms), results)
+    slot.store.operations += len(rows) - len(left)
+    return in_order(columns, left, results, execute)
 
 
 def look_at_rows(slot: Slot, columns: Columns, rows: list[int], now_ms: int, results: list[Any]) -> list[int]:
     """Read some rows as a follower has them; return those that are refused."""
-
-    def take_plain(at: int) -> int:
-        return look_up(slot.store, columns, rows, at, now_ms, results, is_leader=False)
-
-    return in_order(columns, rows, results, take_plain, lambda operation: slot.look(operation, now_ms))
+    containers = slot.keyspace.data, None, slot.keyspace.recency
+    left = look_up(slot.store, containers, columns, rows, now_ms, results)
+    return in_order(columns, left, results, lambda operation: slot.look(operation, now_ms))
 
 
 def _change_plain(

@@ -100,66 +100,67 @@ _CRC32C = cython.declare(bytes, _crc_tables(0x82F63B78))
 _CRC32 = cython.declare(bytes, _crc_tables(0xEDB88320))
 
 
-def split_rows(keys: list[bytes], logs: int) -> list[list[int]]:
-    """Return the rows of each log, in their order."""
-    row: cython.Py_ssize_t
-    log: cython.uint
-    count: cython.uint = logs
-    key: bytes
-    found: list = [[] for _ in range(logs)]
-    for row in range(len(keys)):
-        key = keys[row]
-        if cython.compiled:
-            log = _crc(_CRC32C, cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key)) % _SLOTS % count
-        else:
-            log = crc32c(key) % SLOTS % logs
-        cython.cast(list, found[log]).append(row)
-    return found
-
-
 def read_rows(
-    data: dict[bytes, Any],
-    deadlines: Any,  # noqa: ANN401 - a dict, or one that an image looks at
-    recency: Any,  # noqa: ANN401
+    keyspaces: list[tuple[Any, ...] | None],
     keys: list[bytes],
     rows: list[int] | None,
-    at: cython.Py_ssize_t,
     now_ms: cython.longlong,
-    is_leader: cython.bint,
     results: list[Any],
-) -> tuple[int, int]:
-    """Look up the keys of rows[at:], into `results` (None: there is no such key); return where it stopped, and how many it found.
+) -> tuple[list[list[int]], int]:
+    """Look up the keys of some rows (None: of all) in their logs, into `results` (None: there is no such key).
 
-    Without `rows`: of all. A leader stops at a key whose deadline has come; a follower has that key until the leader's record
-    removes it.
+    `keyspaces`: data, deadlines and recency of each log; None: it is not read here. Returns the rows that are left to the caller,
+    by log and in their order, or [] if none is; and how many keys were found. A key whose deadline has come is left. A follower,
+    which has that key until the leader's record removes it, gives no deadlines. Where the order of use is kept, the rows of a
+    log behind one that is left are left, too.
     """
     row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    log: cython.uint = 0
+    logs: cython.uint = len(keyspaces)
     end: cython.Py_ssize_t = len(keys) if rows is None else len(rows)
     hits: cython.Py_ssize_t = 0
-    has_deadlines: cython.bint = is_leader and bool(deadlines)
-    keeps_order: cython.bint = recency is not None
     key: bytes
-    while at < end:
+    keyspace: tuple | None
+    data: dict
+    deadlines: dict
+    has_deadlines: cython.bint = False
+    keeps_order: cython.bint = False
+    left: list = []
+    if len(results) < len(keys):
+        raise ValueError(f"{len(results)} results for {len(keys)} keys")
+    for at in range(end):
         row = at if rows is None else rows[at]
         key = keys[row]
-        if len(key) == 0 or len(key) > _KEY_BYTES_MAX:
-            break
-        held = data.get(key)
-        if held is not None:
-            if has_deadlines:
-                deadline_ms = deadlines.get(key)
-                if deadline_ms is not None and deadline_ms <= now_ms:
-                    break
-            if type(held) is int:
-                held = b"%d" % held
-            elif type(held) is not bytes:
-                break
-            hits += 1
-            if keeps_order:
-                recency.move_to_end(key)
-        results[row] = held
-        at += 1
-    return at, hits
+        if logs > 1:
+            if cython.compiled:
+                log = _crc(_CRC32C, cython.cast(cython.p_uchar, PyBytes_AS_STRING(key)), len(key)) % _SLOTS % logs
+            else:
+                log = crc32c(key) % SLOTS % logs
+        if logs > 1 or at == 0:
+            keyspace = keyspaces[log]
+            if keyspace is not None:
+                data, deadlines, keeps_order = keyspace[0], keyspace[1], keyspace[2] is not None
+                has_deadlines = bool(deadlines)
+        if keyspace is not None and 0 < len(key) <= _KEY_BYTES_MAX:
+            held = data.get(key)
+            if held is None:
+                continue
+            if not has_deadlines or deadlines.get(key, now_ms + 1) > now_ms:
+                if type(held) is int:
+                    held = b"%d" % held
+                if type(held) is bytes:
+                    results[row] = held
+                    hits += 1
+                    if keeps_order:
+                        keyspace[2].move_to_end(key)
+                    continue
+        if not left:
+            left = [[] for _ in range(logs)]
+        cython.cast(list, left[log]).append(row)
+        if keyspace is not None and keeps_order:
+            keyspaces, keyspace = [None if other == log else keyspaces[other] for other in range(logs)], None
+    return left, hits
 
 
 def change_rows(

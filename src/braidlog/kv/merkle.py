@@ -19,13 +19,12 @@ from typing import Final, Protocol
 
 from braidlog.codec.crc import crc32c
 from braidlog.kv.hlc import Stamp
-from braidlog.kv.values import Value, kind_of, write_value
+from braidlog.kv.values import Value, code_of, write_value
 
 LEAVES: Final = 16 * 1024
 FAN_OUT: Final = 32
 """A range that differs is divided into so many: three questions lead from the root to a leaf."""
 _MASK: Final = 2**64 - 1
-_KINDS: Final = {"string": 1, "counter": 2, "list": 3, "hash": 4}
 UPDATED_AT_ONCE: Final = 1024
 Range = tuple[int, int]
 """Leaves [first, last)."""
@@ -52,7 +51,7 @@ def digest_of(key: bytes, value: Value, deadline_ms: int, stamp: Stamp | None) -
     mixed = (crc32c(key) << 32 | zlib.crc32(key)) + 0x9E3779B97F4A7C15
     for part in (
         crc32c(written) << 32 | zlib.crc32(written),
-        len(written) << 3 | _KINDS[kind_of(value)],
+        len(written) << 3 | code_of(value),
         deadline_ms,
         0 if stamp is None else stamp.wall_ms << 32 | stamp.counter,
         0 if stamp is None else crc32c(stamp.node),
@@ -113,12 +112,3 @@ def narrowed(among: Range) -> Iterator[Range]:
         step = max((last - first) // FAN_OUT, 1)
         for start in range(first, last, step):
             yield start, min(start + step, last)
-
-
-def differing(ours: tuple[int, ...], theirs: tuple[int, ...], among: Range = (0, LEAVES)) -> list[int]:
-    """The leaves that are not alike, found as over a wire: by digests of ranges alone."""
-    if range_digest(ours, among) == range_digest(theirs, among):
-        return []
-    if among[1] - among[0] == 1:
-        return [among[0]]
-    return [leaf for each in narrowed(among) for leaf in differing(ours, theirs, each)]

@@ -24,10 +24,13 @@ Each operation is a frozen struct whose base names the type of its result: `exec
 All of them refuse a bad key with INVALID_KEY (empty) or KEY_TOO_LONG. A list or hash that loses its last element is gone.
 """
 
+from collections.abc import Sequence
 from enum import Enum, IntEnum
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+
+from braidlog.model.errors import BrokerError
 
 R = TypeVar("R")
 
@@ -189,8 +192,9 @@ class Columns(msgspec.Struct, frozen=True):
             return Increment(key, 1 if kind == Kind.INCREMENT else -1)
         return Delete(key) if kind == Kind.DELETE else Get(key)
 
-    def only(self, rows: list[int]) -> "Columns":
-        """Some of the rows."""
+    def without(self, refusals: Sequence[BrokerError | None]) -> "Columns":
+        """The rows that are not refused."""
+        rows = [row for row, refusal in enumerate(refusals) if refusal is None]
         return Columns(
             self.mutates,
             bytes([self.kinds[row] for row in rows]),
@@ -207,6 +211,12 @@ class Results(NamedTuple):
     """What the operation gives; True for a DELETE; None: there is no such key; a `BrokerError`: refused."""
     refused: list[int]
     """The rows with a `BrokerError`."""
+
+    def among(self, refusals: Sequence[BrokerError | None]) -> "Results":
+        """Return the results of all rows, where these are of the rows that were not refused before."""
+        carried_out = iter(self.found)
+        found = [next(carried_out) if refusal is None else refusal for refusal in refusals]
+        return Results(found, [row for row, result in enumerate(found) if isinstance(result, BrokerError)])
 
 
 # -- figures ---------------------------------------------------------------------------------------------------

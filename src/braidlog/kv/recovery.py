@@ -25,7 +25,7 @@ import msgspec
 from braidlog.kv import snapshot as snapshots
 from braidlog.kv.damage import SEARCHED_BYTES_MAX, Doubt, mended, mended_entry
 from braidlog.kv.entries import BadEntry, Entry, walk_entries
-from braidlog.kv.head import HEAD_BYTES, unpack_head
+from braidlog.kv.head import HEAD_BYTES, number_in, unpack_head
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.keyspace import Keyspace
 from braidlog.kv.settings import Eviction, KeyValueSettings
@@ -92,11 +92,6 @@ class _Reading:
         self.position = DATA_START
         self.sequence = self.marked = base - 1
         """Of the last entry, and of the last one below the mark."""
-
-
-def _base_of(name: str) -> int:
-    digits = name.partition(".")[0]
-    return int(digits) if digits.isdigit() else 0
 
 
 def _is_head(magic: bytes, data: bytes) -> bool:
@@ -226,7 +221,7 @@ class Recovery:
             self._use_snapshot(head, name)
             break
         is_newest = not names or (self._snapshot is not None and names[-1] == snapshots.snapshot_name(self._sequence))
-        if not is_newest and (not logs or _base_of(logs[0]) > self._sequence + 1):
+        if not is_newest and (not logs or number_in(logs[0]) > self._sequence + 1):
             self._salvage_snapshot(names[-1])
         if not self._doubt:
             self._doubt = Doubt(self.keyspace)
@@ -267,7 +262,7 @@ class Recovery:
         names = self._names(SUFFIX)
         if not names or names[-1] != wal_name(manifest.wal_base):
             raise StorageFault(f"{wal_name(manifest.wal_base)} is missing: {self._why()}", self._folder)
-        bases = [_base_of(name) for name in names]
+        bases = [number_in(name) for name in names]
         sealed: list[Piece] = []
         last, opened = min(bases[0] - 1, self._sequence), None
         for name, base, follower in zip(names, bases, [*bases[1:], None], strict=True):

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from braidlog.kv.entries import Op
+from braidlog.kv.entries import REPLACES, Op
 from braidlog.kv.feed import Watcher
 from braidlog.kv.hlc import HybridClock, Stamp
 from braidlog.kv.key_stamps import last_change, with_change
@@ -26,14 +26,11 @@ from braidlog.kv.slot_records import Origin, RecordBatch, SlotRecord, element_di
 from braidlog.kv.store import Mutation, Store
 from braidlog.kv.values import ListValue
 from braidlog.model.errors import StorageFault
-from braidlog.model.settings import Flush
 
 R = TypeVar("R")
 EPOCHS_MAX = 1_000
 _HEAP_SLACK = 64
 DELETE_RETENTION_MS = 24 * 3600 * 1000
-REPLACES = frozenset((Op.SET, Op.DEL, Op.EXPIRED, Op.EVICTED))
-"""After these it makes no difference what the key held before."""
 
 
 class SlotLog(Protocol):
@@ -104,9 +101,6 @@ class _StampedLog:
             argument = element_digest(held.items[0 if kind is Op.LPOP else -1])
         stamped = Stamp(*stamp, slot.clock.node)
         return slot.log.append(SlotRecord(kind, key, argument, ttl_seconds, self.level, stamped))
-
-    async def durable(self, sequence: int, flush: Flush = Flush.ACK) -> None:  # noqa: ARG002 - the port's
-        raise AssertionError("whoever owns the slot waits as the level says")
 
 
 class Slot:

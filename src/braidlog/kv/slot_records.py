@@ -25,13 +25,12 @@ from braidlog.codec.kernel import encode_records
 from braidlog.codec.records import Sealed, sealed_section
 from braidlog.kv.entries import OPS, Op
 from braidlog.kv.hlc import Stamp
-from braidlog.kv.levels import Level
+from braidlog.kv.levels import LEVELS, Level
 from braidlog.kv.log_kernel import append_record
 
 VERSION = 1
 _HEAD = struct.Struct(">BBBBQI16sI")
 _ORIGIN = struct.Struct(">IQ")
-_LEVELS = {int(level): level for level in Level}
 DIGEST_BYTES = 8
 
 
@@ -87,7 +86,7 @@ def unpack_record(key: bytes | None, value: bytes | None) -> SlotRecord:
     if not key or value is None or len(value) < _HEAD.size:
         raise ProtocolError("a record of a log of keys has a key and a head")
     version, op, level, is_salvaged, wall_ms, counter, node, ttl_seconds = _HEAD.unpack_from(value)
-    if version != VERSION or op not in OPS or level not in _LEVELS or is_salvaged > 1:
+    if version != VERSION or op not in OPS or level not in LEVELS or is_salvaged > 1:
         raise ProtocolError(f"a record of a log of keys with version {version}, operation {op:#04x}, level {level}")
     at, origin = _HEAD.size, None
     if is_salvaged:
@@ -95,7 +94,7 @@ def unpack_record(key: bytes | None, value: bytes | None) -> SlotRecord:
             raise ProtocolError("a salvaged record ends inside of its origin")
         origin, at = Origin(*_ORIGIN.unpack_from(value, at)), at + _ORIGIN.size
     stamp = Stamp(wall_ms, counter, node)
-    return SlotRecord(OPS[op], bytes(key), bytes(value[at:]), ttl_seconds, _LEVELS[level], stamp, origin)
+    return SlotRecord(OPS[op], bytes(key), bytes(value[at:]), ttl_seconds, LEVELS[level], stamp, origin)
 
 
 def element_digest(element: bytes) -> bytes:

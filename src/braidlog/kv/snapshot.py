@@ -30,7 +30,7 @@ from typing import NamedTuple
 from braidlog.codec.crc import crc32c
 from braidlog.kv.head import HEAD_BYTES, pack_head, unpack_head
 from braidlog.kv.keyspace import Image
-from braidlog.kv.values import Value, kind_of, read_value, write_value
+from braidlog.kv.values import Value, code_of, read_coded, write_value
 from braidlog.model.errors import ProtocolError, StorageFault
 from braidlog.model.limits import KV_COLLECTION_BYTES_MAX, KV_KEY_BYTES_MAX
 from braidlog.storage.files import Disk, File, join
@@ -44,8 +44,6 @@ _KEY = struct.Struct(">BH")
 _DEADLINE = struct.Struct(">QI")
 _COUNT = struct.Struct(">Q")
 DATA_START = HEAD_BYTES
-KIND_CODES = {"string": 1, "counter": 2, "list": 3, "hash": 4}
-_KINDS = {code: kind for kind, code in KIND_CODES.items()}
 BLOCK_BYTES = 256 * 1024
 BLOCK_BYTES_MAX = BLOCK_BYTES + KV_COLLECTION_BYTES_MAX + KV_KEY_BYTES_MAX + 64
 SLICE_KEYS = 256
@@ -83,7 +81,7 @@ def slices(image: Image) -> Iterator[bytes]:
         for key, value in chunk:
             written = write_value(value)
             parts += (
-                _KEY.pack(KIND_CODES[kind_of(value)], len(key)),
+                _KEY.pack(code_of(value), len(key)),
                 key,
                 _DEADLINE.pack(deadlines.get(key, 0), len(written)),
                 written,
@@ -216,7 +214,7 @@ def keys_in(payload: bytes) -> Iterator[tuple[bytes, Value, int]]:
         position += key_length
         deadline, length = _DEADLINE.unpack_from(payload, position)
         position += _DEADLINE.size
-        if code not in _KINDS or position + length > len(payload):
+        if position + length > len(payload):
             raise ProtocolError("a key whose lengths do not add up")
-        yield key, read_value(_KINDS[code], payload[position : position + length]), deadline
+        yield key, read_coded(code, payload[position : position + length]), deadline
         position += length

@@ -5,7 +5,7 @@ log is (log.py).
 Invariants: a mutation is checked before it is logged and logged before it is applied; nothing changes a key but a logged
 mutation, expiry and eviction included. With a limit, `used_bytes` does not exceed it.
 
-`execute` neither waits nor suspends. A mutation is durable once `log.durable` has returned for the store's `sequence` of then.
+`execute` neither waits nor suspends. Its owner waits until a mutation is durable.
 """
 
 import contextlib

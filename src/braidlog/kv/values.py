@@ -102,11 +102,19 @@ def quoted(key: bytes) -> str:
         return repr(key[:60]).removeprefix("b")
 
 
+_KINDS: dict[type, str] = {bytes: "string", int: "counter", ListValue: "list", HashValue: "hash"}
+KINDS_BY_CODE = dict(enumerate(_KINDS.values(), 1))
+"""As a kind is written on disk and between nodes: 1 string, 2 counter, 3 list, 4 hash."""
+_CODES = dict(zip(_KINDS, KINDS_BY_CODE, strict=True))
+
+
 def kind_of(value: Value) -> str:
     return _KINDS[type(value)]
 
 
-_KINDS: dict[type, str] = {bytes: "string", int: "counter", ListValue: "list", HashValue: "hash"}
+def code_of(value: Value) -> int:
+    """Return the code of a value's kind."""
+    return _CODES[type(value)]
 
 
 def write_value(value: Value) -> bytes:
@@ -130,6 +138,11 @@ def read_value(kind: str, data: bytes) -> Value:
         case "hash":
             return HashValue(pairs_of(_counted(data, list(strings_in(data[LENGTH_BYTES:])), 2)))
     raise ProtocolError(f"a value of kind {kind!r} is not known here")
+
+
+def read_coded(code: int, data: bytes) -> Value:
+    """The value of a written form, by the code of its kind."""
+    return read_value(KINDS_BY_CODE.get(code, str(code)), data)
 
 
 def _read_counter(data: bytes) -> int:

@@ -16,8 +16,8 @@ from braidlog.kv import salvage
 from braidlog.kv.checkpoints import Checkpoint, Part, read_record
 from braidlog.kv.hlc import HybridClock
 from braidlog.kv.levels import Level
-from braidlog.kv.log_columns import BATCH_BYTES_MAX, RECORD_BYTES_MAX, apply_batch, look_at_rows
-from braidlog.kv.operations import Columns, Operation
+from braidlog.kv.log_columns import BATCH_BYTES_MAX, RECORD_BYTES_MAX, apply_batch
+from braidlog.kv.operations import Operation
 from braidlog.kv.salvage import Verdict
 from braidlog.kv.settings import KeyValueSettings
 from braidlog.kv.slot import DELETE_RETENTION_MS, Slot
@@ -231,10 +231,6 @@ class ReplicatedSlot:
             return self.slot.look(operation, now_ms)
         except BrokerError as error:
             return error
-
-    def look_at_rows(self, columns: Columns, rows: list[int], now_ms: int, results: list[Any]) -> list[int]:
-        """Read rows of columns as a follower has them; return those that are refused."""
-        return look_at_rows(self.slot, columns, rows, now_ms, results)
 
     def salvage(self, record: SlotRecord, now_ms: int) -> tuple[Verdict, int]:
         """What becomes of a salvaged mutation, if everything below the offset is committed in this epoch."""

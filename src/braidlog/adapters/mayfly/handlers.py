@@ -122,22 +122,32 @@ def execute_burst(burst: Burst, services: Services, _: Conversation, denied: Den
     return _execute_burst(burst, columns, services, denied)
 
 
-async def _execute_burst(burst: Burst, columns: o.Columns, services: Services, denied: Denied) -> list[Any]:
+async def _execute_burst(burst: Burst, columns: o.Columns, services: Services, denied: Denied) -> Any:  # noqa: ANN401
     level = LEVELS[burst.consistency]
     if not denied:
         return _answers(await services.keyvalue.execute_columns(columns, level))
-    refused = [denied.get((Kind.KEY, _text(key))) for key in burst.keys]
-    allowed = columns.only([row for row, error in enumerate(refused) if error is None])
-    answers = iter(_answers(await services.keyvalue.execute_columns(allowed, level)))
-    return [next(answers) if error is None else failure(error) for error in refused]
+    refusals = [denied.get((Kind.KEY, _text(key))) for key in burst.keys]
+    return _answers((await services.keyvalue.execute_columns(columns.without(refusals), level)).among(refusals))
 
 
-def _answers(results: o.Results) -> list[Any]:
+class Elsewhere(NamedTuple):
+    """The answers to a burst of which other nodes serve some rows."""
+
+    answers: list[Any]
+    rows: list[int]
+    """Those that other nodes serve: in place of each answer is the `ElsewhereError`."""
+
+
+def _answers(results: o.Results) -> list[Any] | Elsewhere:
     """What the wire writes: results as they are, and messages in place of errors; but what another node does stays an error."""
+    elsewhere = []
     for row in results.refused:
         error = results.found[row]
-        results.found[row] = error if is_elsewhere(error) else failure(error)
-    return results.found
+        if is_elsewhere(error):
+            elsewhere.append(row)
+        else:
+            results.found[row] = failure(error)
+    return Elsewhere(results.found, elsewhere) if elsewhere else results.found
 
 
 async def scan(request: Request, services: Services, conversation: Conversation) -> m.Names:
@@ -308,10 +318,10 @@ class MayflyAdapter(ForwardingAdapter):
 
     async def _serve_burst(self, route: Route, conversation: Conversation, burst: Burst) -> Any:  # noqa: ANN401
         """What is here at once; what other nodes have is asked of all of them together."""
-        answers: list[Any] = await answer_of(RoutedAdapter.serve, self, route, conversation, burst)
-        if not any(issubclass(kind, BrokerError) for kind in set(map(type, answers))):
-            return answers
-        elsewhere = [at for at, answer in enumerate(answers) if isinstance(answer, BrokerError)]
+        answered: list[Any] | Elsewhere = await answer_of(RoutedAdapter.serve, self, route, conversation, burst)
+        if type(answered) is not Elsewhere:
+            return answered
+        answers, elsewhere = answered
         requests = burst.requests
         asked = [at for at in elsewhere if self.hands_on(requests[at], answers[at])]
         works = [

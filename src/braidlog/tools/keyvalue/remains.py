@@ -13,8 +13,9 @@ import msgspec
 from braidlog.kv import snapshot as snapshots
 from braidlog.kv import wal as logs
 from braidlog.kv.entries import BadEntry, Entry, following_entry, key_of_entry, walk_entries
+from braidlog.kv.head import number_in
 from braidlog.kv.keyspace import Keyspace
-from braidlog.kv.values import HashValue, ListValue
+from braidlog.kv.values import KINDS_BY_CODE, HashValue, ListValue
 from braidlog.model.errors import ProtocolError, StorageFault
 from braidlog.storage.files import Disk, File, join, read_whole
 from braidlog.storage.slots import SlotPair
@@ -84,7 +85,7 @@ class Remains:
 
     def _read_snapshot(self) -> None:
         """The newest that is whole, if the log goes on from there; else what is left of the newest."""
-        log_from = _number_in(self._logs[0]) if self._logs else None
+        log_from = number_in(self._logs[0]) if self._logs else None
         broken: list[tuple[str, str]] = []
         for name in reversed(self._snapshots):
             keyspace = Keyspace()
@@ -108,7 +109,7 @@ class Remains:
 
     def _read_broken(self, name: str) -> None:
         """The whole blocks of a snapshot. What it is of, its name says, if its head does not."""
-        self.sequence = self._snapshot_upto = _number_in(name)
+        self.sequence = self._snapshot_upto = number_in(name)
         file = self._disk.open(join(self._folder, name), writable=False)
         try:
             size, position, is_last = file.size(), snapshots.DATA_START, False
@@ -147,8 +148,8 @@ class Remains:
     def _read_logs(self, named: int | None) -> None:
         reached = 0
         for at, name in enumerate(self._logs):
-            base = _number_in(name)
-            follower = _number_in(self._logs[at + 1]) if at + 1 < len(self._logs) else None
+            base = number_in(name)
+            follower = number_in(self._logs[at + 1]) if at + 1 < len(self._logs) else None
             if follower is not None and follower <= self._snapshot_upto + 1:
                 self._fault(name, "an older log file", "the snapshot has all of it")
                 continue
@@ -156,9 +157,9 @@ class Remains:
                 self.findings.append(missing(name, self.sequence + 1, base - 1, "the log file before it is missing"))
             reached = self._read_log(name, base, follower)
             self.sequence = max(self.sequence, reached)
-        if named is not None and (not self._logs or named > _number_in(self._logs[-1])):
+        if named is not None and (not self._logs or named > number_in(self._logs[-1])):
             self._lost_tail(logs.wal_name(named), "the last log file is missing")
-        elif named is not None and named < _number_in(self._logs[-1]):
+        elif named is not None and named < number_in(self._logs[-1]):
             self._fault(
                 logs.MANIFEST_STEM,
                 f"the manifest names {logs.wal_name(named)}",
@@ -289,12 +290,6 @@ class Remains:
 _EMPTY_BYTES = len(ListValue().write())
 
 
-def _number_in(name: str) -> int:
-    """The number that a file of the store has in its name; 0 in a name that is none of the store's."""
-    digits = name.partition(".")[0]
-    return int(digits) if digits.isdigit() else 0
-
-
 def _runs(file: File, data: bytes, durable_to: int | None) -> list[_Run]:
     """The entries of a file in runs. Behind `durable_to`, what is no entry was never promised to anybody."""
     runs, position, wall_ms = [], logs.DATA_START, 0
@@ -339,7 +334,7 @@ def _behind_block(file: File, position: int, size: int) -> tuple[list[bytes], in
     while at + 15 < len(data):
         key_end = at + 3 + int.from_bytes(data[at + 1 : at + 3], "big")
         value_end = key_end + 12 + int.from_bytes(data[key_end + 8 : key_end + 12], "big")
-        if not 1 <= data[at] <= len(snapshots.KIND_CODES) or value_end > len(data):
+        if not 1 <= data[at] <= len(KINDS_BY_CODE) or value_end > len(data):
             break
         keys.append(data[at + 3 : key_end])
         at = value_end
