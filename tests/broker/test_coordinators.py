@@ -108,7 +108,7 @@ def with_folder(disk: SimulatedDisk, work: object) -> None:
 
 
 def refused(node: Node, group: str) -> None:
-    with pytest.raises(BrokerError, match="cannot be read: the log of this node says why") as caught:
+    with pytest.raises(BrokerError, match="cannot be read; see the log of this node") as caught:
         commit(node, group)
     assert caught.value.reason is Reason.UNAVAILABLE
     assert "/data" not in str(caught.value), "clients see it"

@@ -80,7 +80,7 @@ def test_a_draining_node_gets_no_replica_and_the_partition_has_fewer() -> None:
 
 def test_more_replicas_than_registered_nodes_are_refused_and_so_is_a_topic_that_no_node_can_lead() -> None:
     known = without(nodes("a", "b"), 2, is_fenced=True)
-    with pytest.raises(BrokerError, match="3 replicas need as many nodes; 2 are registered") as caught:
+    with pytest.raises(BrokerError, match="3 replicas need 3 nodes, but 2 are registered") as caught:
         place(known, "t", [0], replicas=3)
     assert caught.value.reason is Reason.INVALID_SETTING
     with pytest.raises(BrokerError, match="every registered node is fenced or draining") as caught:

@@ -177,7 +177,7 @@ def test_stages_expire(node: Node) -> None:
     node.clock.advance(900_001)
     assert node.run(node.transactions.expire()) == [left.name]
     assert_nothing_hangs(node)
-    with pytest.raises(BrokerError, match=r"nothing of batch 0 of sink 's' counts: .* ends by its timeout") as caught:
+    with pytest.raises(BrokerError, match=r"batch 0 of sink 's' was not committed: .* ends by its timeout") as caught:
         commit(node, left)
     assert caught.value.reason is Reason.STALE_PRODUCER_EPOCH
     assert last(node) == NO_BATCH

@@ -1,6 +1,6 @@
-"""What an event changes in an image: one `apply` for each event.
+"""How each event changes an image: one `apply` function per event.
 
-Invariant: an event that passed its check at an image never fails here; the result is a pure function of image and event.
+Invariant: an event that passed its check never fails here. The result is a pure function of image and event.
 """
 
 from collections.abc import Callable, Mapping
@@ -115,7 +115,7 @@ def apply_drop_rule(image: ImageState, event: e.DropRule) -> None:
 def apply_register_node(image: ImageState, event: e.RegisterNode) -> None:
     before = image.cluster.member(event.node)
     if before is not None and before.registered.life.folder_id != event.life.folder_id:
-        # An empty folder: no set counts its replicas; they are created, and copied from their leaders.
+        # An empty folder: no in-sync set counts its replicas. They are created again and copied from their leaders.
         gone = {str(event.node), event.name}
         image.made = {
             topic_id: {node: count for node, count in made.items() if node not in gone}
@@ -186,4 +186,4 @@ CHANGES: Final[Mapping[type[Event], Callable[[ImageState, Any], None]]] = {
     e.SetQuota: apply_set_quota,
     e.SetGroup: apply_set_group,
 }
-"""The change of each event."""
+"""The function that applies each event."""

@@ -97,8 +97,7 @@ def is_for_my_question(follower: Follower, answer: Answer) -> bool:
     return answer.question == follower.asked
 
 
-# ── Diverging logs
-# ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Diverging logs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def truncation_point(replica: Replica, answer: Diverging) -> int:
@@ -163,7 +162,8 @@ def follows_start(log: LogSummary, start: int) -> bool:
 
 
 def has_idle_epoch(log: LogSummary, batch: Batch) -> bool:
-    """Whether the latest epoch here wrote no record. The leader's history lacks that epoch, so this log must drop it."""
+    """Whether the latest epoch here wrote no record. The leader's history lacks that epoch, so this log must drop it.
+    """
     return log.latest_epoch > batch.epoch and log.epochs[-1][1] >= log.end
 
 

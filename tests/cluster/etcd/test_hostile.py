@@ -85,14 +85,14 @@ def test_a_head_that_is_not_ours_is_refused_and_the_node_goes_on(kind: str, capl
     before = overwrite(cluster, HEADS[kind])
     for watch in list(cluster.etcd.watches):
         watch.stop()
-    with pytest.raises(BrokerError, match="the change was not made: metadata in etcd is not this cluster's") as refused:
+    with pytest.raises(BrokerError, match="change rejected: metadata in etcd is not this cluster's") as refused:
         cluster.run(node.metadata.change(next_block), ms=1_000)
     assert refused.value.reason is Reason.UNAVAILABLE
     cluster.world.advance(10_000)
     assert not any(job.is_done for job in (*node.jobs, *other.jobs))
     assert (node.store.position, node.metadata.seq) == (position, SEQ)
-    assert "metadata refused: metadata in etcd is not this cluster's" in caplog.text
-    assert caplog.text.count("metadata refused") == 2, "said once by each node"
+    assert "metadata rejected: metadata in etcd is not this cluster's" in caplog.text
+    assert caplog.text.count("metadata rejected") == 2, "said once by each node"
     assert node.store.outage is not None
     with pytest.raises((EtcdRefusedError, StorageFault), match=r"not this cluster's|belongs to|set back"):
         Node(cluster, "1", known=position)

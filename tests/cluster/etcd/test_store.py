@@ -95,7 +95,7 @@ def test_every_node_tells_the_same_of_what_happened_and_when() -> None:
         for node in (one_node, other, Node(cluster, "3"))
     )
     assert own == others == later
-    assert [words for *_, words in own] == ["broker 1 is known, at a:1", "broker 2 is known, at a:1"]
+    assert [words for *_, words in own] == ["broker 1 registered at a:1", "broker 2 registered at a:1"]
     assert 0 < own[0][1] < own[1][1]
 
 
@@ -133,7 +133,7 @@ def test_nobody_answers_for_long() -> None:
     node.client.fate = lambda _: Fate.NOT_ARRIVED
     job = cluster.world.spawn(node.metadata.change(next_block))
     cluster.world.advance(15_000)
-    with pytest.raises(BrokerError, match="may be made or not") as refused:
+    with pytest.raises(BrokerError, match="the outcome of the change is unknown") as refused:
         job.result()
     assert refused.value.reason is Reason.UNAVAILABLE
     assert node.store.outage is not None

@@ -1,9 +1,9 @@
 """What other nodes ask for their clients: from a name to what serves it.
 
-Knows: the table of what can be called, requests of a dialect as their client sent them. Refuses to know: how a call came, and
-who could serve what is not served here.
-Invariants: what is forwarded is served here or refused, and never handed on; who asks is authorised here, by the principal that
-the other node names; a refusal says that nothing was done.
+Knows: the table of what can be called, requests of a dialect as their client sent them. Refuses to know: how a call
+came, and who could serve what is not served here. Invariants: what is forwarded is served here or refused, and never
+handed on; who asks is authorised here, by the principal that the other node names; a refusal says that nothing was
+done.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -43,7 +43,8 @@ class CallTable:
 
 
 def asked_for_client(answer: Callable[[bytes, str], Coroutine[Any, Any, bytes]]) -> Serve:
-    """The row of what nodes ask of each other for a client: (what is asked, the principal it is counted for) → answer."""
+    """The row of what nodes ask of each other for a client: (what is asked, the principal it is counted for) → answer.
+    """
 
     async def serve(_: Conversation, call: CallRequest) -> bytes:
         return await answer(call.body, call.principal)
@@ -107,7 +108,8 @@ class ForwardedConversation:
 
 
 def requests_of(ordinary: Adapter, privileged: Mapping[str, Adapter] = NOBODY) -> Serve:
-    """The row of a dialect: the body is a request as a client sends it, what is answered is what that client is to read.
+    """The row of a dialect: the body is a request as a client sends it, what is answered is what that client is to
+    read.
 
     `privileged`: what serves those, by principal, whom the other node's own door has let in, and no rule speaks of.
     """

@@ -1,4 +1,5 @@
-"""A request of Mayfly's clients in a FORWARD between nodes, and its answer in an ANSWER: the same command, body and status.
+"""A request of Mayfly's clients in a FORWARD between nodes, and its answer in an ANSWER: the same command, body and
+status.
 
 Knows: both headers. Refuses to know: bodies, and who serves them.
 """

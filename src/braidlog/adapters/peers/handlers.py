@@ -1,9 +1,11 @@
-"""The answering side of the nodes' port: followers ask by Fetch, and hear as soon as anything is to be said; others call.
+"""The answering side of the nodes' port: followers ask by Fetch, and hear as soon as anything is to be said; others
+call.
 
-Knows: sessions, waits, that a connection is for one of the two. Refuses to know: what a question leads to: it is handed on as a
-message of replication, and whoever answers calls `send`; what is called (`calls.py`). Invariants: a connection is one follower's,
-whose certificate says so where certificates are asked for; one request of a follower waits here at a time: a newer one ends the
-wait of the one before, so that a new question never waits behind an old one.
+Knows: sessions, waits, that a connection is for one of the two. Refuses to know: what a question leads to: it is
+handed on as a message of replication, and whoever answers calls `send`; what is called (`calls.py`). Invariants: a
+connection is one follower's, whose certificate says so where certificates are asked for; one request of a follower
+waits here at a time: a newer one ends the wait of the one before, so that a new question never waits behind an old
+one.
 """
 
 import logging

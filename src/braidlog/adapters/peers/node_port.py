@@ -1,8 +1,10 @@
-"""What other nodes ask of this one about keys: requests of their clients, changes that were cut from their logs, comparisons.
+"""What other nodes ask of this one about keys: requests of their clients, changes that were cut from their logs,
+comparisons.
 
 Knows: who may ask, that a request is handed on once. Refuses to know: sockets, where keys are and how they are kept.
-Invariants: who is no node of this cluster is closed upon, by the id in each of its messages, and by its certificate where there
-are some; what came from another node is served here or refused, and never handed on; TOPOLOGY_CHANGED says that nothing was done.
+Invariants: who is no node of this cluster is closed upon, by the id in each of its messages, and by its certificate
+where there are some; what came from another node is served here or refused, and never handed on; TOPOLOGY_CHANGED says
+that nothing was done.
 """
 
 import logging

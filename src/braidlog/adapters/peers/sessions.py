@@ -1,9 +1,9 @@
 """What one follower asks of this node: its questions, the answers that are ready for it, in which portions both go on.
 
-Knows: numbers of questions, bytes. Refuses to know: how an answer is found, connections, frames.
-Invariants: an answer is given to the question that stands, once, and to no other; questions are handed on only while there is
-room for their answers, so that a follower that has nothing yet does not make its leader read everything; records for who is not
-in sync keep to the throttle.
+Knows: numbers of questions, bytes. Refuses to know: how an answer is found, connections, frames. Invariants: an answer
+is given to the question that stands, once, and to no other; questions are handed on only while there is room for their
+answers, so that a follower that has nothing yet does not make its leader read everything; records for who is not in
+sync keep to the throttle.
 """
 
 from collections import deque

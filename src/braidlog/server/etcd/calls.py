@@ -1,4 +1,5 @@
-"""The bodies of etcd's calls, as its HTTP gateway writes them: keys and values in base64, numbers as strings, zeros left out.
+"""The bodies of etcd's calls, as its HTTP gateway writes them: keys and values in base64, numbers as strings, zeros
+left out.
 
 Knows: JSON of etcd 3.4 to 3.7, and what its errors mean for us. Refuses to know: connections.
 """

@@ -1,8 +1,8 @@
 """The metadata of a node that keeps it in etcd: reached, checked and opened at the start, let go at the end.
 
 Knows: the order: member, versions, whose folder this is, number, log. Refuses to know: what the metadata says.
-Invariants: a folder that has followed a cluster's metadata follows no other, and never its own again; one that has its own is not
-moved. Every step can be repeated, so a start that fails half-way is followed by one that works.
+Invariants: a folder that has followed a cluster's metadata follows no other, and never its own again; one that has its
+own is not moved. Every step can be repeated, so a start that fails half-way is followed by one that works.
 
 A new folder joins the cluster that it finds in etcd, or begins one.
 """
@@ -56,7 +56,8 @@ MEMBER_FOLDER: Final = "etcd"
 
 
 class TaskedStore(EtcdStore):
-    """Proposals in tasks of their own: a handler has none, and one whose client has gone may be ended where it waits."""
+    """Proposals in tasks of their own: a handler has none, and one whose client has gone may be ended where it waits.
+    """
 
     def __init__(self, tasks: Tasks, etcd: Etcd, world: World, **options: Any) -> None:  # noqa: ANN401 - the base's own
         super().__init__(etcd, world, **options)
@@ -96,7 +97,8 @@ async def open_cluster(
         if folder.identity.cluster:
             raise BrokerError(
                 Reason.INVALID_SETTING,
-                f"{folder.path} follows the metadata of cluster {folder.identity.cluster}, which is in etcd: set [cluster] etcd",
+                f"{folder.path} follows the metadata of cluster {folder.identity.cluster}, which is in etcd: set "
+                "[cluster] etcd",
             )
         return None
     cluster = ClusterStore(config, folder, world, node, tasks)
@@ -169,26 +171,30 @@ class ClusterStore:
         self._store = store
 
     def _open_position(self) -> tuple[PositionFile, Position]:
-        """Whose metadata this folder follows. A new one chooses a cluster, durably, before it begins that one in etcd."""
+        """Whose metadata this folder follows. A new one chooses a cluster, durably, before it begins that one in etcd.
+        """
         folder = self._folder
         position = PositionFile(folder.disk, folder.path, self._node)
         known = position.load()
         if is_moving(known):
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"{folder.path} was being moved into cluster {known.cluster if known else ''}, and the move did not end: run "
+                f"{folder.path} was being moved into cluster {known.cluster if known else ''}, and the move did not "
+                "end: run "
                 "`braid cluster init` again",
             )
         if known is None and folder.identity.cluster:
             raise BrokerError(
                 Reason.FOLDER_NOT_FOUND,
-                f"{folder.path} belongs to cluster {folder.identity.cluster}, and cluster.a and cluster.b, which say how far it "
+                f"{folder.path} belongs to cluster {folder.identity.cluster}, and cluster.a and cluster.b, which say "
+                "how far it "
                 "has come, are lost: restore them from a backup",
             )
         if not folder.identity.cluster and folder.topics():
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"{folder.path} has topics and keeps its metadata itself, and cannot be moved into etcd by a start: run "
+                f"{folder.path} has topics and keeps its metadata itself, and cannot be moved into etcd by a start: "
+                "run "
                 "`braid cluster init`, or start with an empty data_dir",
             )
         if known is None:
@@ -218,7 +224,8 @@ class ClusterStore:
             if loop.time() >= until:
                 raise BrokerError(
                     Reason.UNAVAILABLE,
-                    f"no cluster was begun at prefix {self._config.prefix!r}, and this node begins none (cluster.join): run "
+                    f"no cluster was begun at prefix {self._config.prefix!r}, and this node begins none "
+                    "(cluster.join): run "
                     "`braid cluster init` on the one that has topics, or start one without cluster.join",
                 )
             if loop.time() >= say_at:
@@ -248,7 +255,9 @@ class ClusterStore:
             self._has_arrived.set()
 
     async def follow(self, reconciler: Reconciler) -> None:
-        """Carry out what comes into the log, once all partitions are open: what a start opens is not opened by this as well."""
+        """Carry out what comes into the log, once all partitions are open: what a start opens is not opened by this as
+        well.
+        """
         while True:
             await self._has_arrived.wait()
             self._has_arrived.clear()
@@ -295,7 +304,9 @@ class ClusterStore:
             log.info("the certificate for etcd was read again")
 
     async def remove_member(self, node: str) -> None:
-        """Remove the embedded member of a node that was removed: while it counts, the others need it for their majority."""
+        """Remove the embedded member of a node that was removed: while it counts, the others need it for their
+        majority.
+        """
         if self._gateway is not None and self._config.is_embedded:
             await in_task(self._tasks, self._remove_member(self._gateway, node))
 

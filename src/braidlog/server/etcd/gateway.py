@@ -1,8 +1,8 @@
 """A client of etcd, by its HTTP/JSON gateway.
 
 Knows: etcd's calls and errors, which members there are, how long to wait. Refuses to know: what the keys mean.
-Invariants: a write that may have reached a member is never sent again by this client: whoever asked knows whether it may be
-repeated. A read is, at the other members, until all were asked twice.
+Invariants: a write that may have reached a member is never sent again by this client: whoever asked knows whether it
+may be repeated. A read is, at the other members, until all were asked twice.
 """
 
 import asyncio

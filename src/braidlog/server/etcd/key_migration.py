@@ -1,11 +1,11 @@
 """The keys of a lone node become records of its cluster's logs of keys, when its folder is moved there.
 
-Knows: which records make a key what it is in the lone node's store. Does not know: the steps of the move (`moving.py`).
-Invariants: the store is only read until the move is done, and no node serves the logs before that; so each try writes the same
-topic again, of all keys. A key has its value and its deadline, to the millisecond.
+Knows: which records make a key what it is in the lone node's store. Does not know: the steps of the move
+(`moving.py`). Invariants: the store is only read until the move is done, and no node serves the logs before that; so
+each try writes the same topic again, of all keys. A key has its value and its deadline, to the millisecond.
 
-A deadline of a log's record is whole seconds after the record's stamp. So the keys of a log are in the order of the milliseconds
-of their deadlines, and have stamps of the last whole second before the migration.
+A deadline of a log's record is whole seconds after the record's stamp. So the keys of a log are in the order of the
+milliseconds of their deadlines, and have stamps of the last whole second before the migration.
 """
 
 import uuid
@@ -68,7 +68,8 @@ class KeyMigration:
         self._feed_id = None if feed is None else feed.topic_id
 
     def write(self) -> Sequence[Event]:
-        """Write the logs, durably; return what the metadata says then. The feed of the store ends: that of the logs, which the
+        """Write the logs, durably; return what the metadata says then. The feed of the store ends: that of the logs,
+        which the
         cluster makes, tells of each key once more."""
         now_ms, events = self._world.now_ms(), list[Event]()
         if self._feed_id is not None:

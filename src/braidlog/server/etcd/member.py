@@ -1,9 +1,9 @@
 """A member of etcd that a node runs beside itself.
 
 Knows: a process of its own, its folder, the file that says which process it is. Refuses to know: what is kept in it.
-Invariants: a member ends with its node: after a kill by the kernel's signal, in a clean stop last. One that ends by itself is
-started again while the node serves. At most one process runs over a folder: a start ends what an earlier one left. A program
-that is known to lose data is not started.
+Invariants: a member ends with its node: after a kill by the kernel's signal, in a clean stop last. One that ends by
+itself is started again while the node serves. At most one process runs over a folder: a start ends what an earlier one
+left. A program that is known to lose data is not started.
 """
 
 import asyncio
@@ -35,7 +35,9 @@ LOOK_SECONDS: Final = 0.05
 WATCH_SECONDS: Final = 0.25
 AGAIN_SECONDS_MIN: Final = 1.0
 AGAIN_SECONDS_MAX: Final = 30.0
-"""A member that has ended is started again so much later; each time twice as much, until one has run for `CALM_SECONDS`."""
+"""A member that has ended is started again so much later; each time twice as much, until one has run for
+`CALM_SECONDS`.
+"""
 CALM_SECONDS: Final = 300.0
 """So long health tells of a member that was started again."""
 LAST_WORDS_BYTES: Final = 4096
@@ -103,7 +105,8 @@ def find_program() -> str:
     if found is None:
         raise BrokerError(
             Reason.UNAVAILABLE,
-            "no etcd found; install one: apt-get install etcd-server, or make etcd in a checkout of braidlog (Go 1.26), "
+            "no etcd found; install one: apt-get install etcd-server, or make etcd in a checkout of braidlog (Go "
+            "1.26), "
             "or name running members in [cluster] etcd",
         )
     return found

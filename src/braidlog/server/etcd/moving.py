@@ -1,7 +1,8 @@
-"""`braid cluster init`: a stopped node's folder, with what it knows of topics, users, rules and groups, and with its keys, begins
-a cluster in etcd.
+"""`braid cluster init`: a stopped node's folder, with what it knows of topics, users, rules and groups, and with its
+keys, begins a cluster in etcd.
 
-Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/moving.py`), each of which may be the last.
+Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/moving.py`), each of which may be the
+last.
 """
 
 import uuid
@@ -42,7 +43,8 @@ async def move_folder(
     kv: KeyValueSettings,
     report: Callable[[int], None] = lambda _: None,
 ) -> Moved:
-    """The folder is the caller's, and no process serves it meanwhile. What failed half-way is finished by calling this again.
+    """The folder is the caller's, and no process serves it meanwhile. What failed half-way is finished by calling this
+    again.
     `report` is called with the count of the keys that are written."""
     if not config.etcd:
         raise BrokerError(Reason.INVALID_SETTING, "a cluster keeps its metadata in etcd: set [cluster] etcd")

@@ -1,4 +1,5 @@
-"""`braid cluster recover`: the folders of stopped nodes go on with an etcd that has lost some of the metadata, or all of it.
+"""`braid cluster recover`: the folders of stopped nodes go on with an etcd that has lost some of the metadata, or all
+of it.
 
 Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/recovering.py`).
 """
@@ -25,7 +26,8 @@ async def recover_folders(paths: Sequence[str], config: ClusterConfig, clock: Cl
     if not config.etcd or config.is_embedded:
         raise BrokerError(
             Reason.INVALID_SETTING,
-            "name a running etcd by its URLs in cluster.etcd: embedded members run only beside their nodes, so let one of its "
+            "name a running etcd by its URLs in cluster.etcd: embedded members run only beside their nodes, so let "
+            "one of its "
             "own take the metadata, and restore its snapshot to them (docs/guides/cluster.md, Backups)",
         )
     gateway = Gateway(config.gateway(), config.tls())

@@ -25,7 +25,8 @@ LEASE_SECONDS_MAX: Final = 600
 
 
 class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The metadata of a cluster, kept in etcd. Without `etcd` a node keeps its own in its data folder, and needs none."""
+    """The metadata of a cluster, kept in etcd. Without `etcd` a node keeps its own in its data folder, and needs none.
+    """
 
     etcd: str | list[str] = ""
     """URLs of the members, as a list or with commas between; or "embedded": this node runs one beside itself."""
@@ -51,7 +52,9 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     join: bool = False
     """A node with an empty folder waits for a cluster that another one begins, and begins none itself."""
     silence_ms: int = SILENCE_MS_MAX
-    """How long a node may leave others without an answer before two of them agree that it is dead; the same on all nodes."""
+    """How long a node may leave others without an answer before two of them agree that it is dead; the same on all
+    nodes.
+    """
     lease_seconds: int = LEASE_SECONDS
     """How long etcd keeps the lease of a node that does not renew it; longer than two times `silence_ms`."""
     heartbeat_ms: int = 50
@@ -93,7 +96,8 @@ class ClusterConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         host, own = self.peers.host, self.peers.advertised
         if not is_ip_address(host):
             raise ValueError(
-                f"an embedded member of etcd listens on an address: set cluster.peers.host to one, and advertised_host to {host}"
+                "an embedded member of etcd listens on an address: set cluster.peers.host to one, and "
+                f"advertised_host to {host}"
             )
         if is_ip_address(own) and ip_address(own).is_unspecified:
             raise ValueError(

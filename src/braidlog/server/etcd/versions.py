@@ -20,5 +20,6 @@ def check_version(text: str, whose: str) -> None:
         raise EtcdRefusedError(f"{whose} is etcd {text}; 3.4.22 or later is needed (not 3.5.0 to 3.5.5)")
     if _TORN_FROM <= version <= _TORN_TO:
         raise EtcdRefusedError(
-            f"{whose} is etcd {text}, whose members can differ for good after a kill; use 3.4.22 or later, or 3.5.6 or later"
+            f"{whose} is etcd {text}, whose members can differ for good after a kill; use 3.4.22 or later, or 3.5.6 "
+            "or later"
         )

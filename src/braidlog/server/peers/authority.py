@@ -1,9 +1,8 @@
 """Make the certificates of a cluster: an authority, and one for each node.
 
-Knows: files, how long they are good for. Refuses to know: which nodes there are. Imported by who makes certificates, and by
-nobody else: a node that has some does without the library.
-Invariants: a key is written so that nobody else on the machine can read it, and never over another; the name in a certificate is
-the node's number.
+Knows: files, how long they are good for. Refuses to know: which nodes there are. Imported by who makes certificates,
+and by nobody else: a node that has some does without the library. Invariants: a key is written so that nobody else on
+the machine can read it, and never over another; the name in a certificate is the node's number.
 """
 
 import datetime as dt
@@ -44,7 +43,9 @@ def authority_in(folder: Path) -> Pair:
 
 
 def make_authority(folder: Path, clock: Clock) -> Pair:
-    """The authority of a cluster. Its key signs certificates of nodes, and no node needs it. FileExistsError if there is one."""
+    """The authority of a cluster. Its key signs certificates of nodes, and no node needs it. FileExistsError if there
+    is one.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(AUTHORITY)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -59,7 +60,9 @@ def make_authority(folder: Path, clock: Clock) -> Pair:
 
 
 def make_node_certificate(authority: Pair, folder: Path, node: int, clock: Clock, hosts: Iterable[str] = ()) -> Pair:
-    """A node's certificate. `hosts` are for other tools: nodes look for the number alone. FileExistsError if there is one."""
+    """A node's certificate. `hosts` are for other tools: nodes look for the number alone. FileExistsError if there is
+    one.
+    """
     issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
     signing = serialization.load_pem_private_key(authority.key.read_bytes(), None)
     assert isinstance(signing, ec.EllipticCurvePrivateKey), "an authority of ours"

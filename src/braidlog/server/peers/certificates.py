@@ -1,7 +1,7 @@
 """TLS between nodes: both sides show a certificate of the cluster's own authority.
 
-Invariants: no other authority is trusted, whatever the machine trusts; files that cannot be used replace nothing. Who is who is
-in `adapters/peers/identity.py`.
+Invariants: no other authority is trusted, whatever the machine trusts; files that cannot be used replace nothing. Who
+is who is in `adapters/peers/identity.py`.
 """
 
 import logging

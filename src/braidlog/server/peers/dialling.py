@@ -27,7 +27,8 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 def end_when_unheard(connection: socket.socket) -> None:
-    """After a cut the kernel sends again after twice as long each time: a connection that outlives it stands still long after.
+    """After a cut the kernel sends again after twice as long each time: a connection that outlives it stands still
+    long after.
 
     Connections that a listening socket accepts have what it has.
     """
@@ -71,7 +72,9 @@ class Dial:
             return None
 
     async def open(self, address: Address, protocol: Callable[[], P]) -> P:
-        """OSError if it cannot be reached; ConnectionRefusedError if nobody listens at any address that its name stands for."""
+        """OSError if it cannot be reached; ConnectionRefusedError if nobody listens at any address that its name
+        stands for.
+        """
         loop = asyncio.get_running_loop()
         failed: OSError = ConnectionRefusedError(f"{address[0]} has no address")
         async with asyncio.timeout(CONNECT_SECONDS_MAX):

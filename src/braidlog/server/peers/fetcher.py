@@ -1,10 +1,10 @@
 """What this node asks of one leader: all its partitions over one connection, one request at a time.
 
-Knows: the connection, the session, which question stands. Refuses to know: replicas: their questions come in by `ask`, answers
-go to `received`. Invariants: an answer counts for the question that stands, and for no other; a second request is sent only to
-end the wait of the first, because there is something new to ask; what a broken connection had under way is lost, and never said
-again by itself: the replicas ask again by their clock, which also connects again. Answers are handed on in slices of the loop's
-time.
+Knows: the connection, the session, which question stands. Refuses to know: replicas: their questions come in by `ask`,
+answers go to `received`. Invariants: an answer counts for the question that stands, and for no other; a second request
+is sent only to end the wait of the first, because there is something new to ask; what a broken connection had under
+way is lost, and never said again by itself: the replicas ask again by their clock, which also connects again. Answers
+are handed on in slices of the loop's time.
 """
 
 import asyncio
@@ -42,7 +42,8 @@ WAIT_MS: Final = 2_000
 ANSWER_SECONDS_MAX: Final = 10.0
 """A leader that has not answered by then is not there any more, whatever its connection says."""
 REPEAT_SECONDS: Final = 2.0
-"""A question that stands is not said again before: a replica asks by its clock, and most of the time it is only early."""
+"""A question that stands is not said again before: a replica asks by its clock, and most of the time it is only early.
+"""
 LINGER_SECONDS: Final = 0.005
 """After an answer its partitions ask again as soon as they are synced; the next request waits so long for them."""
 QUESTIONS_MAX: Final = 1_000

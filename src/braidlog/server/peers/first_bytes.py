@@ -1,11 +1,11 @@
 """The nodes' port: each connection is handed to gossip or to keys, by its first bytes, before any of them is read.
 
-Knows: sockets, and how the two begin. Refuses to know: what is said on either.
-Gossip is answered on a thread of its own, keys on the node's loop: a socket belongs to one of them from its first byte on.
-Without certificates the type of the first message tells them apart; with them the handshake does, which names what is to be
-spoken (ALPN): it is looked at where it waits in the kernel, and carried out by who takes the connection.
-Invariants: what is not of a node fails as soon as it is wrong; who says nothing for `FIRST_BYTES_SECONDS_MAX` is closed; of those
-who have not said enough there are at most `UNDECIDED_MAX`.
+Knows: sockets, and how the two begin. Refuses to know: what is said on either. Gossip is answered on a thread of its
+own, keys on the node's loop: a socket belongs to one of them from its first byte on. Without certificates the type of
+the first message tells them apart; with them the handshake does, which names what is to be spoken (ALPN): it is looked
+at where it waits in the kernel, and carried out by who takes the connection. Invariants: what is not of a node fails
+as soon as it is wrong; who says nothing for `FIRST_BYTES_SECONDS_MAX` is closed; of those who have not said enough
+there are at most `UNDECIDED_MAX`.
 """
 
 import asyncio
@@ -118,7 +118,9 @@ def _is_keys(begun: bytes) -> bool | None:
 
 
 def _offers_keys(begun: bytes) -> bool | None:
-    """What the first message of a handshake says, as far as it has come. Who says so falsely is found out by the handshake."""
+    """What the first message of a handshake says, as far as it has come. Who says so falsely is found out by the
+    handshake.
+    """
     if begun[0] != _HANDSHAKE:
         return False
     if (

@@ -1,9 +1,10 @@
 """Who is alive, over sockets: carries out the steps of `replication/swim.py` between this node and the others.
 
-Knows: connections, the tick, whose words are whose. Refuses to know: what follows from a verdict, where members come from.
-Invariants: a PING is answered in the turn of the loop that reads it, before anything else is done for it; each peer has one
-connection from us, which carries our questions and its PONGs, and one from it, which carries its own; time is the monotonic
-clock, the wall clock is only told to others; where there are certificates, a node is believed only what it says in its own name.
+Knows: connections, the tick, whose words are whose. Refuses to know: what follows from a verdict, where members come
+from. Invariants: a PING is answered in the turn of the loop that reads it, before anything else is done for it; each
+peer has one connection from us, which carries our questions and its PONGs, and one from it, which carries its own;
+time is the monotonic clock, the wall clock is only told to others; where there are certificates, a node is believed
+only what it says in its own name.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """The two kinds of connections of gossip: from us to a peer, and from a peer to us.
 
-Knows: sockets, frames. Refuses to know: who is alive.
-Invariants: a connection that ends is dialled again at once if it was a good one, so that a process that died is known to refuse;
-who does not read what we send is cut off.
+Knows: sockets, frames. Refuses to know: who is alive. Invariants: a connection that ends is dialled again at once if
+it was a good one, so that a process that died is known to refuse; who does not read what we send is cut off.
 """
 
 import asyncio
@@ -87,7 +86,9 @@ class _Conversation(asyncio.Protocol):
             self.transport.write(data)
 
     def abort(self) -> None:
-        """In the next turn of the loop: uvloop's TLS, which may be handing over what it has read, does not expect it sooner."""
+        """In the next turn of the loop: uvloop's TLS, which may be handing over what it has read, does not expect it
+        sooner.
+        """
         self._is_aborted = True
         if self.transport is not None:
             asyncio.get_running_loop().call_soon(self.transport.abort)

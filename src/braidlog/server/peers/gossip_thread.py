@@ -1,8 +1,9 @@
 """Gossip on a thread of its own, so that a node whose loop is busy for a moment is not taken for dead.
 
 Knows: two loops, and how one is told what the other has found. Refuses to know: what is said between nodes.
-Invariants: verdicts are told on the node's loop; nothing of the node is touched by the thread; a node whose loop has not turned
-for `AWAKE_SECONDS_MAX`, or longer where it is late, answers no PING: it does not serve, and another node should.
+Invariants: verdicts are told on the node's loop; nothing of the node is touched by the thread; a node whose loop has
+not turned for `AWAKE_SECONDS_MAX`, or longer where it is late, answers no PING: it does not serve, and another node
+should.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""Keys between this node and the others: what is asked of it, and what it asks. Wires it together, and knows nothing else.
+"""Keys between this node and the others: what is asked of it, and what it asks. Wires it together, and knows nothing
+else.
 
 The port is gossip's, which hands over the connections that are about keys (`first_bytes.py`).
 """

@@ -1,8 +1,8 @@
 """What is asked of the other nodes: one connection to each, many questions under way.
 
-Knows: connections, which question an answer is for. Refuses to know: what is asked.
-Invariants: a call is sent once; one that was not sent when its connection could not be made, or its caller went away, is never
-sent; whoever waits hears of the end of its connection at once. What is under way to one node is bounded.
+Knows: connections, which question an answer is for. Refuses to know: what is asked. Invariants: a call is sent once;
+one that was not sent when its connection could not be made, or its caller went away, is never sent; whoever waits
+hears of the end of its connection at once. What is under way to one node is bounded.
 """
 
 import ssl
@@ -20,7 +20,8 @@ from braidlog.wire.kafka.messages.calls import END_WAIT, CallRequest, CallRespon
 from braidlog.wire.kafka.replica_fetch import caller_connection
 
 CALLS_MAX: Final = 1_000
-"""Under way to one node: fewer than its port takes from one connection. Long polls leave half of them to other calls."""
+"""Under way to one node: fewer than its port takes from one connection. Long polls leave half of them to other calls.
+"""
 CALLS_BYTES_MAX: Final = 64 * 1024 * 1024
 BODY_BYTES_MAX: Final = CALL_BYTES_MAX - 64 * 1024
 """What stands around it has a name and a principal, and is less."""
@@ -105,7 +106,9 @@ class _Target:
                 waiting.wakeup.wake()
 
     def end(self, waiting: _Waiting) -> None:
-        """Its caller waits no more: if it was not sent yet it is not sent; if it was, its answer is dropped when it comes."""
+        """Its caller waits no more: if it was not sent yet it is not sent; if it was, its answer is dropped when it
+        comes.
+        """
         self._bytes -= waiting.size
         self._unsent.pop(waiting, None)
 
@@ -154,7 +157,8 @@ class NodeQuestions:
     ) -> Any:  # noqa: ANN401
         """What that node answers. `NothingDoneError`: it was not sent; `BrokerError` TIMED_OUT: nobody knows.
 
-        `size`: of what is in it. `changes`: a node that stops waits for its end. `polls`: it is a call that may wait long for
+        `size`: of what is in it. `changes`: a node that stops waits for its end. `polls`: it is a call that may wait
+        long for
         records, and no longer once the client has closed."""
         target = self._targets.get(node)
         if target is None:

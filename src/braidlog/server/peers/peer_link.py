@@ -16,7 +16,9 @@ READ_BYTES: Final = 64 * 1024
 
 
 class Asking(Protocol):
-    """The asking end of what two nodes speak. Its events have the `correlation_id` of what they answer, and a `message`."""
+    """The asking end of what two nodes speak. Its events have the `correlation_id` of what they answer, and a
+    `message`.
+    """
 
     @property
     def next_id(self) -> int: ...
@@ -54,7 +56,8 @@ class PeerLink(asyncio.BufferedProtocol):
         return number
 
     def abort(self) -> None:
-        """Nothing is taken from it any more. It ends in the loop's next turn: uvloop's TLS, which may be handing over what it
+        """Nothing is taken from it any more. It ends in the loop's next turn: uvloop's TLS, which may be handing over
+        what it
         has read, does not expect it sooner."""
         self._is_aborted = True
         if self._transport is not None:

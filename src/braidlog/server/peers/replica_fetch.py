@@ -1,7 +1,7 @@
 """Messages of replication between this node and the others, over Kafka's Fetch on the nodes' port.
 
-Knows: which message goes which way. Refuses to know: replicas, and whether a message arrives: those that are lost are asked for
-again by the steps themselves.
+Knows: which message goes which way. Refuses to know: replicas, and whether a message arrives: those that are lost are
+asked for again by the steps themselves.
 """
 
 import ssl
