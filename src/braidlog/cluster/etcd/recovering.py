@@ -141,7 +141,8 @@ def recovered(
         raise BrokerError(
             Reason.REPLICA_NOT_FOUND,
             f"node {', '.join(map(str, sorted(missing)))} belongs to this cluster, but its folder was not passed: the "
-            "data that only this node holds would be lost. Pass its folder, or name it with --lost if it is lost permanently",
+            "data that only this node holds would be lost. Pass its folder, or name it with --lost if it is lost "
+            "permanently",
         )
     image.cluster = Membership({str(each.number): _member(known, each) for each in seen}, known.cluster.version)
     _find_topics(image, seen, now_ms)

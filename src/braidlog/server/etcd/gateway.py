@@ -1,8 +1,8 @@
-"""A client of etcd, by its HTTP/JSON gateway.
+"""Client of etcd's HTTP/JSON gateway.
 
-Knows: etcd's calls and errors, which members there are, how long to wait. Refuses to know: what the keys mean.
-Invariants: a write that may have reached a member is never sent again by this client: whoever asked knows whether it
-may be repeated. A read is, at the other members, until all were asked twice.
+Does not handle: the meaning of keys.
+Invariants: the client never repeats a write that may have reached a member, because only the caller knows whether that
+is safe. It repeats a read at the other members, up to twice at each.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ _UNREACHED = (OSError, TimeoutError, h11.LocalProtocolError)
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How etcd is reached."""
+    """Settings of the connection to etcd."""
 
     endpoints: list[str]
     user: str = ""
     password: str = ""
     token: str = ""
-    """Sent as it is, in place of user and password."""
+    """Sent as is, instead of user and password."""
     read_seconds_max: float = 1.0
     write_seconds_max: float = 0.25
-    """Of a proposal. It is safe to repeat, and another member may be faster."""
+    """Limit of a proposal, which is safe to repeat: another member may be faster."""
 
 
 class Gateway:
-    """`Etcd`, for one node. The endpoint that answered last is asked first."""
+    """An `Etcd` for one node. The endpoint that answered last is tried first."""
 
     def __init__(self, settings: GatewaySettings, tls: ssl.SSLContext | None = None) -> None:
         self._settings = settings
@@ -65,7 +65,7 @@ class Gateway:
         self._token = settings.token
         self._watches: set[GatewayWatch] = set()
         self.seconds = Seconds()
-        """What calls took that were answered."""
+        """Durations of answered calls."""
 
     # -- the port ----------------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ class Gateway:
         return Outcome(answer.succeeded, answer.header.revision)
 
     async def compact(self, revision: int) -> None:
-        with contextlib.suppress(EtcdCompactedError):  # by another, further
+        with contextlib.suppress(EtcdCompactedError):  # another node compacted further
             await self._tell("kv/compaction", calls.CompactRequest(revision), calls.AnyAnswer)
 
     async def grant(self, seconds: int) -> int:
@@ -113,11 +113,11 @@ class Gateway:
         return (await self._ask("cluster/member/list", calls.MembersRequest(), calls.MembersAnswer)).members
 
     async def remove_member(self, number: int) -> None:
-        """Refused by etcd where too few of the members that stay have started."""
+        """etcd rejects this if too few of the remaining members have started."""
         await self._tell("cluster/member/remove", calls.RemoveMemberRequest(number), calls.AnyAnswer)
 
     async def check_versions(self) -> None:
-        """Refuse members that are known to lose data, by name; at least one must answer."""
+        """Raise for member versions that are known to lose data; at least one member must answer."""
         failures = []
         for endpoint in self._endpoints:
             try:
@@ -127,7 +127,7 @@ class Gateway:
             except _UNREACHED as error:
                 failures.append(_said(endpoint, error))
             except msgspec.MsgspecError as error:
-                raise EtcdRefusedError(f"{endpoint} is no etcd: {error}") from error
+                raise EtcdRefusedError(f"{endpoint} is not etcd: {error}") from error
         if len(failures) == len(self._endpoints):
             raise EtcdAwayError("; ".join(failures))
 
@@ -141,7 +141,7 @@ class Gateway:
     # -- one call ----------------------------------------------------------------------------------------------
 
     async def _ask(self, call: str, request: object, kind: type[T]) -> T:
-        """A read: any member may answer it, as often as it takes."""
+        """Send a read, which any member may answer and which may be repeated."""
         body = msgspec.json.encode(request)
         failures: list[str] = []
         for endpoint in [*self._endpoints] * ROUNDS:
@@ -156,7 +156,7 @@ class Gateway:
         raise EtcdAwayError("; ".join(dict.fromkeys(failures)))
 
     async def _tell(self, call: str, request: object, kind: type[T]) -> T:
-        """A write: to the first member that can be reached, once."""
+        """Send a write once, to the first reachable member."""
         body = msgspec.json.encode(request)
         connection = await self._first_reached()
         try:
@@ -182,7 +182,7 @@ class Gateway:
 
     async def _call(self, connection: Connection, call: str, body: bytes, kind: type[T]) -> T:
         answer = await self._exchange(connection, f"/v3/{call}", body)
-        if self._settings.user and calls.is_signed_out(answer):  # before it looked at the call
+        if self._settings.user and calls.is_signed_out(answer):  # rejected before the call was processed
             self._token = ""
             answer = await self._exchange(await self._take(connection.endpoint), f"/v3/{call}", body)
         return calls.read_answer(answer, kind, str(connection.endpoint))
@@ -212,7 +212,7 @@ class Gateway:
         return answer
 
     async def _take(self, endpoint: Endpoint) -> Connection:
-        """A connection that is signed in."""
+        """A signed-in connection."""
         idle = next((each for each in self._idle if each.endpoint == endpoint), None)
         if idle is not None:
             self._idle.remove(idle)
@@ -235,7 +235,7 @@ class Gateway:
 
 
 class GatewayWatch:
-    """One endless answer."""
+    """A watch as one endless response."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -248,7 +248,7 @@ class GatewayWatch:
             async for line in self._lines:
                 result = calls.read_answer(line, calls.WatchAnswer, member).result
                 if result.compact_revision:
-                    raise EtcdCompactedError(f"{member} keeps nothing from before revision {result.compact_revision}")
+                    raise EtcdCompactedError(f"{member} has compacted revisions before {result.compact_revision}")
                 if result.canceled:
                     raise EtcdAwayError(f"{member} ended the watch: {result.cancel_reason}")
                 if result.events:
