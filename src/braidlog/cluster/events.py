@@ -2,7 +2,7 @@
 
 Invariant: an event states the new fact, not how it came about; only `image.py` applies events.
 
-{"event_type":3,"data":{"topic":"orders","partition":0,"replica_id":"n2","isr":false,…}}
+    {"event_type":3,"data":{"topic":"orders","partition":0,"replica_id":"n2","isr":false,…}}
 
 Event numbers below 100 and their field names are those of mlog's published events; braidlog's own start at 100.
 """

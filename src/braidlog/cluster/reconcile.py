@@ -1,9 +1,9 @@
 """Actions that bring a node's data folder and partitions in line with the metadata image.
 
 Pure: returns actions in an order that is safe.
-Invariants: a topic's folder is removed only if the image says that the topic was deleted, and a partition's only if
-the image places it on other nodes. A folder of an unknown topic is quarantined. A folder that was created once is not
-created again, because that would hide lost records.
+Invariants: a topic's folder is removed only if the image says that the topic was deleted. A partition's folder is
+removed only if the image places the partition on other nodes. A folder of an unknown topic is quarantined. A folder
+that was created once is not created again, because that would hide lost records.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -94,7 +94,7 @@ class Holdings:
     def used_by(self, kind: StateKind, principal: str) -> int:
         return self._counts[kind, principal]
 
-    # -- before creation ----------------------------------------------------------------------------
+    # -- before creation -------------------------------------------------------------------------------------
 
     @contextmanager
     def admitted(self, kind: StateKind, name: str, by: str) -> Iterator[None]:
@@ -148,7 +148,7 @@ class Holdings:
                 "delete some, or raise limits.memory_bytes_max",
             )
 
-    # -- after creation ------------------------------------------------------------------------------------------
+    # -- after creation --------------------------------------------------------------------------------------
 
     def change(self, kind: StateKind, name: str, more_bytes: int) -> None:
         """Record that `name` holds more, or fewer, bytes."""

@@ -78,8 +78,7 @@ class Offsets:
     async def commit(
         self, group: str, commits: Sequence[Commit], *, forward_only: bool = False, by: str = NODE
     ) -> None:
-        """Commit several partitions durably in one step, for the principal `by`. `forward_only` rejects lower offsets.
-        """
+        """Commit several partitions durably in one step, for the principal `by`. `forward_only` rejects lower offsets."""
         self.check(group, commits, forward_only=forward_only)
         self._check_room(group, commits)
         with self._holdings.admitted(StateKind.GROUPS, group, by):
@@ -114,8 +113,7 @@ class Offsets:
                 self._check_forward(group, commit)
 
     def check_staged(self, group: str, commits: Sequence[Commit], by: str) -> None:
-        """Like `check` for commits that a transaction stages: after the transaction is decided, none can be rejected.
-        """
+        """Like `check` for commits that a transaction stages: after the transaction is decided, none can be rejected."""
         self.check(group, commits)
         self._check_room(group, commits)
         self._holdings.check_new(StateKind.GROUPS, group, by)
@@ -158,7 +156,7 @@ class Offsets:
             self._by_group.setdefault(group, {})[topic, partition] = committed
         return mark
 
-    # -- lookup ---------------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------------
 
     def committed(self, group: str, topic: str, partition: int) -> Committed | None:
         place = topic, partition
@@ -175,7 +173,7 @@ class Offsets:
     def has_group(self, group: str) -> bool:
         return group in self._by_group
 
-    # -- deleting ------------------------------------------------------------------------------------------
+    # -- deleting --------------------------------------------------------------------------------------------
 
     async def forget(self, group: str, topic: str | None = None) -> None:
         """Delete a group's commits, all or those of one topic."""

@@ -337,7 +337,7 @@ class Transactions:
             raise BrokerError(Reason.CONCURRENT_TRANSACTIONS, f"transaction {name!r} is {found.state}; try again")
         return after(found) if found.state in ENDED else found
 
-    # -- completing ----------------------------------------------------------------------------------------
+    # -- completing ------------------------------------------------------------------------------------------
 
     async def _finish(self, name: str, found: Transaction) -> Transaction:
         if found.state not in DECIDED:

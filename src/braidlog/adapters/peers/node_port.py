@@ -96,7 +96,7 @@ class NodePortAdapter:
         )
         conversation.close()
 
-    # -- forwarded requests -----------------------------------------------------------------------------------
+    # -- forwarded requests ----------------------------------------------------------------------------------
 
     async def _forwarded(self, conversation: Conversation, forward: m.Forward) -> m.Message:
         """Serve a forwarded request, or reject it: it is not forwarded again."""
@@ -118,7 +118,7 @@ class NodePortAdapter:
     def _not_here(self, request: int) -> m.TopologyChanged:
         return m.TopologyChanged(request, self._routing.epoch)
 
-    # -- salvaged records --------------------------------------------------------------------------------
+    # -- salvaged records ------------------------------------------------------------------------------------
 
     async def _replicated(self, message: m.Replicate) -> m.Message:
         try:
@@ -137,7 +137,7 @@ class NodePortAdapter:
             return self._not_here(message.request)
         return m.Replicated(message.request, is_settled)
 
-    # -- comparisons -------------------------------------------------------------------------------------------
+    # -- comparisons -----------------------------------------------------------------------------------------
 
     async def _compared(self, conversation: Conversation, asked: m.SyncRequest) -> m.Message:
         """Compare a leaf of keys. The keys are sent one by one, as fast as the other node reads them."""

@@ -113,7 +113,7 @@ class EtcdStore:
     def position(self) -> Position:
         return Position(self._head.cluster, self._head.seq, self._head.digest)
 
-    # -- begin -------------------------------------------------------------------------------------------------
+    # -- begin -----------------------------------------------------------------------------------------------
 
     async def found_cluster(self, cluster: str) -> str:
         """Create an empty log if none exists; returns the cluster id of the log."""
@@ -174,7 +174,7 @@ class EtcdStore:
         assert image is not None, "each loaded image is returned once"
         return image, self._loaded_seq
 
-    # -- propose -----------------------------------------------------------------------------------------------
+    # -- propose ---------------------------------------------------------------------------------------------
 
     async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
         async with self._turns.take(_TURN):
@@ -250,7 +250,7 @@ class EtcdStore:
         self._head = head
         self._is_foreign = False
 
-    # -- follow ------------------------------------------------------------------------------------------------
+    # -- follow ----------------------------------------------------------------------------------------------
 
     def follow(self, after: int) -> Sequence[Entry]:
         if after < self._loaded_seq <= self._remembered_seq and self._loaded is not None:
@@ -397,7 +397,7 @@ class EtcdStore:
             log.info("etcd answers again after %.0f s", self._world.monotonic() - self.outage.since)
         self.outage, self._is_outage_said = None, False
 
-    # -- snapshots ---------------------------------------------------------------------------------------------
+    # -- snapshots -------------------------------------------------------------------------------------------
 
     async def save(self, image: Image, seq: int) -> None:
         if self._events_since_image < self._snapshot_every:

@@ -1,10 +1,9 @@
-"""One consumer group as a state machine: members report what they read, and the coordinator assigns partitions
-(KIP-848).
-
+"""One consumer group as a state machine (KIP-848): members report what they read, the coordinator assigns partitions.
 
     subscriptions change ──▶ new targets are computed, the group epoch grows
     a member reports:  it still owns partitions to revoke ──▶ it stays in its epoch, and must revoke them
-                       it owns none of them               ──▶ it enters the group epoch, with every free partition of its target
+                       it owns none of them               ──▶ it enters the group epoch, and gets the free
+                                                              partitions of its target
 
 Invariants: a partition has at most one owner. The owner keeps it until it reports without it, leaves or is removed.
 Epochs never decrease. The group waits for no member beyond its session or rebalance timeout. A step returns a `Change`
@@ -347,7 +346,7 @@ class ConsumerGroup(Roster[ConsumerMember]):
         """Whether recomputed targets need a new epoch; unchanged targets do not."""
         return is_changed or self._wishes_version > self.assigned_version or not self.epoch
 
-    # -- members that use the classic protocol (join and sync) ----------------------------------------------------
+    # -- members that use the classic protocol (join and sync) -----------------------------------------------
 
     @property
     def is_classic(self) -> bool:

@@ -3,8 +3,8 @@
 Does not interpret metadata and assignments: they are bytes of the client protocol. Time is an argument.
 
     EMPTY ──join──▶ JOINING ──all rejoined, or time is up──▶ SYNCING ──the leader's assignment──▶ STABLE
-      ▲                ▲  └──no member left──▶ EMPTY             │                                  │
-      └────────────────┴──────── a member joins, leaves, changes its metadata or expires ───────────┘
+      ▲             ▲  └──no member left──▶ EMPTY               │                                    │
+      └─────────────┴─────────── a member joins, leaves, changes its metadata or expires ────────────┘
 
 Invariants: the generation grows by one with each round and never decreases. A generation has one leader and at most
 one assignment. Every round and every wait for an assignment ends. Requests of an old generation, or of a replaced

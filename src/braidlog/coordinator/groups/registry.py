@@ -82,7 +82,7 @@ class GroupRegistry:
         """Monotonic time for sessions and rounds of classic groups."""
         return int(self._world.monotonic() * 1000)
 
-    # -- lookup ---------------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> AnyGroup | None:
         return self._groups.get(name)

@@ -292,7 +292,7 @@ class Groups:
         found.heartbeat(member, generation, self._registry.steady.now_ms())
         await self._offsets.commit(group, commits, forward_only=forward_only, by=by)
 
-    # -- lookup ---------------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------------
 
     def find(self, group: str) -> Group:
         """A broker-assigned group."""
@@ -374,7 +374,7 @@ class Groups:
         lag = lag_of(offset, hosted.start_offset, hosted.high_watermark)
         return Lag(*place, offset, hosted.high_watermark, lag, member)
 
-    # -- deleting ------------------------------------------------------------------------------------------
+    # -- deleting --------------------------------------------------------------------------------------------
 
     async def delete(self, group: str) -> None:
         """Delete a group without members, and its commits."""

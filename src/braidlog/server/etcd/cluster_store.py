@@ -231,7 +231,7 @@ class ClusterStore:
             await asyncio.sleep(AGAIN_SECONDS)
         return found[0].cluster
 
-    # -- while it runs -----------------------------------------------------------------------------------------
+    # -- while it runs ---------------------------------------------------------------------------------------
 
     async def run(self, services: Services) -> None:
         """Record the folders that the start created, then follow the metadata log."""
@@ -301,8 +301,7 @@ class ClusterStore:
             log.info("etcd client certificate reloaded")
 
     async def remove_member(self, node: str) -> None:
-        """Remove the embedded member of a removed node: while it counts, the other members need it for their majority.
-        """
+        """Remove the embedded member of a removed node: while it counts, the other members need it for their majority."""
         if self._gateway is not None and self._config.is_embedded:
             await in_task(self._tasks, self._remove_member(self._gateway, node))
 

@@ -67,7 +67,7 @@ class Gateway:
         self.seconds = Seconds()
         """Durations of answered calls."""
 
-    # -- the port ----------------------------------------------------------------------------------------------
+    # -- the port --------------------------------------------------------------------------------------------
 
     async def read(self, keys: Range, *, limit: int = 0, revision: int = 0, keys_only: bool = False) -> Reading:
         request = calls.RangeRequest(keys.first, keys.end, limit, revision, keys_only)
@@ -138,7 +138,7 @@ class Gateway:
         for watch in self._watches:
             watch.stop()
 
-    # -- one call ----------------------------------------------------------------------------------------------
+    # -- one call --------------------------------------------------------------------------------------------
 
     async def _ask(self, call: str, request: object, kind: type[T]) -> T:
         """Send a read, which any member may answer and which may be repeated."""

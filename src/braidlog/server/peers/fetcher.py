@@ -86,7 +86,7 @@ class Fetcher:
         self._deadline: asyncio.TimerHandle | None = None
         self.requests = 0
 
-    # -- asking ------------------------------------------------------------------------------------------------
+    # -- asking ----------------------------------------------------------------------------------------------
 
     def ask(self, place: Place, question: Fetch) -> None:
         standing = self._standing.get(place)
@@ -153,7 +153,7 @@ class Fetcher:
                 asked.append((place, write_question(place[1], self._number, question)))
         return asked
 
-    # -- answers -----------------------------------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------------------
 
     def answered(self, answer: Response) -> None:
         response = answer.message
@@ -210,7 +210,7 @@ class Fetcher:
             self._timer.cancel()
             self._timer = None
 
-    # -- the connection ----------------------------------------------------------------------------------------
+    # -- the connection --------------------------------------------------------------------------------------
 
     def _connect_soon(self) -> None:
         if self._is_connecting:

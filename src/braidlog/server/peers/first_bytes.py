@@ -1,9 +1,8 @@
-"""Demultiplexes the peer port: each connection goes to gossip or to the key service by its first bytes, before any is
-consumed.
+"""Demultiplexes the peer port: peeks at the first bytes of a connection and assigns it to gossip or the key service.
 
 Does not handle: the protocols themselves.
-Gossip runs on its own thread, the key service on the node's event loop, so a socket belongs to one of them from its
-first byte on. Without certificates the type of the first message decides. With certificates the TLS handshake names
+A socket belongs to gossip's thread or to the node's event loop from its first byte on. Without certificates the type of
+the first message decides. With certificates the TLS handshake names
 the protocol (ALPN): it is peeked at in the kernel buffer, and performed by the chosen service.
 Invariants: invalid bytes fail as soon as they are recognizable. A silent connection is closed after
 `FIRST_BYTES_SECONDS_MAX`. At most `UNDECIDED_MAX` connections are undecided.

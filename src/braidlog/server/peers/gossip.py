@@ -131,7 +131,7 @@ class Gossip:
         for link in self._links.values():
             link.say(m.Leave(self.node, self.incarnation))
 
-    # -- the steps ---------------------------------------------------------------------------------------------
+    # -- the steps -------------------------------------------------------------------------------------------
 
     def tell(self, message: swim.SwimMessage) -> None:
         if isinstance(message, swim.Members):
@@ -177,7 +177,7 @@ class Gossip:
             link = self._links[node] = PeerLink(self, Dial(self.node, node, self._address_of, tls), self._tasks)
         link.say(message)
 
-    # -- callbacks of connections ---------------------------------------------------------------------------------
+    # -- callbacks of connections ----------------------------------------------------------------------------
 
     def frame(self, message: m.Message) -> bytes:
         return write(self.sender, message)
@@ -214,7 +214,7 @@ class Gossip:
     def closed(self, connection: Incoming) -> None:
         self._incoming.discard(connection)
 
-    # -- health ------------------------------------------------------------------------------------------------
+    # -- health ----------------------------------------------------------------------------------------------
 
     def clock_trouble(self) -> str:
         """Description of a wrong wall clock of this node, compared with its peers; empty if it is right."""

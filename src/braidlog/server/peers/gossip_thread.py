@@ -122,7 +122,7 @@ class GossipThread:
         await self._home.run_in_executor(None, self._thread.join)
         loop.close()
 
-    # -- called by the node --------------------------------------------------------------------------------------
+    # -- called by the node ----------------------------------------------------------------------------------
 
     def tell(self, message: swim.SwimMessage) -> None:
         if isinstance(message, swim.Members):
@@ -148,7 +148,7 @@ class GossipThread:
         elif self._loop is not None:
             self._loop.call_soon_threadsafe(work, self._gossip)
 
-    # -- health ------------------------------------------------------------------------------------------------
+    # -- health ----------------------------------------------------------------------------------------------
 
     def clock_trouble(self) -> str:
         return "" if self._gossip is None else self._gossip.clock_trouble()

@@ -16,8 +16,7 @@ READ_BYTES: Final = 64 * 1024
 
 
 class Asking(Protocol):
-    """Calling end of a protocol between nodes. Its events have the `correlation_id` of their request, and a `message`.
-    """
+    """Calling end of a protocol between nodes. Its events have the `correlation_id` of their request, and a `message`."""
 
     @property
     def next_id(self) -> int: ...
@@ -62,7 +61,7 @@ class PeerLink(asyncio.BufferedProtocol):
         if self._transport is not None:
             asyncio.get_running_loop().call_soon(self._transport.abort)
 
-    # -- called by the event loop ----------------------------------------------------------------------------------------
+    # -- called by the event loop ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not subclass asyncio's
