@@ -123,7 +123,7 @@ class History:
         return [
             each
             for each in self._kept
-            if (_concerns(each, topic, nodes) if each.change is None else each.change[:2] == place)
+            if (_is_about(each, topic, nodes) if each.change is None else each.change[:2] == place)
         ]
 
     def last(self, count: int) -> list[Happening]:
@@ -145,7 +145,7 @@ def _cause(image: Image, event: e.Event, before: Assignment) -> str:
     return "drained" if member.is_draining else "moved"
 
 
-def _concerns(each: Happening, topic: str, nodes: set[int]) -> bool:
+def _is_about(each: Happening, topic: str, nodes: set[int]) -> bool:
     return each.node in nodes or getattr(each.event, "topic", "") == topic
 
 
@@ -177,19 +177,19 @@ def said(event: e.Event) -> str:
     return WORDS[type(event)](event)
 
 
-def _created(event: e.CreateTopic) -> str:
+def _topic_created_text(event: e.CreateTopic) -> str:
     count = len(event.placement[0]) if event.placement else 1
     return f"topic {event.topic} created (partitions: {event.partitions}, replicas: {count})"
 
 
-def _registered(event: e.RegisterNode) -> str:
+def _registered_text(event: e.RegisterNode) -> str:
     how = "after a clean stop" if event.life.stopped_cleanly else "after an unclean stop"
     how = how if event.life.remembers else "for the first time"
     damaged = f"; damaged: {', '.join(event.damaged[:10])}" if event.damaged else ""
     return f"node {event.node} registered {how}{damaged}"
 
 
-def _ruled(event: e.AddRule) -> str:
+def _rule_text(event: e.AddRule) -> str:
     named = (event.topic, event.group, event.transactional_id, event.key)
     what = " ".join(name for name in named if name) or "the cluster"
     done = "dropped" if isinstance(event, e.DropRule) else "added"
@@ -197,7 +197,7 @@ def _ruled(event: e.AddRule) -> str:
     return f"rule {done}: {event.principal} {may} {', '.join(event.operations)} {what}"
 
 
-def _quota_set(event: e.SetQuota) -> str:
+def _quota_text(event: e.SetQuota) -> str:
     entity = event.entity or e.QuotaEntity(event.principal)
     named = (("user", entity.user), ("client id", entity.client_id), ("address", entity.address))
     whose = ", ".join(f"{name} {value or 'any'}" for name, value in named if value is not None)
@@ -205,22 +205,22 @@ def _quota_set(event: e.SetQuota) -> str:
 
 
 WORDS: Final[Mapping[type[e.Event], Callable[[Any], str]]] = {
-    e.CreateTopic: _created,
+    e.CreateTopic: _topic_created_text,
     e.DeleteTopic: lambda event: f"topic {event.topic} deleted",
     e.AlterTopic: lambda event: f"topic {event.topic} settings changed",
     e.AddPartitions: lambda event: f"topic {event.topic}: partitions increased to {event.partitions}",
     e.PlaceTopic: lambda event: f"topic {event.topic} observers set to {', '.join(event.replicas[1:]) or 'none'}",
     e.AddNode: lambda event: f"broker {event.node_id} registered at {event.addr}",
     e.RemoveNode: lambda event: f"node {event.node_id} removed permanently",
-    e.RegisterNode: _registered,
+    e.RegisterNode: _registered_text,
     e.FenceNode: lambda event: f"node {event.node} fenced: other nodes do not hear it",
     e.DrainNode: lambda event: (
         f"node {event.node} {'drains: it must not lead' if event.is_draining else 'may lead again'}"
     ),
     e.SetUser: lambda event: f"user {event.user} password changed",
     e.DropUser: lambda event: f"user {event.user} deleted",
-    e.AddRule: _ruled,
-    e.DropRule: _ruled,
-    e.SetQuota: _quota_set,
+    e.AddRule: _rule_text,
+    e.DropRule: _rule_text,
+    e.SetQuota: _quota_text,
     e.SetGroup: lambda event: f"settings of group {event.group} {'set' if event.settings else 'dropped'}",
 }

@@ -116,9 +116,9 @@ def apply_register_node(image: ImageState, event: e.RegisterNode) -> None:
     before = image.cluster.member(event.node)
     if before is not None and before.registered.life.folder_id != event.life.folder_id:
         # An empty folder: no in-sync set counts its replicas. They are created again and copied from their leaders.
-        gone = {str(event.node), event.name}
+        previous_names = {str(event.node), event.name}
         image.made = {
-            topic_id: {node: count for node, count in made.items() if node not in gone}
+            topic_id: {node: count for node, count in made.items() if node not in previous_names}
             for topic_id, made in image.made.items()
         }
     membership.register(image.cluster, event)

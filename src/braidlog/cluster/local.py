@@ -155,16 +155,16 @@ def open_local_store(
     topics: Iterable[TopicMeta] = (),
     snapshot_every: int = SNAPSHOT_EVERY,
 ) -> LocalStore:
-    """Open the store over a folder's metadata log. `topics` are those in the folder, see `_adopted`."""
+    """Open the store over a folder's metadata log. `topics` are those in the folder, see `_unadopted_topic_events`."""
     store = LocalStore(log, world, snapshot_every=snapshot_every)
     image, seq = store.load()
-    events = [*_renamed(image, node), *_adopted(image, topics, node, all_of_them=seq == 0)]
+    events = [*_rename_events(image, node), *_unadopted_topic_events(image, topics, node, all_of_them=seq == 0)]
     if events:
         store.write_durably(events)
     return store
 
 
-def _adopted(image: Image, topics: Iterable[TopicMeta], node: str, *, all_of_them: bool) -> list[Event]:
+def _unadopted_topic_events(image: Image, topics: Iterable[TopicMeta], node: str, *, all_of_them: bool) -> list[Event]:
     """Events that add topics created without a node, with their ids. Unknown topics that a node created are not added.
 
     With an empty log all topics are added: it is the node's first start, or its owner continues without a lost log.
@@ -175,11 +175,11 @@ def _adopted(image: Image, topics: Iterable[TopicMeta], node: str, *, all_of_the
         if (all_of_them or not meta.by_metadata)
         and meta.name not in image.topics
         and meta.topic_id not in image.deleted
-        for event in _taken_over(meta, node)
+        for event in _adoption_events(meta, node)
     ]
 
 
-def _taken_over(meta: TopicMeta, node: str) -> list[Event]:
+def _adoption_events(meta: TopicMeta, node: str) -> list[Event]:
     created = CreateTopic(
         topic=meta.name,
         topic_id=meta.topic_id,
@@ -193,7 +193,7 @@ def _taken_over(meta: TopicMeta, node: str) -> list[Event]:
     return [created, FolderMade(topic=meta.name, topic_id=meta.topic_id, node_id=node, partitions=meta.partitions)]
 
 
-def _renamed(image: Image, node: str) -> list[Event]:
+def _rename_events(image: Image, node: str) -> list[Event]:
     """Events that move everything to the node's new name, as a local log has exactly one node."""
     events: list[Event] = []
     for topic in image.topics.values():

@@ -53,7 +53,7 @@ async def say(metadata: Metadata, said: Sequence[Said]) -> None:
             for key, each, known in found
             if known is not None
             for event in (
-                _resigned(key, each, known, image) if isinstance(each, Resign) else _end_told(key, each, known)
+                _resigned(key, each, known, image) if isinstance(each, Resign) else _torn_end_reported(key, each, known)
             )
         ]
 
@@ -69,7 +69,7 @@ def _resigned(key: PartitionKey, said: Resign, known: sets.Assignment, image: Im
         yield e.ResignReplica(topic=key[0], partition=key[1], node=said.node, leader_epoch=said.leader_epoch)
 
 
-def _end_told(key: PartitionKey, said: TellEnd, known: sets.Assignment) -> Iterator[e.Event]:
+def _torn_end_reported(key: PartitionKey, said: TellEnd, known: sets.Assignment) -> Iterator[e.Event]:
     after = election.with_torn_end(known, said.told)
     if after != known:
         epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}

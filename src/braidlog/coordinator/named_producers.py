@@ -87,11 +87,11 @@ class NamedProducers:
     async def expire(self) -> list[str]:
         """Delete names that were unused for too long; returns them."""
         before_ms = self._steady.now_ms() - UNUSED_MS_MAX
-        gone, mark = [], NOTHING
+        expired, mark = [], NOTHING
         async for name in in_slices(self._used_ms):
             if self._used_ms[name] < before_ms and not self._turns.is_held(name):
                 mark = self._table.drop(name)
                 del self._used_ms[name]
-                gone.append(name)
+                expired.append(name)
         await self._table.journal.settled(mark)
-        return gone
+        return expired

@@ -57,16 +57,16 @@ class Offsets:
         self._world = world
         self._holdings = holdings
         self._by_group: dict[str, dict[Place, Committed]] = {}
-        gone = []
+        orphaned = []
         for (group, topic, partition), committed in table.items():
             place = str(topic), int(partition)
             self._by_group.setdefault(str(group), {})[place] = committed
             if not self._is_there(
                 place[0], committed
             ):  # a crash came between the deletions of the topic and its commits
-                gone.append((str(group), *place))
-        if gone:
-            self._drop(gone)
+                orphaned.append((str(group), *place))
+        if orphaned:
+            self._drop(orphaned)
 
     def _is_there(self, topic: str, commit: Committed | Commit) -> bool:
         """Whether the commit refers to the current topic of that name."""

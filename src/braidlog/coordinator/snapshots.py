@@ -74,5 +74,5 @@ class Snapshots:
 
     async def topic_changed(self, topic: str) -> None:
         current = self._topic_id(topic)
-        gone = [key for key, kept in self._table.items() if key[0] == topic and kept.topic_id != current]
-        await self._table.journal.settled(self._table.put_many([(key, None) for key in gone]))
+        outdated = [key for key, kept in self._table.items() if key[0] == topic and kept.topic_id != current]
+        await self._table.journal.settled(self._table.put_many([(key, None) for key in outdated]))

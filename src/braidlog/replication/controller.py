@@ -231,13 +231,13 @@ def _penalties(controller: Controller, view: View, now_ms: int) -> tuple[Penalty
 
 def _proposed(controller: Controller, now_ms: int) -> Controlled:
     view = controller.view
-    if view is None or not _is_my_turn_to_speak(controller, view, now_ms):
+    if view is None or not _may_propose(controller, view, now_ms):
         return controller, None
     due = tuple(each for each in controller.suspects if now_ms - each.since_ms >= _stagger(controller, view))
     events = tuple(_fail_over(controller, view, due, now_ms)) if due else ()
     if not events:
         if now_ms >= controller.look_again_ms:
-            controller = controller.now(unseen=None, look_again_ms=_next_look(controller, now_ms))
+            controller = controller.now(unseen=None, look_again_ms=_next_full_check_ms(controller, now_ms))
         changes, waits = _upkeep(controller, view, now_ms)
         if not changes:
             look_again_ms = min(controller.look_again_ms, controller.changed_ms + TORN_WAIT_MS if waits else NEVER_MS)
@@ -250,13 +250,13 @@ def _proposed(controller: Controller, now_ms: int) -> Controlled:
     return controller.now(in_flight=Flight(view.seq, now_ms)), Propose(view.seq, events)
 
 
-def _next_look(controller: Controller, now_ms: int) -> int:
+def _next_full_check_ms(controller: Controller, now_ms: int) -> int:
     """When upkeep may find work in an unchanged view: a penalty ends, or the calm period is over."""
     moments = [controller.changed_ms + CALM_MS, *(each.until_ms for each in controller.penalties)]
     return min((moment for moment in moments if moment > now_ms), default=NEVER_MS)
 
 
-def _is_my_turn_to_speak(controller: Controller, view: View, now_ms: int) -> bool:
+def _may_propose(controller: Controller, view: View, now_ms: int) -> bool:
     """Whether this node may propose: one proposal at a time, and never while it is fenced."""
     flight = controller.in_flight
     if flight is not None and now_ms - flight.sent_ms < PROPOSAL_MS_MAX:
@@ -336,7 +336,7 @@ def _upkeep(controller: Controller, view: View, now_ms: int) -> tuple[tuple[Chan
         known = view.partitions.get(key)
         if known is None:
             continue  # its topic was deleted
-        after = _kept_up(known, nodes, view.nodes, calm_ms)
+        after = _maintained(known, nodes, view.nodes, calm_ms)
         if after != known.assignment:
             changes.append(_change(key, known.assignment, after))
         elif is_torn_apart(after):
@@ -344,7 +344,7 @@ def _upkeep(controller: Controller, view: View, now_ms: int) -> tuple[tuple[Chan
     return tuple(changes), waits
 
 
-def _kept_up(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[int, Node], calm_ms: int) -> Assignment:
+def _maintained(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[int, Node], calm_ms: int) -> Assignment:
     """`leaders` marks the nodes that were fenced too often as not electable."""
     before = known.assignment
     if before.leader is None:
@@ -356,9 +356,9 @@ def _kept_up(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[int, 
         return after if after.leader is not None else fenced(before, before.leader, nodes, known.min_in_sync)
     if leader.is_draining and (after := moved(before, leaders, before.leader)) != before:
         return after
-    gone = next((node for node in before.in_sync if node not in nodes or nodes[node].is_fenced), None)
-    if gone is not None and len(before.in_sync) > 1:
-        return left(before, gone, known.min_in_sync)
+    lost = next((node for node in before.in_sync if node not in nodes or nodes[node].is_fenced), None)
+    if lost is not None and len(before.in_sync) > 1:
+        return left(before, lost, known.min_in_sync)
     for each in (leaders, nodes):
         if (after := finish(before, each, known.min_in_sync)) != before:
             return after

@@ -86,7 +86,7 @@ def answered(replica: Replica, follower: Follower, answer: Answer) -> Stepped:
         case Diverging():
             return _cut(replica, follower, truncation_point(replica, answer))
         case StartAnew(start=start):
-            return _started_anew(replica, follower, start)
+            return _log_reset(replica, follower, start)
         case Refused():
             # The next tick or a metadata change triggers the next fetch. An immediate retry would loop.
             return replica.now(role=follower), NOTHING
@@ -107,21 +107,21 @@ def truncation_point(replica: Replica, answer: Diverging) -> int:
 
 
 def _cut(replica: Replica, follower: Follower, end: int) -> Stepped:
-    lowered = _lowered(replica, end)
+    lowered = _loss_effects(replica, end)
     replica = replica.now(log=replica.log.truncated(end), watermark=min(replica.watermark, end))
     after, ready = ask(replica, follower)
     return after, Ready((Truncate(end),), apply=(*lowered, DropAbove(end))).then(ready)
 
 
-def _started_anew(replica: Replica, follower: Follower, start: int) -> Stepped:
-    lowered = _lowered(replica, start)
+def _log_reset(replica: Replica, follower: Follower, start: int) -> Stepped:
+    lowered = _loss_effects(replica, start)
     # Everything below the leader's log start was committed: only committed records can be deleted.
     replica = replica.now(log=replica.log.restarted(start), watermark=start)
     after, ready = ask(replica, follower)
     return after, Ready((RestartAt(start),), apply=(*lowered, DropAbove(start), Watermark(start))).then(ready)
 
 
-def _lowered(replica: Replica, end: int) -> tuple[Apply, ...]:
+def _loss_effects(replica: Replica, end: int) -> tuple[Apply, ...]:
     """Assert that no committed record is truncated, unless an unclean election already lost it."""
     if end >= replica.watermark:
         return ()

@@ -54,7 +54,7 @@ def step(replica: Replica, message: Message, now_ms: int) -> Stepped:
             return _lead(replica, replica.role, message, now_ms)
         case _ if isinstance(replica.role, Follower):
             return _follow(replica, replica.role, message)
-    return replica, _turned_away(replica, message)
+    return replica, _rejected(replica, message)
 
 
 def readable_end(replica: Replica) -> int:
@@ -81,11 +81,11 @@ def _assigned(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
     ended, over = leading.ended(replica, replica.role) if isinstance(replica.role, Leader) else (replica, NOTHING)
     ended = ended.now(epoch=assignment.leader_epoch, role=None)
     if replica.node not in assignment.replicas or assignment.leader is None:
-        return ended, over.then(_end_told(ended))
+        return ended, over.then(_torn_end_reported(ended))
     if assignment.leader == replica.node:
         after, ready = leading.begin(ended, message, now_ms)
     elif replica.is_damaged:
-        after, ready = _copied_anew(ended, message)
+        after, ready = _resynced(ended, message)
     else:
         after, ready = following.begin(ended, message)
     return after, over.then(ready)
@@ -120,7 +120,7 @@ def _resigned(replica: Replica) -> Ready:
     return Ready(send=(Resign(replica.node, replica.epoch),)) if replica.epoch else NOTHING
 
 
-def _end_told(replica: Replica) -> Ready:
+def _torn_end_reported(replica: Replica) -> Ready:
     """Report this copy's log end while no complete copy remains, and repeat it until the metadata has it."""
     if replica.assigned is None or replica.is_damaged:
         return NOTHING
@@ -130,7 +130,7 @@ def _end_told(replica: Replica) -> Ready:
     return Ready(send=(TellEnd(torn_end),)) if is_news else NOTHING
 
 
-def _copied_anew(replica: Replica, message: Assigned) -> Stepped:
+def _resynced(replica: Replica, message: Assigned) -> Stepped:
     """Replace a damaged copy in an epoch in which it reported nothing and belongs to no set, so its old data does not
     count.
     """
@@ -193,17 +193,17 @@ def _follow(replica: Replica, follower: Follower, message: Message) -> Stepped:
             return following.corrupt(replica, follower, message)
         case Tick():
             return following.ask_again(replica, follower)
-    return replica, _turned_away(replica, message)
+    return replica, _rejected(replica, message)
 
 
-def _turned_away(replica: Replica, message: Message) -> Ready:
+def _rejected(replica: Replica, message: Message) -> Ready:
     """Reject messages that only a leader can serve."""
     match message:
         case Fetch():
             refusal = Refusal.FENCED_EPOCH if message.epoch < replica.epoch else Refusal.UNKNOWN_EPOCH
             return Ready(send=(Refused(message, refusal, replica.epoch),))
         case Tick():
-            return _resigned(replica) if replica.is_damaged else _end_told(replica)
+            return _resigned(replica) if replica.is_damaged else _torn_end_reported(replica)
         case Append(token) | Await(token) | ReadIndex(token) | DeleteBelow(token):
             return Ready(apply=(Failed(token, Reason.NOT_LEADER),))
     return NOTHING

@@ -145,10 +145,10 @@ def recovered(
             "permanently",
         )
     image.cluster = Membership({str(each.number): _member(known, each) for each in seen}, known.cluster.version)
-    _find_topics(image, seen, now_ms)
+    _merge_topics(image, seen, now_ms)
     for name, topic in image.topics.items():
         held = tuple(
-            _held(topic.assignments[number], _copies(seen, topic.topic_id, number), lost)
+            _recovered_assignment(topic.assignments[number], _copies(seen, topic.topic_id, number), lost)
             for number in range(topic.partitions)
         )
         image.topics[name] = msgspec.structs.replace(topic, assignments=held, holder="", unflushed=())
@@ -165,7 +165,7 @@ def _member(known: Image, seen: Seen) -> Member:
     return away if before is None else msgspec.structs.replace(away, rack=before.rack, versions=before.versions)
 
 
-def _find_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
+def _merge_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
     """Add topics that etcd lost but folders hold; delete those that no folder holds."""
     for topic in list(image.topics.values()):
         if not any(topic.topic_id in each.topics for each in seen):
@@ -177,7 +177,7 @@ def _find_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
             continue
         count = max(each.topics[meta.topic_id].partitions for each in seen if meta.topic_id in each.topics)
         had = () if found is None else found.assignments
-        added = tuple(_placed(_copies(seen, meta.topic_id, number), seen) for number in range(len(had), count))
+        added = tuple(_new_assignment(_copies(seen, meta.topic_id, number), seen) for number in range(len(had), count))
         if found is None:
             min_in_sync = min(MIN_IN_SYNC, *(len(each.replicas) for each in added))
             fields = {name: getattr(meta, name) for name in ("name", "topic_id", "settings", "created_ms")}
@@ -188,7 +188,7 @@ def _find_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
         }
 
 
-def _placed(copies: Mapping[int, Copy], seen: Sequence[Seen]) -> Assignment:
+def _new_assignment(copies: Mapping[int, Copy], seen: Sequence[Seen]) -> Assignment:
     """Nodes that hold records of the partition, or all nodes if none does."""
     with_records: Nodes = tuple(sorted(node for node, copy in copies.items() if copy.end))
     return Assignment(replicas=with_records or tuple(sorted(each.number for each in seen)), in_sync=(), leader=None)
@@ -198,7 +198,7 @@ def _copies(seen: Sequence[Seen], topic_id: str, number: int) -> dict[int, Copy]
     return {each.number: each.copies[topic_id, number] for each in seen if (topic_id, number) in each.copies}
 
 
-def _held(known: Assignment, copies: Mapping[int, Copy], lost: Collection[int]) -> Assignment:
+def _recovered_assignment(known: Assignment, copies: Mapping[int, Copy], lost: Collection[int]) -> Assignment:
     """Make the copy with the latest record the leader; the others follow it and truncate what it lacks."""
     replicas = tuple(node for node in known.replicas if node not in lost)
     latest = max((known.leader_epoch, *(each.latest_epoch for each in copies.values())))

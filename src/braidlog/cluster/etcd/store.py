@@ -145,7 +145,7 @@ class EtcdStore:
             )
         there = head.digest if head.seq == known.seq else await self._digest_at(known.seq)
         if head.seq < known.seq or there not in (None, known.digest):
-            raise StorageFault(_set_back(known.seq, head.seq))
+            raise StorageFault(_restored_copy_error(known.seq, head.seq))
 
     async def _digest_at(self, seq: int) -> str | None:
         """The digest of an entry; None if it was deleted after a snapshot."""
@@ -281,7 +281,7 @@ class EtcdStore:
                 f"restore key {self._keys.head.decode()}"
             )
         if head.seq < known.seq or (head.seq == known.seq and head != known):
-            raise EtcdForeignError(_set_back(known.seq, head.seq))
+            raise EtcdForeignError(_restored_copy_error(known.seq, head.seq))
         if head.seq <= self._head.seq:
             self._is_foreign = False
             return revision
@@ -429,7 +429,7 @@ def is_taken(seq: int, head: Head) -> bool:
     return seq <= head.seq
 
 
-def _set_back(known: int, there: int) -> str:
+def _restored_copy_error(known: int, there: int) -> str:
     return (
         f"etcd was restored from an old copy: this node applied entry {known}, etcd ends with {there} or differs; "
         "restore a newer copy of etcd, or stop all nodes and run `braid cluster recover`"

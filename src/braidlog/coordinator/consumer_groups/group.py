@@ -184,8 +184,8 @@ class ConsumerGroup(Roster[ConsumerMember]):
         )
         if after == known:
             return NO_CHANGE
-        gone: dict[str, ConsumerMember | None] = {} if before.member == asked.member else {before.member: None}
-        return Change({**gone, asked.member: after})
+        replaced: dict[str, ConsumerMember | None] = {} if before.member == asked.member else {before.member: None}
+        return Change({**replaced, asked.member: after})
 
     def _asking(self, asked: Heartbeat) -> ConsumerMember | None:
         """The reporting member, the static member that it replaces, or None for a new member."""

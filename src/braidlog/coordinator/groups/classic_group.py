@@ -419,19 +419,19 @@ class ClassicGroup(Roster[ClassicMember]):
         for member in [member for member, until in self._pending.items() if now_ms > until]:
             del self._pending[member]
             self._held_bytes = None
-        gone = [m.member for m in self.members if self._is_overdue(m, now_ms)]
+        expired = [m.member for m in self.members if self._is_overdue(m, now_ms)]
         if self.state is State.SYNCING and now_ms >= self._due_ms:
             # The leader is one of them, or an assignment would exist, so this always starts a new round.
-            gone += [name for name in self._members if name not in self._synced and name not in gone]
-        for member in gone:
+            expired += [name for name in self._members if name not in self._synced and name not in expired]
+        for member in expired:
             self._unseat(member)
-        if gone:
+        if expired:
             self._lost_some(now_ms)
         else:
             self._maybe_end_round(now_ms)
         if self.state is State.JOINING and now_ms >= self._due_ms:
             self._round_is_due(now_ms)
-        return gone
+        return expired
 
     def _is_overdue(self, member: ClassicMember, now_ms: int) -> bool:
         """Whether the session expired. A member that waits for a response owes no heartbeat."""

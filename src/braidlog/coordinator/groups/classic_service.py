@@ -105,9 +105,9 @@ class ClassicGroups:
 
     def tick(self, group: ClassicGroup) -> list[str]:
         """Apply timeouts; returns the removed members. Changes are journalled when this returns."""
-        gone = group.tick(self._registry.session_ms())
+        removed = group.tick(self._registry.session_ms())
         self._carry_out(group)
-        return gone
+        return removed
 
     def dissolve(self, group: ClassicGroup) -> None:
         """End a group that another group with the same members replaced. Waiting members rejoin the other one."""

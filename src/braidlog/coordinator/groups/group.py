@@ -143,12 +143,12 @@ class Group(Roster[Member]):
 
     def expire(self, now_ms: int) -> list[str]:
         """Remove members that missed their session timeout; returns them."""
-        gone = [m.member for m in self.members if now_ms - m.seen_ms > m.session_timeout_ms]
-        for member in gone:
+        expired = [m.member for m in self.members if now_ms - m.seen_ms > m.session_timeout_ms]
+        for member in expired:
             del self._members[member]
-        if gone:
+        if expired:
             self._rebalance()
-        return gone
+        return expired
 
     def rebalance(self) -> None:
         """Start a new generation because a topic grew or was deleted."""

@@ -224,9 +224,9 @@ class GroupRegistry:
             self._put_in_place(self._restored_consumer(group.name, image, []))
 
     def _remove(self, name: str) -> None:
-        gone = self._groups.pop(name, None)
-        if gone is not None:
-            self._uncount(gone)
+        removed = self._groups.pop(name, None)
+        if removed is not None:
+            self._uncount(removed)
 
     def image_of(self, group: AnyGroup) -> object:
         """Stored state of a group; None if none exists."""

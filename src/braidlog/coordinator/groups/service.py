@@ -217,7 +217,7 @@ class Groups:
         """Remove expired members and end rounds that are due; called periodically. Returns the removed members by
         group.
         """
-        gone = {}
+        expired = {}
         async for group in in_slices(self._registry.all()):
             if self._registry.get(group.name) is not group:
                 continue
@@ -227,11 +227,11 @@ class Groups:
             else:
                 members = self.classic.tick(group) if isinstance(group, ClassicGroup) else self.consumer.tick(group)
             if members:
-                gone[group.name] = members
+                expired[group.name] = members
                 if isinstance(group, Group):
                     self._put(group)
-        await self._settle_all(gone)
-        return gone
+        await self._settle_all(expired)
+        return expired
 
     async def topic_changed(self, topic: str) -> None:
         """Start a new generation of all groups that read a grown or deleted topic.
@@ -298,7 +298,7 @@ class Groups:
         """A broker-assigned group."""
         found = self._registry.assigned(group)
         if found is None:
-            raise _not_there(group)
+            raise _unknown_group(group)
         return found
 
     def names(self) -> list[str]:
@@ -318,7 +318,7 @@ class Groups:
         if found is not None:
             return _view_assigned(found)
         if not self._offsets.has_group(group):
-            raise _not_there(group)
+            raise _unknown_group(group)
         return GroupView(group, State.EMPTY, 0, "", "", [])
 
     async def lag(self, group: str) -> list[Lag]:
@@ -326,7 +326,7 @@ class Groups:
         committed = self._offsets.of_group(group)
         found = self._registry.get(group)
         if found is None and not committed:
-            raise _not_there(group)
+            raise _unknown_group(group)
         owners: dict[Place, str] = {}
         # Only the members know what a classic leader assigned, so these partitions have no owner here.
         for member in self.describe(group).members:
@@ -382,7 +382,7 @@ class Groups:
         if found is not None and found.has_members:
             raise BrokerError(Reason.GROUP_NOT_EMPTY, f"group {group!r} has members; stop them first")
         if found is None and not self._offsets.has_group(group):
-            raise _not_there(group)
+            raise _unknown_group(group)
         # Both drops happen before any wait: a member that joins during the wait creates a new group.
         await self._registry.journal.settled(self._offsets.drop_group(group), self._registry.drop(group))
         audit(f"group {group} deleted")
@@ -391,7 +391,7 @@ class Groups:
         """Delete some commits of a group; returns those kept because members read their topics."""
         found = self._registry.get(group)
         if found is None and not self._offsets.has_group(group):
-            raise _not_there(group)
+            raise _unknown_group(group)
         wanted = list(places)
         read = self._topics_read(found)
         refused = [place for place in wanted if place[0] in read]
@@ -408,7 +408,7 @@ class Groups:
         if retention_ms == UNLIMITED:
             return []
         now_ms = self._world.now_ms()
-        gone, marks = [], []
+        deleted, marks = [], []
         async for name in in_slices(self.names()):
             committed = self._offsets.of_group(name)
             before_ms = now_ms - (retention_ms if committed else min(retention_ms, NEVER_COMMITTED_MS))
@@ -419,12 +419,12 @@ class Groups:
             marks.append(self._offsets.drop_places(name, old))
             if len(old) == len(committed):
                 marks.append(self._registry.drop(name))
-                gone.append(name)
+                deleted.append(name)
         await self._registry.journal.settled(*marks)
-        return gone
+        return deleted
 
 
-def _not_there(group: str) -> BrokerError:
+def _unknown_group(group: str) -> BrokerError:
     return BrokerError(Reason.GROUP_NOT_FOUND, f"unknown group {group[:60]!r}; see `braid group list`")
 
 

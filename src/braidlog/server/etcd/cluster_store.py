@@ -240,7 +240,7 @@ class ClusterStore:
         self._tasks.spawn(self._presence.keep(), "presence")
         await until_answered(services.reconciler.note_made)
         await until_answered(services.producer_ids.fill_reserve)
-        self._tasks.every(RESERVE_SECONDS, partial(_filled, services.producer_ids), "producer-ids")
+        self._tasks.every(RESERVE_SECONDS, partial(_refill_reserve, services.producer_ids), "producer-ids")
         self._tasks.spawn(self.store.follow_changes(), "metadata")
         self._tasks.spawn(self.store.check_watch(), "metadata-tick")
 
@@ -339,7 +339,7 @@ class ClusterStore:
             await self._member.stop()
 
 
-async def _filled(ids: ProducerIds) -> None:
+async def _refill_reserve(ids: ProducerIds) -> None:
     with contextlib.suppress(BrokerError):  # etcd is unavailable, which the reserve is for
         await ids.fill_reserve()
 

@@ -104,7 +104,7 @@ class Gateway:
                 await connection.send("/v3/watch", body, self._token)
         except _UNREACHED as error:
             connection.close()
-            raise EtcdAwayError(_said(connection.endpoint, error)) from error
+            raise EtcdAwayError(_error_text(connection.endpoint, error)) from error
         watch = GatewayWatch(connection)
         self._watches = {each for each in self._watches if not each.is_over} | {watch}
         return watch
@@ -125,7 +125,7 @@ class Gateway:
                     answer = await self._exchange(await self._take(endpoint), "/version", b"")
                 check_version(msgspec.json.decode(answer.body, type=calls.VersionAnswer).etcdserver, str(endpoint))
             except _UNREACHED as error:
-                failures.append(_said(endpoint, error))
+                failures.append(_error_text(endpoint, error))
             except msgspec.MsgspecError as error:
                 raise EtcdRefusedError(f"{endpoint} is not etcd: {error}") from error
         if len(failures) == len(self._endpoints):
@@ -149,7 +149,7 @@ class Gateway:
                 async with asyncio.timeout(self._settings.read_seconds_max):
                     return await self._call(await self._take(endpoint), call, body, kind)
             except _UNREACHED as error:
-                failures.append(_said(endpoint, error))
+                failures.append(_error_text(endpoint, error))
             except EtcdAwayError as error:
                 failures.append(str(error))
             self._ask_last(endpoint)
@@ -164,7 +164,7 @@ class Gateway:
                 return await self._call(connection, call, body, kind)
         except _UNREACHED as error:
             self._ask_last(connection.endpoint)
-            raise EtcdAwayError(_said(connection.endpoint, error)) from error
+            raise EtcdAwayError(_error_text(connection.endpoint, error)) from error
         except EtcdAwayError:
             self._ask_last(connection.endpoint)
             raise
@@ -176,7 +176,7 @@ class Gateway:
                 async with asyncio.timeout(self._settings.read_seconds_max):
                     return await self._take(endpoint)
             except _UNREACHED as error:
-                failures.append(_said(endpoint, error))
+                failures.append(_error_text(endpoint, error))
                 self._ask_last(endpoint)
         raise EtcdAwayError("; ".join(failures))
 
@@ -255,7 +255,7 @@ class GatewayWatch:
                     return [event.change() for event in result.events]
         except _UNREACHED as error:
             self.stop()
-            raise EtcdAwayError(_said(self._connection.endpoint, error)) from error
+            raise EtcdAwayError(_error_text(self._connection.endpoint, error)) from error
         except EtcdError:
             self.stop()
             raise
@@ -266,7 +266,7 @@ class GatewayWatch:
         self._connection.close()
 
 
-def _said(endpoint: Endpoint, error: BaseException) -> str:
+def _error_text(endpoint: Endpoint, error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"{endpoint} does not answer"
     return str(error) if str(endpoint) in str(error) else f"{endpoint}: {error}"

@@ -230,8 +230,8 @@ class Gossip:
 
     def unaware(self, members: Sequence[tuple[int, int]]) -> list[int]:
         """The nodes of `members` that have not yet confirmed exactly this membership."""
-        wanted, told = members_hash(members), dict(self._told_hashes)
-        return [node for node, _ in members if node != self.node and told.get(node) != wanted]
+        wanted, reported = members_hash(members), dict(self._told_hashes)
+        return [node for node, _ in members if node != self.node and reported.get(node) != wanted]
 
 
 def to_wire(message: swim.PingRequest | swim.WitnessReport) -> m.PingRequest | m.Ack:
