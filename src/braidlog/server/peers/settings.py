@@ -15,9 +15,9 @@ class PeersConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     advertised_host: str = ""
     """Host that other nodes dial; empty: `host`."""
     gossip_port: int = 8275
-    """Port of failure detection."""
+    """Port of failure detection, and of key requests between nodes."""
     replica_port: int = 8276
-    """Port of replication."""
+    """Port of replication, and of other requests between nodes."""
     ca: str = ""
     """PEM files: the cluster's authority, and this node's certificate."""
     cert: str = ""
