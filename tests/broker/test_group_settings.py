@@ -79,7 +79,7 @@ def test_groups_with_settings_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(image_checks, "GROUPS_MAX", 1)
     node = Node()
     change(node, "g", {SESSION: 50_000})
-    with pytest.raises(BrokerError, match="1 groups can have settings") as caught:
+    with pytest.raises(BrokerError, match="limit of 1 groups with settings reached") as caught:
         change(node, "h", {SESSION: 50_000})
     assert caught.value.reason is Reason.QUOTA_EXCEEDED
     change(node, "g", {SESSION: None})

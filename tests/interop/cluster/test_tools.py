@@ -78,7 +78,7 @@ CASES = [
     Case("ClusterTool", f"cluster-id {_B}", "Cluster ID: .{22}"),
     Case("ClusterTool", f"list-endpoints {_B}", r"\n1 .*unfenced.*\n2 .*unfenced.*\n3 .*unfenced"),
     Case("ClusterTool", f"unregister {_B}--id 9", "broker 9 is not registered", 1),
-    Case("ClusterTool", f"unregister {_B}--id 3", "node 3 runs; stop it first", 1),
+    Case("ClusterTool", f"unregister {_B}--id 3", "node 3 is running; stop it first", 1),
     Case("BrokerApiVersionsCommand", _B, r"(id: \d.*){3}"),
     Case("LogDirsCommand", f"{_B}--describe --topic-list {TOPIC}", '("broker":.*){3}'),
     Case("GetOffsetShell", f"{_B}--topic {TOPIC}", f"{TOPIC}:0:0\n{TOPIC}:1:0\n{TOPIC}:2:0"),

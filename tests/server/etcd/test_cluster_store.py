@@ -168,7 +168,7 @@ def test_a_folder_follows_one_metadata_log_and_no_other(tmp_path: Path, etcd: Me
     assert "this folder belongs to node '0'" in refusal(config_for(tmp_path / "data", [etcd.url], "whose", node="7"))
     with braidlog.Log(str(tmp_path / "own")) as log:
         log.create_topic("t")
-    assert "cannot be moved into etcd" in refusal(config_for(tmp_path / "own", [etcd.url], "own"))
+    assert "does not move into etcd" in refusal(config_for(tmp_path / "own", [etcd.url], "own"))
     for name in ("cluster.a", "cluster.b"):
         (tmp_path / "data" / name).unlink()
     assert "restore them from a backup" in refusal(config)
@@ -316,7 +316,7 @@ def test_a_node_serves_with_what_it_has_while_the_head_in_etcd_is_not_ours(
         attacks = {
             "the head does not decode": b"mine",
             "the head names cluster 'c'": backwards,
-            "etcd was set back": msgspec.json.encode(Head(head.cluster, 1, "d")),
+            "etcd was restored from an old copy": msgspec.json.encode(Head(head.cluster, 1, "d")),
             "the head names entry 900": msgspec.json.encode(Head(head.cluster, 900, "d")),
         }
         strays = [keys.life("0"), keys.tick("0"), keys.alive.first + b"\xff", keys.events.first + b"x"]

@@ -303,5 +303,5 @@ def test_addresses() -> None:
     assert parse_endpoint("https://etcd.example:443") == Endpoint("etcd.example", 443, tls=True)
     assert parse_endpoint("10.0.0.1") == Endpoint("10.0.0.1", 2379, tls=False)
     for wrong in ("ftp://x", "http://", "http://x/path"):
-        with pytest.raises(ValueError, match=r"it looks like http://10\.0\.0\.1:2379"):
+        with pytest.raises(ValueError, match=r"is not an etcd address such as http://10\.0\.0\.1:2379"):
             parse_endpoint(wrong)

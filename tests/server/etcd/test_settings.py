@@ -106,7 +106,10 @@ def test_ports_that_ask_nobody_are_named(config: ClusterConfig, said: list[str])
     [
         ({"silence_ms": 299}, "silence_ms must be 300 to 60000, not 299"),
         ({"silence_ms": 60_001}, "silence_ms must be 300 to 60000, not 60001"),
-        ({"silence_ms": 1_500}, "lease_seconds must be 4 to 600 with silence_ms 1500, not 3: 2 nodes agree on a silence"),
+        (
+            {"silence_ms": 1_500},
+            "lease_seconds must be 4 to 600 with silence_ms 1500, not 3: 2 nodes agree on a silence",
+        ),
         ({"lease_seconds": 1}, "lease_seconds must be 2 to 600 with silence_ms 500, not 1"),
         ({"lease_seconds": 601}, "lease_seconds must be 2 to 600 with silence_ms 500, not 601"),
     ],
