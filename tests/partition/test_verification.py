@@ -53,7 +53,7 @@ def test_the_coordinator_is_asked_once_for_each_transaction() -> None:
 
 def test_what_the_coordinator_does_not_know_is_not_written() -> None:
     peers = Peers()
-    peers[1].answer = BrokerError(Reason.INVALID_TRANSACTION_STATE, "not in transaction")
+    peers[1].answer = BrokerError(Reason.INVALID_TRANSACTION_STATE, "not in the transaction")
     assert refused(send(peers, b"x", 0)) is Reason.INVALID_TRANSACTION_STATE
     assert peers[1].partition.end_offset == 0
     peers[1].answer = Verified(1, 1)

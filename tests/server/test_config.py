@@ -134,7 +134,7 @@ def test_unknown_names_in_the_environment_and_in_flags() -> None:
         ("[cluster]\nuser = 'a'\ntoken = 't'", "set either token, or user and password"),
         ("[cluster]\nprefix = '/'", "prefix must not be empty"),
         ("[cluster]\npeer_port = 2379", "must be different ports"),
-        (f"{EXPOSED}[cluster.peers]\nhost = '10.0.0.1'", "nodes on 10.0.0.1 need certificates"),
+        (f"{EXPOSED}[cluster.peers]\nhost = '10.0.0.1'", "peer ports on 10.0.0.1 need certificates"),
         (f"{EXPOSED}{PEERS}host = 'one.example'", "set cluster.peers.host to one, and advertised_host to one.example"),
         (f"{EXPOSED}{PEERS}host = '0.0.0.0'", "set cluster.peers.advertised_host"),
         (f"{EXPOSED}initial_cluster = '1=http://10.0.0.1:2380'\n{PEERS}host = '10.0.0.1'", "1=https://10.0.0.1:2380"),

@@ -35,7 +35,7 @@ CASES = [
     # Before the first group: `--at-min-isr-partitions` looks for `min.insync.replicas` of each topic.
     Case("TopicCommand", f"{_B}--describe --at-min-isr-partitions", ""),
     Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", "does not exist as expected", 1),
-    Case("consumer.group.ConsumerGroupCommand", f"{_B}--describe --group g", "no group 'g'"),
+    Case("consumer.group.ConsumerGroupCommand", f"{_B}--describe --group g", "unknown group 'g'"),
     Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", "PartitionCount: 16\tReplicationFactor: 3"),
     Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", r"\A(?!.*Leader: none)"),
     Case("TopicCommand", f"{_B}--describe --at-min-isr-partitions", ""),

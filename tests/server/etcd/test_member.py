@@ -151,7 +151,7 @@ def test_a_member_that_ends_again_and_again_is_started_more_and_more_seldom(
 
     asyncio.run(watch())
     said = [each for each in caplog.messages if "restarting in" in each][: len(pauses)]
-    assert [each.partition(" again in ")[2][:7] for each in said] == pauses
+    assert [each.partition("restarting in ")[2][:7] for each in said] == pauses
     assert all("ended with 7" in each and each.endswith("last log line: no room") for each in said[1:])
     assert any("restart failed: etcd does not answer on" in each for each in caplog.messages)
 
