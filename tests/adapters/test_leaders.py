@@ -272,7 +272,7 @@ def test_flux_creates_as_many_replicas_as_it_is_told() -> None:
     refused = served(node, adapter, fm.CreateTopic("1", "of-5", 1, 5))
     assert (refused.code, refused.message) == (
         fm.ErrorCode.BAD_REQUEST,
-        "5 replicas need as many nodes; 3 are registered",
+        "5 replicas need 5 nodes, but 3 are registered",
     )
 
 

@@ -38,7 +38,7 @@ def told(*events: e.Event, image: Image | None = None) -> list[str]:
         (e.DrainNode(node=3, incarnation=1, is_draining=True), "node 3 drains: it must not lead"),
         (e.DrainNode(node=3, incarnation=1, is_draining=False), "node 3 may lead again"),
         (e.RemoveNode(node_id="3"), "node 3 removed permanently"),
-        (registered(3, 9, stopped_cleanly=True), "node 3 registered, after a clean stop"),
+        (registered(3, 9, stopped_cleanly=True), "node 3 registered after a clean stop"),
         (create("u", "02"), "topic u created (partitions: 2, replicas: 1)"),
         (e.DeleteTopic(topic="t", topic_id="01", deleted_ms=1), "topic t deleted"),
         (assign(LED), "t/0: node 2 leads, epoch 2 (was node 1); in sync: 1, 2 (was 1, 2, 3)"),
@@ -63,11 +63,11 @@ def told(*events: e.Event, image: Image | None = None) -> list[str]:
         (e.SetUser(user="ann", credentials={"x": e.Credential(b"SALT", 1, b"S", b"S")}), "user ann password changed"),
         (
             e.AddRule(principal="ann", topic="t", operations=("read", "write"), deny=True),
-            "a rule added: ann may not read, write t",
+            "rule added: ann may not read, write t",
         ),
         (
             e.DropRule(principal="ann", topic="", operations=("cluster",)),
-            "a rule dropped: ann may cluster the cluster",
+            "rule dropped: ann may cluster the cluster",
         ),
         (e.SetQuota.of(e.QuotaEntity("ann", ""), {"produce": 1.0}), "quotas of user ann, client id any set"),
         (e.SetGroup(group="g", settings={"session_timeout_ms": 1_000}), "settings of group g set"),
@@ -86,7 +86,7 @@ def test_every_event_has_words() -> None:
 
 def test_what_a_registration_ends_is_told_of_each_partition() -> None:
     node, *partitions = told(registered(1, 9))
-    assert node.startswith("node 1 registered, after an unclean stop")
+    assert node.startswith("node 1 registered after an unclean stop")
     assert [each.partition(" (was")[0] for each in partitions] == ["t/0: node 2 leads, epoch 2"]
 
 

@@ -73,8 +73,7 @@ class Transactions:
         """By open transaction: its partitions, each with the mark that must be settled before the partition belongs to
         it.
 
-        Separate marks, so that a later partition does not delay writes to earlier ones. Partitions without an entry
-        were settled when this node started.
+        A later partition must not delay writes to earlier ones. One without an entry was settled at the start.
         """
         self._steady = SteadyClock(world)
         self._opened_ms = self._steady.now_ms()

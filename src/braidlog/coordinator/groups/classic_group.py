@@ -32,9 +32,7 @@ from braidlog.coordinator.groups.roster import Roster
 from braidlog.model.errors import BrokerError, Reason
 
 INITIAL_DELAY_MS = 300
-"""How long the first member of an empty group waits for further members, so that a fleet that starts together forms
-one generation.
-"""
+"""How long the first member of an empty group waits for others, so that a fleet starts as one generation."""
 
 
 class ClassicGroup(Roster[ClassicMember]):
@@ -259,9 +257,7 @@ class ClassicGroup(Roster[ClassicMember]):
         return Joined(self.generation, self.protocol_type, self.protocol, led_by, member, shown, skip)
 
     def abandon(self, ticket: Ticket, now_ms: int) -> None:
-        """End a wait whose client disconnected. The member stays until its session expires, or is removed if no client
-        knows its id.
-        """
+        """End a disconnected client's wait. The member stays for its session, or is removed if no client knows its id."""
         for waiting in (self._joins, self._syncs):
             tickets = waiting.get(ticket.member, [])
             if ticket in tickets:
@@ -285,9 +281,7 @@ class ClassicGroup(Roster[ClassicMember]):
         self._due_ms = now_ms + self._rebalance_timeout_ms()
 
     def _maybe_end_round(self, now_ms: int) -> None:
-        """End the round once every member has rejoined. The first round of an empty group also waits for its delay,
-        unless no member is left.
-        """
+        """End the round once every member has rejoined, and the first round of a group only after its delay."""
         if self.state is not State.JOINING:
             return
         waits_on = self._initial_until_ms is not None and self._members
@@ -359,9 +353,7 @@ class ClassicGroup(Roster[ClassicMember]):
         assignments: Sequence[tuple[str, bytes]],
         now_ms: int,
     ) -> Ticket:
-        """Return a member's assignment; the leader sends all of them. `spoken` is (protocol type, protocol), None if
-        not sent.
-        """
+        """Return a member's assignment; the leader sends all. `spoken`: (protocol type, protocol), None if not sent."""
         self._check(member, generation, instance)
         for said, known in zip(spoken, (self.protocol_type, self.protocol), strict=True):
             if said is not None and said != known:
@@ -479,8 +471,7 @@ class ClassicGroup(Roster[ClassicMember]):
             present = self._statics.get(instance)
             if present is not None and present != member:
                 raise BrokerError(
-                    Reason.FENCED_INSTANCE,
-                    f"static member {instance!r} of group {self.name!r} was replaced by a newer instance",
+                    Reason.FENCED_INSTANCE, f"static member {instance!r} of group {self.name!r} has a newer instance"
                 )
         found = self._members.get(member)
         if found is None or (found.instance != instance and instance is not None):
