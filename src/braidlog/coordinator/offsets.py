@@ -78,7 +78,7 @@ class Offsets:
     async def commit(
         self, group: str, commits: Sequence[Commit], *, forward_only: bool = False, by: str = NODE
     ) -> None:
-        """Commit several partitions durably in one step, for the principal `by`. `forward_only` rejects lower offsets."""
+        """Commit several partitions durably together, for the principal `by`. `forward_only` rejects lower offsets."""
         self.check(group, commits, forward_only=forward_only)
         self._check_room(group, commits)
         with self._holdings.admitted(StateKind.GROUPS, group, by):
@@ -113,7 +113,7 @@ class Offsets:
                 self._check_forward(group, commit)
 
     def check_staged(self, group: str, commits: Sequence[Commit], by: str) -> None:
-        """Like `check` for commits that a transaction stages: after the transaction is decided, none can be rejected."""
+        """Like `check` for commits that a transaction stages: after its decision none can be rejected."""
         self.check(group, commits)
         self._check_room(group, commits)
         self._holdings.check_new(StateKind.GROUPS, group, by)

@@ -163,7 +163,7 @@ def with_min_in_sync(known: Assignment, min_in_sync: int) -> Assignment:
 
 
 def _still_eligible(eligible: Nodes, in_sync: Nodes, min_in_sync: int) -> Nodes:
-    """With enough members in sync the high watermark advances again, and a replica outside the set misses new commits."""
+    """With enough members in sync the high watermark advances again, so replicas outside the set miss new commits."""
     return () if len(in_sync) >= min_in_sync else eligible
 
 

@@ -162,7 +162,7 @@ def follows_start(log: LogSummary, start: int) -> bool:
 
 
 def has_idle_epoch(log: LogSummary, batch: Batch) -> bool:
-    """Whether the latest epoch here wrote no record. The leader's history lacks that epoch, so this log must drop it."""
+    """Whether the latest epoch here wrote no record. The leader's history lacks that epoch, so this log drops it."""
     return log.latest_epoch > batch.epoch and log.epochs[-1][1] >= log.end
 
 

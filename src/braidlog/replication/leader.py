@@ -260,7 +260,7 @@ def _proposed(replica: Replica, leader: Leader, follower: Progress, *, joins_set
 
 
 def tick(replica: Replica, leader: Leader, now_ms: int) -> Stepped:
-    """Respond to fetches that waited long enough, propose to remove a lagging follower, and repeat a pending proposal."""
+    """Respond to fetches that waited long enough, propose to remove a lagging follower, repeat a pending proposal."""
     ready, wait_ms_max = NOTHING, fetch_wait_ms_max(replica, leader)
     for each in leader.followers:
         if each.parked is None:
@@ -473,7 +473,7 @@ def wanted_sync(replica: Replica) -> tuple[Effect, ...]:
 
 
 def complained(replica: Replica, leader: Leader, message: Complaint) -> Stepped:
-    """Check this leader's own file after a follower's checksum complaint. The follower or the network may be at fault."""
+    """Check this leader's own file after a follower's checksum complaint. The follower or network may be at fault."""
     if message.epoch != replica.epoch or leader.progress(message.node) is None:
         return replica, NOTHING
     return replica, Ready((CheckFile(message.offset),))

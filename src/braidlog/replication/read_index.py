@@ -59,7 +59,7 @@ def is_committed(replica: Replica, read: Read) -> bool:
 
 
 def may_answer(replica: Replica, leader: Leader) -> bool:
-    """Whether no replica outside the in-sync set can be elected, which requires `min_in_sync` members and a majority."""
+    """Whether no replica outside the in-sync set can be elected, which takes `min_in_sync` members and a majority."""
     return leader.members.has_enough(replica.min_in_sync) and has_majority(replica, leader)
 
 

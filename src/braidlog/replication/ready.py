@@ -113,7 +113,7 @@ class DropAbove(msgspec.Struct, frozen=True):
 
 
 class LossPossible(msgspec.Struct, frozen=True):
-    """After an unclean election, committed records from `offset` to `until` were truncated. The caller logs an error."""
+    """After an unclean election, committed records from `offset` to `until` were truncated. Logged as an error."""
 
     offset: int
     until: int

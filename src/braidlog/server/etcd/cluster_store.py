@@ -301,7 +301,7 @@ class ClusterStore:
             log.info("etcd client certificate reloaded")
 
     async def remove_member(self, node: str) -> None:
-        """Remove the embedded member of a removed node: while it counts, the other members need it for their majority."""
+        """Remove the embedded member of a removed node: while it counts, the others need it for their majority."""
         if self._gateway is not None and self._config.is_embedded:
             await in_task(self._tasks, self._remove_member(self._gateway, node))
 

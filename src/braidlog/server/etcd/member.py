@@ -202,7 +202,7 @@ class Member:
         return (lines or [b"none"])[-1].decode(errors="replace")[:300]
 
     async def keep_running(self) -> None:
-        """Restart the member whenever it ends. Cancelled before the node stops, so that nothing is started afterwards."""
+        """Restart the member whenever it ends. Cancelled before the node stops, so nothing starts afterwards."""
         pause = AGAIN_SECONDS_MIN
         while True:
             if not await self._ends_within(CALM_SECONDS):

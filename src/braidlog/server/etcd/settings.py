@@ -1,4 +1,4 @@
-"""Settings of a node's connection to etcd. Validates them together, without connecting (`cluster_store.py` connects)."""
+"""Settings of a node's connection to etcd. Only validates them; `cluster_store.py` connects."""
 
 import ssl
 from ipaddress import ip_address

@@ -16,7 +16,7 @@ READ_BYTES: Final = 64 * 1024
 
 
 class Asking(Protocol):
-    """Calling end of a protocol between nodes. Its events have the `correlation_id` of their request, and a `message`."""
+    """Calling end of a protocol between nodes. Events have the `correlation_id` of their request, and a `message`."""
 
     @property
     def next_id(self) -> int: ...
