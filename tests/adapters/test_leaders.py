@@ -272,7 +272,7 @@ def test_flux_creates_as_many_replicas_as_it_is_told() -> None:
     refused = served(node, adapter, fm.CreateTopic("1", "of-5", 1, 5))
     assert (refused.code, refused.message) == (
         fm.ErrorCode.BAD_REQUEST,
-        "5 replicas need as many nodes; 3 are registered",
+        "5 replicas need 5 nodes, but 3 are registered",
     )
 
 
@@ -357,7 +357,7 @@ def test_cursus_members_read_at_a_leader_that_does_not_know_their_group() -> Non
 def test_flux_and_mlog_refuse_to_keep_commits_elsewhere() -> None:
     node = three_nodes()
     told = served(node, make_adapter("flux", node.services), fm.ReadOffset("1", "g", TOPIC, 0))
-    assert (told.code, "another node leads shard" in told.message) == (fm.ErrorCode.NOT_LEADER, True)
+    assert (told.code, "another node leads coordinator shard" in told.message) == (fm.ErrorCode.NOT_LEADER, True)
     assert mlog(node, m.CommitOffsetRequest(TOPIC, "c", 0)).code == ErrorCode.COMMIT_OFFSET
     assert mlog(three_nodes(leader=2), m.FetchRequest(TOPIC, "c", 0)).code != ErrorCode.READ_OFFSET
     assert mlog(three_nodes(leader=2), m.FetchRequest(TOPIC)).code == ErrorCode.READ_OFFSET  # it is empty

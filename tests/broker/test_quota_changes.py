@@ -138,7 +138,7 @@ def test_a_change_of_something_else_forgives_nobody() -> None:
         (QuotaEntity(address="localhost"), {CONNECTIONS: 1.0}, "no address"),
         (QuotaEntity(address="0:0::1"), {CONNECTIONS: 1.0}, "no address"),
         (QuotaEntity("ann", "a\n"), {APPEND: 1.0}, "printable"),
-        (QuotaEntity(), {APPEND: 1.0}, "a principal or of another entity"),
+        (QuotaEntity(), {APPEND: 1.0}, "a quota needs either a principal or an entity"),
     ],
 )
 def test_what_is_no_entity_and_no_rate_of_it_is_refused(

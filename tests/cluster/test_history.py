@@ -34,15 +34,15 @@ def told(*events: e.Event, image: Image | None = None) -> list[str]:
 @pytest.mark.parametrize(
     ("event", "words"),
     [
-        (e.FenceNode(node=3, incarnation=1), "node 3 is fenced: the others do not hear it"),
-        (e.DrainNode(node=3, incarnation=1, is_draining=True), "node 3 drains: it is to lead nothing"),
+        (e.FenceNode(node=3, incarnation=1), "node 3 fenced: other nodes do not hear it"),
+        (e.DrainNode(node=3, incarnation=1, is_draining=True), "node 3 drains: it must not lead"),
         (e.DrainNode(node=3, incarnation=1, is_draining=False), "node 3 may lead again"),
-        (e.RemoveNode(node_id="3"), "node 3 is removed for good"),
-        (registered(3, 9, stopped_cleanly=True), "node 3 has registered, after a clean stop"),
-        (create("u", "02"), "topic u is created (partitions: 2, replicas: 1)"),
-        (e.DeleteTopic(topic="t", topic_id="01", deleted_ms=1), "topic t is deleted"),
+        (e.RemoveNode(node_id="3"), "node 3 removed permanently"),
+        (registered(3, 9, stopped_cleanly=True), "node 3 registered after a clean stop"),
+        (create("u", "02"), "topic u created (partitions: 2, replicas: 1)"),
+        (e.DeleteTopic(topic="t", topic_id="01", deleted_ms=1), "topic t deleted"),
         (assign(LED), "t/0: node 2 leads, epoch 2 (was node 1); in sync: 1, 2 (was 1, 2, 3)"),
-        (assign(LED.led_by(None)), "t/0: nobody leads, epoch 3 (was node 1); in sync: 1, 2 (was 1, 2, 3)"),
+        (assign(LED.led_by(None)), "t/0: no node leads, epoch 3 (was node 1); in sync: 1, 2 (was 1, 2, 3)"),
         (
             assign(msgspec.structs.replace(LED, in_sync=(1, 2, 3), unclean_epoch=2)),
             "t/0: node 2 leads, epoch 2 (was node 1); records may be lost",
@@ -60,18 +60,18 @@ def told(*events: e.Event, image: Image | None = None) -> list[str]:
             ),
             "t/0: in sync: 1, 2 (was 1, 2, 3)",
         ),
-        (e.SetUser(user="ann", credentials={"x": e.Credential(b"SALT", 1, b"S", b"S")}), "user ann has a new password"),
+        (e.SetUser(user="ann", credentials={"x": e.Credential(b"SALT", 1, b"S", b"S")}), "user ann password changed"),
         (
             e.AddRule(principal="ann", topic="t", operations=("read", "write"), deny=True),
-            "a rule is added: ann may not read, write t",
+            "rule added: ann may not read, write t",
         ),
         (
             e.DropRule(principal="ann", topic="", operations=("cluster",)),
-            "a rule is dropped: ann may cluster the cluster",
+            "rule dropped: ann may cluster the cluster",
         ),
-        (e.SetQuota.of(e.QuotaEntity("ann", ""), {"produce": 1.0}), "quotas of user ann, client id any are set"),
-        (e.SetGroup(group="g", settings={"session_timeout_ms": 1_000}), "settings of group g are set"),
-        (e.SetGroup(group="g", settings={}), "settings of group g are dropped"),
+        (e.SetQuota.of(e.QuotaEntity("ann", ""), {"produce": 1.0}), "quotas of user ann, client id any set"),
+        (e.SetGroup(group="g", settings={"session_timeout_ms": 1_000}), "settings of group g set"),
+        (e.SetGroup(group="g", settings={}), "settings of group g dropped"),
     ],
 )
 def test_an_event_in_words(event: e.Event, words: str) -> None:
@@ -86,7 +86,7 @@ def test_every_event_has_words() -> None:
 
 def test_what_a_registration_ends_is_told_of_each_partition() -> None:
     node, *partitions = told(registered(1, 9))
-    assert node.startswith("node 1 has registered, without a clean stop")
+    assert node.startswith("node 1 registered after an unclean stop")
     assert [each.partition(" (was")[0] for each in partitions] == ["t/0: node 2 leads, epoch 2"]
 
 
@@ -157,6 +157,6 @@ def test_a_node_that_is_started_again_knows_what_happened() -> None:
     node: Any = MetadataNode()
     node.run(node.topics.create("orders", 1))
     before = [(each.at, each.time_ms, each.words) for each in node.metadata.history.after()]
-    assert [words for *_, words in before][-1] == "topic orders is created (partitions: 1, replicas: 1)"
+    assert [words for *_, words in before][-1] == "topic orders created (partitions: 1, replicas: 1)"
     after = node.restarted().metadata.history
     assert [(each.at, each.time_ms, each.words) for each in after.after()] == before

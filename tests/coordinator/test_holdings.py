@@ -167,7 +167,7 @@ def test_who_was_handed_an_id_has_a_seat() -> None:
     assert refusal(lambda: void(node, node.groups.classic.join("g", asking()))).reason is Reason.GROUP_FULL
     error = refusal(lambda: void(node, node.groups.classic.join("g", asking(id_required=True))))
     assert error.reason is Reason.GROUP_FULL
-    assert str(error).endswith("let some leave, use another group, or raise state.members_per_group_max")
+    assert str(error).endswith("remove some, use another group, or raise state.members_per_group_max")
     node.world.advance(SESSION_MS + 1)
     node.run(node.groups.expire())
     assert node.services.holdings.used(StateKind.GROUPS) == 0, "nobody came, so there is no group"

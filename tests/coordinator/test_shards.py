@@ -118,7 +118,7 @@ class Node:
         return log
 
     def reason(self) -> Reason:
-        with pytest.raises(BrokerError, match="shard 3 of the coordinators") as caught:
+        with pytest.raises(BrokerError, match="coordinator shard 3") as caught:
             self.shards.of(3)
         return caught.value.reason
 
@@ -180,7 +180,7 @@ def test_a_shard_is_read_again_until_enough_replicas_are_there(caplog: pytest.Lo
     node.world.settle()
     node.world.advance(60_000)
     assert node.reason() is Reason.COORDINATOR_LOADING
-    assert caplog.text.count("is not read yet: too few") == 1, "it may be so for hours"
+    assert caplog.text.count("is not loaded yet: too few") == 1, "it may be so for hours"
     log.refuses = None
     node.world.advance(100)
     log.commit()

@@ -280,7 +280,7 @@ def test_what_cannot_be_committed_is_not_staged(node: Node) -> None:
 
 def test_bad_requests(node: Node) -> None:
     transactions = node.transactions
-    with pytest.raises(BrokerError, match="not known"):
+    with pytest.raises(BrokerError, match="unknown transactional id"):
         transactions.find("nope")
     for name in ("", "x" * 250, "a\nb", "\ud800"):
         assert reason_of(begin, node, name) is Reason.INVALID_TRANSACTION_STATE

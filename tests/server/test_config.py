@@ -128,17 +128,17 @@ def test_unknown_names_in_the_environment_and_in_flags() -> None:
         ("[quotas]\nappend_bytes_per_second = 0", "at least 1 byte per second"),
         ("[quotas.principals.x]\nfetch_bytes_per_second = 0", "at least 1 byte per second"),
         ("[listeners.mlog.tls]\nclient_ca = 'ca.pem'", "need a tls.cert"),
-        ("[cluster]\netcd = ['ftp://x']", "it looks like http://10.0.0.1:2379"),
-        ("[cluster]\netcd = 'http://a'\nca = 'ca.pem'", "for members with https:// URLs"),
-        ("[cluster]\netcd = 'https://a'\nkey = 'key.pem'", "a key needs its cert"),
-        ("[cluster]\nuser = 'a'\ntoken = 't'", "either a token, or user and password"),
+        ("[cluster]\netcd = ['ftp://x']", "is not an etcd address such as http://10.0.0.1:2379"),
+        ("[cluster]\netcd = 'http://a'\nca = 'ca.pem'", "require members with https:// URLs"),
+        ("[cluster]\netcd = 'https://a'\nkey = 'key.pem'", "key requires cert"),
+        ("[cluster]\nuser = 'a'\ntoken = 't'", "set either token, or user and password"),
         ("[cluster]\nprefix = '/'", "prefix must not be empty"),
-        ("[cluster]\npeer_port = 2379", "two different ports"),
-        (f"{EXPOSED}[cluster.peers]\nhost = '10.0.0.1'", "nodes on 10.0.0.1 need certificates"),
+        ("[cluster]\npeer_port = 2379", "must be different ports"),
+        (f"{EXPOSED}[cluster.peers]\nhost = '10.0.0.1'", "peer ports on 10.0.0.1 need certificates"),
         (f"{EXPOSED}{PEERS}host = 'one.example'", "set cluster.peers.host to one, and advertised_host to one.example"),
         (f"{EXPOSED}{PEERS}host = '0.0.0.0'", "set cluster.peers.advertised_host"),
         (f"{EXPOSED}initial_cluster = '1=http://10.0.0.1:2380'\n{PEERS}host = '10.0.0.1'", "1=https://10.0.0.1:2380"),
-        (f"{EXPOSED}initial_cluster = '10.0.0.1'\n{PEERS}host = '10.0.0.1'", "'10.0.0.1' is not node=host"),
+        (f"{EXPOSED}initial_cluster = '10.0.0.1'\n{PEERS}host = '10.0.0.1'", "'10.0.0.1' must be node=host"),
         ("x = = 1", "braid.toml"),
     ],
 )
@@ -155,7 +155,7 @@ def test_embedded_members_are_where_their_nodes_are() -> None:
     assert (flags["listen-peer-urls"], flags["listen-client-urls"]) == ("https://0.0.0.0:2380", "https://0.0.0.0:2379")
     assert flags["initial-advertise-peer-urls"] == "https://10.0.0.2:2380"
     assert flags["peer-client-cert-auth"] == flags["client-cert-auth"] == "true"
-    with pytest.raises(BrokerError, match="and not this node, 4: add it"):
+    with pytest.raises(BrokerError, match="but not this node, 4: add it"):
         there.member("4")
     alone = load(EXPOSED).config.cluster.member("1").flags()
     assert alone["listen-client-urls"] == "http://127.0.0.1:2379"

@@ -1,5 +1,4 @@
-"""What the nodes agree on: a log of events, and the tables that follow from it.
+"""Cluster metadata: a replicated log of events and the tables derived from it.
 
-Knows: the local store of such events (one node). Refuses to know: requests, dialects, records of users' topics.
-May import: replication, storage, model, codec.
+Does not handle: requests, dialects, records of user topics. May import: replication, storage, model, codec.
 """

@@ -1,7 +1,6 @@
-"""The controller of one node, run: what the metadata says, who is accused, time; and what it proposes is written.
+"""Runs one node's controller: feeds it metadata changes, failure verdicts and time, and writes its proposals.
 
-Knows: when the steps of `replication/controller.py` are taken. Refuses to know: who else proposes, how the dead are found.
-Invariant: a proposal is written directly after the entry that it was decided at, or not at all.
+Invariant: a proposal is written directly after the entry that it was computed at, or not at all.
 """
 
 from collections.abc import Callable, Coroutine, Iterator
@@ -33,7 +32,7 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 class Views:
-    """The image as the controller's steps want it. Only what has changed since the last look is looked at again."""
+    """Converts the image to controller views, and examines only topics that changed since the previous view."""
 
     def __init__(self) -> None:
         self._seen: dict[str, Topic] = {}
@@ -46,7 +45,7 @@ class Views:
         return Applied(View(seq, image.cluster.nodes(), self._partitions), tuple(changed))
 
     def _look(self, name: str, topic: Topic | None) -> Iterator[PartitionKey]:
-        """The partitions of a topic that are otherwise than they were."""
+        """Update a topic's partitions; yields the keys of those that changed."""
         before, now = self._seen.pop(name, None), []
         if topic is not None:
             self._seen[name] = topic
@@ -63,7 +62,9 @@ class Views:
 
 
 class NodeController:
-    """`run` in a task; `applied` after each change of the metadata, `accused` for each verdict, `lost_lease` for each lease."""
+    """Start `run` as a task. Call `applied` after each metadata change, `accused` for each verdict, `lost_lease` for
+    each lost lease.
+    """
 
     def __init__(self, number: int, metadata: Metadata, world: World, spawn: Spawn) -> None:
         self._metadata = metadata
@@ -88,7 +89,7 @@ class NodeController:
             self._tell(Tick())
 
     async def written(self, seconds_max: float) -> None:
-        """Until nothing that was proposed is under way, or the time is over."""
+        """Wait until no proposal is in flight, or until the time limit."""
         until = self._world.monotonic() + seconds_max
         while self._writing and self._world.monotonic() < until:
             await self._world.wakeup().wait(TICK_SECONDS / 5)
@@ -104,7 +105,7 @@ class NodeController:
         try:
             is_written = await write_entry(self._metadata, proposal)
         except BrokerError:
-            return  # what became of it is not known: the steps propose again, or see it applied
+            return  # the outcome is unknown: a later step proposes again, or sees the entry applied
         finally:
             self._writing -= 1
         if not is_written:

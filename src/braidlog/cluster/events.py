@@ -1,10 +1,10 @@
-"""The events of the metadata log: everything that nodes must agree on, one change each.
+"""Events of the metadata log: every change that nodes must agree on.
 
-Invariant: an event says what became true, never how; it is applied by `image.py` alone.
+Invariant: an event states the new fact, not how it came about; only `image.py` applies events.
 
     {"event_type":3,"data":{"topic":"orders","partition":0,"replica_id":"n2","isr":false,…}}
 
-Numbers below 100, and the field names of those events, are those of mlog's published events; ours begin at 100.
+Event numbers below 100 and their field names are those of mlog's published events; braidlog's own start at 100.
 """
 
 from collections.abc import Sequence
@@ -19,15 +19,17 @@ from braidlog.replication.registration import Life
 FIRST_LEADER_EPOCH = 1
 FIRST_VERSION: Final = 1
 CLUSTER_VERSION: Final = 2
-"""Up to which version this program knows the events there are. One of a later version is written once all nodes know it."""
+"""The latest cluster version whose events this program knows. Events of a later version are written once all nodes
+know it.
+"""
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One change."""
+    """One metadata change."""
 
 
 class TopicEvent(Event, frozen=True, kw_only=True):
-    """A change of one topic, after which what a node does for it may have to change."""
+    """A change of one topic; nodes must reconcile the topic after it."""
 
     topic: str
 
@@ -39,8 +41,10 @@ class PartitionEvent(TopicEvent, frozen=True, kw_only=True):
 
 
 class CreateTopic(TopicEvent, frozen=True, kw_only=True):
-    """In a cluster each partition begins with the nodes that `placement` names, the preferred leader first. Without a placement
-    the first of `replicas` is the name of the single node that has them, and the others follow it as observers."""
+    """Create a topic. In a cluster `placement` names each partition's nodes, the preferred leader first.
+
+    Without a placement the first of `replicas` is the single node that holds the topic, and the rest observe it.
+    """
 
     topic_id: str
     partitions: int
@@ -52,7 +56,7 @@ class CreateTopic(TopicEvent, frozen=True, kw_only=True):
     created_by: str = ""
     placement: tuple[Nodes, ...] = ()
     replication_factor: int = 0
-    """How many replicas each partition should have, though `placement` may have fewer now; 0: those of `placement`."""
+    """Desired number of replicas per partition, though `placement` may have fewer now; 0: the number in `placement`."""
 
 
 class DeleteTopic(TopicEvent, frozen=True, kw_only=True):
@@ -61,14 +65,14 @@ class DeleteTopic(TopicEvent, frozen=True, kw_only=True):
 
 
 class ChangeLeader(PartitionEvent, frozen=True, kw_only=True):
-    """An empty `leader_id`: another node leads, which is not known by name."""
+    """An empty `leader_id` means that another node leads, whose name is unknown."""
 
     leader_id: str
     leader_epoch: int
 
 
 class AddNode(Event, frozen=True, kw_only=True):
-    """A node is known, or its new address."""
+    """Add a broker, or change its address."""
 
     node_id: str
     addr: str
@@ -76,7 +80,7 @@ class AddNode(Event, frozen=True, kw_only=True):
 
 
 class RemoveNode(Event, frozen=True, kw_only=True):
-    """A node is gone for good: it holds nothing, and its number is free."""
+    """Remove a node permanently: it holds nothing, and its number is free."""
 
     node_id: str
 
@@ -87,16 +91,18 @@ class AlterTopic(TopicEvent, frozen=True, kw_only=True):
 
 
 class AddPartitions(TopicEvent, frozen=True, kw_only=True):
-    """`partitions` is how many there are afterwards; the new ones begin as those of a new topic do."""
+    """Set the partition count to `partitions`; the new ones start like those of a new topic."""
 
     topic_id: str
     partitions: int
     placement: tuple[Nodes, ...] = ()
-    """Of the new ones, in a cluster."""
+    """Placement of the new partitions, in a cluster."""
 
 
 class PlaceTopic(TopicEvent, frozen=True, kw_only=True):
-    """Others follow a topic from now on, by name: the first of `replicas` is the single node that has it, the rest observe."""
+    """Set the observers of a topic, by name: the first of `replicas` is the single node that holds it, the rest
+    observe.
+    """
 
     topic_id: str
     replicas: tuple[str, ...]
@@ -104,7 +110,7 @@ class PlaceTopic(TopicEvent, frozen=True, kw_only=True):
 
 
 class FolderMade(Event, frozen=True, kw_only=True):
-    """A node has made its folder of a topic, with so many partitions: from now on it is missed if it is not there."""
+    """A node created its folder of a topic with this many partitions. From now on a missing folder is an error."""
 
     topic: str
     topic_id: str
@@ -113,13 +119,13 @@ class FolderMade(Event, frozen=True, kw_only=True):
 
 
 class IdBlock(Event, frozen=True, kw_only=True):
-    """Every producer id below `taken` was given or wasted."""
+    """All producer ids below `taken` are used up."""
 
     taken: int
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """What proves a password without being one (RFC 5802)."""
+    """Data that verifies a password without containing it (RFC 5802)."""
 
     salt: bytes
     iterations: int
@@ -128,7 +134,7 @@ class Credential(msgspec.Struct, frozen=True):
 
 
 class SetUser(Event, frozen=True, kw_only=True):
-    """All credentials of a user, by the name of the hash."""
+    """Set all credentials of a user, by hash name."""
 
     user: str
     credentials: dict[str, Credential]
@@ -139,7 +145,7 @@ class DropUser(Event, frozen=True, kw_only=True):
 
 
 class AddRule(Event, frozen=True, kw_only=True):
-    """What a rule does not name is empty."""
+    """Add an access rule. Fields that the rule does not name are empty."""
 
     principal: str
     topic: str
@@ -151,23 +157,23 @@ class AddRule(Event, frozen=True, kw_only=True):
 
 
 class DropRule(AddRule, frozen=True, kw_only=True):
-    """The rule in the same words."""
+    """Drop the rule with equal fields."""
 
 
 class RegisterNode(Event, frozen=True, kw_only=True):
-    """A node has started, or was fenced and comes back. `incarnation` is the number of the entry that holds this event."""
+    """A node started, or returns after it was fenced. `incarnation` is the number of this event's entry."""
 
     node: int
     incarnation: int
     life: Life
     damaged: tuple[str, ...] = ()
-    """The partitions whose copy here did not open whole."""
+    """Partitions whose copy on this node is damaged."""
     addresses: dict[str, tuple[str, int]] = {}
-    """Host and port of each of its doors, by the protocol's name, as others should dial them."""
+    """Advertised host and port of each listener, by protocol name."""
     rack: str = ""
     name: str = ""
     versions: tuple[int, int] = (FIRST_VERSION, CLUSTER_VERSION)
-    """The range of cluster versions that it can follow."""
+    """The range of cluster versions that the node can follow."""
 
 
 class FenceNode(Event, frozen=True, kw_only=True):
@@ -178,7 +184,7 @@ class FenceNode(Event, frozen=True, kw_only=True):
 
 
 class DrainNode(Event, frozen=True, kw_only=True):
-    """This incarnation is to lead nothing any more, or may lead again. It keeps its place in the sets."""
+    """Stop this incarnation from leading, or allow it again. The node keeps its place in the in-sync sets."""
 
     node: int
     incarnation: int
@@ -186,7 +192,7 @@ class DrainNode(Event, frozen=True, kw_only=True):
 
 
 class AssignPartition(PartitionEvent, frozen=True, kw_only=True):
-    """Who holds a partition from now on, and who leads it; void in other epochs than these."""
+    """Set a partition's replicas and leader; has no effect if the epochs differ from these."""
 
     leader_epoch: int
     partition_epoch: int
@@ -200,14 +206,16 @@ class ChangeSet(PartitionEvent, frozen=True, kw_only=True):
 
 
 class ResignReplica(PartitionEvent, frozen=True, kw_only=True):
-    """A node gives up its copy of a partition, and its leadership if it has it."""
+    """A node gives up its copy of a partition, and its leadership if it leads."""
 
     node: int
     leader_epoch: int
 
 
 class QuotaEntity(msgspec.Struct, frozen=True, order=True, array_like=True):
-    """Whom a quota is for: a user, a client id, a client id of a user, or an address. None: whichever; empty: those not named."""
+    """Target of a quota: a user, a client id, a client id of a user, or an address. None matches any; empty is the
+    default.
+    """
 
     user: str | None = None
     client_id: str | None = None
@@ -215,9 +223,9 @@ class QuotaEntity(msgspec.Struct, frozen=True, order=True, array_like=True):
 
 
 class SetQuota(Event, frozen=True, kw_only=True):
-    """All rates that were set at run time for an entity, by name; none: those of the configuration.
+    """Set all run-time rates of an entity, by name; without rates the configuration applies.
 
-    An entity that is more than a user has no `principal`: a version that knows only users stops there.
+    Entities other than a plain user have no `principal`, so a version that knows only users stops at the event.
     """
 
     principal: str | None
@@ -232,7 +240,7 @@ class SetQuota(Event, frozen=True, kw_only=True):
 
 
 class SetGroup(Event, frozen=True, kw_only=True):
-    """All settings that were set at run time for a consumer group, by name; none: those of the configuration."""
+    """Set all run-time settings of a consumer group, by name; without settings the configuration applies."""
 
     group: str
     settings: dict[str, int]
@@ -263,12 +271,12 @@ EVENTS: Final[dict[int, type[Event]]] = {
     116: SetGroup,
 }
 SINCE: Final[dict[type[Event], int]] = {SetGroup: 2}
-"""The cluster version that an event came with, if that is not the first."""
+"""The cluster version that introduced an event, if it is not the first."""
 _NUMBERS: Final = {event: number for number, event in EVENTS.items()}
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """An event as it is written."""
+    """An event as stored."""
 
     event_type: int
     data: msgspec.Raw
@@ -283,14 +291,14 @@ def pack(events: Sequence[Event]) -> list[Envelope]:
 
 
 def unpack(envelopes: Sequence[Envelope]) -> list[Event]:
-    """`msgspec.ValidationError` for an event that this version does not know."""
+    """Decode events. Raises `msgspec.ValidationError` for an event that this version does not know."""
     found = []
     for envelope in envelopes:
         kind = EVENTS.get(envelope.event_type)
         if kind is None:
             raise msgspec.ValidationError(
-                f"event {envelope.event_type} was written by a later version of braidlog; this one knows cluster version "
-                f"{CLUSTER_VERSION}, and stops before it: upgrade this node"
+                f"event {envelope.event_type} was written by a later version of braidlog; this one knows version "
+                f"{CLUSTER_VERSION}: upgrade this node"
             )
         found.append(msgspec.json.decode(envelope.data, type=kind))
     return found

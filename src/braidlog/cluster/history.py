@@ -1,8 +1,7 @@
-"""What happened lately, as the metadata log has it: the last events, each with what it changed.
+"""Recent events of the metadata log, each with the change that it made.
 
-Knows: how an event is told in words. Refuses to know: who asks, how it looks.
-Invariants: noted while an event is applied, whoever applies it, each entry once; no more than `KEPT_MAX` are kept; words are made
-when somebody asks, so that a fail-over of thousands of partitions costs nothing but memory. No secret is ever in the words.
+Invariants: an event is recorded while it is applied, each entry once; at most `KEPT_MAX` events are kept. Texts are
+formatted on request, so a failover of thousands of partitions costs only memory. The texts contain no secrets.
 """
 
 from collections import deque
@@ -16,11 +15,11 @@ from braidlog.replication.assignment import Assignment, Nodes
 
 KEPT_MAX: Final = 5_000
 UNTOLD: Final = (e.IdBlock, e.FolderMade)
-"""What nodes note for themselves."""
+"""Internal bookkeeping events of nodes, which are not shown."""
 
 
 class Cursor(NamedTuple):
-    """Where a happening stands: the entry of the log, and which of the entry's."""
+    """Position of an event: its entry, and its index within the entry."""
 
     seq: int
     number: int
@@ -30,7 +29,7 @@ START: Final = Cursor(0, -1)
 
 
 class PartitionChange(NamedTuple):
-    """What an event made of one partition."""
+    """Change of one partition by an event."""
 
     topic: str
     partition: int
@@ -39,11 +38,11 @@ class PartitionChange(NamedTuple):
 
 
 class Happening(NamedTuple):
-    """An event that was applied; if it changed one partition, what that was before and after."""
+    """An applied event, with the partition change if it changed exactly one partition."""
 
     at: Cursor
     time_ms: int
-    """By the clock of the node that wrote the entry; 0 if it is not known."""
+    """Clock of the node that wrote the entry; 0 if unknown."""
     event: e.Event
     change: PartitionChange | None = None
 
@@ -61,7 +60,7 @@ class Happening(NamedTuple):
 
 
 class History:
-    """One for a metadata log."""
+    """Event history of one metadata log."""
 
     def __init__(self) -> None:
         self._kept: deque[Happening] = deque(maxlen=KEPT_MAX)
@@ -69,14 +68,14 @@ class History:
         self._number = 0
         self._noted = 0
         self.leader_changes: dict[str, int] = dict.fromkeys(CAUSES, 0)
-        """By cause, of the entries that were followed."""
+        """Leader changes by cause, of the entries that this node followed."""
 
     def finish(self, seq: int) -> None:
-        """An entry is applied: whoever applies it again, to another image, notes nothing."""
+        """Mark an entry as recorded, so that applying it to another image records nothing."""
         self._noted = max(self._noted, seq)
 
     def apply(self, image: Image, event: e.Event, seq: int, time_ms: int) -> None:
-        """Apply an event to an image, and note it if its entry was not noted before."""
+        """Apply an event to an image, and record it if its entry was not recorded before."""
         if seq <= self._noted or isinstance(event, UNTOLD):
             image.apply(event)
             return
@@ -100,7 +99,7 @@ class History:
             self._note(seq, time_ms, event)
 
     def _note_leaders(self, seq: int, time_ms: int, event: e.Event, before: Topic, after: Topic) -> None:
-        """A registration ends what the node led before."""
+        """Record leaderships that a registration ended."""
         for number, (old, new) in enumerate(zip(before.assignments, after.assignments, strict=True)):
             if old.leader != new.leader:
                 self.leader_changes["restarted"] += old.leader is not None
@@ -113,18 +112,18 @@ class History:
         self._number += 1
 
     def after(self, cursor: Cursor = START, since_ms: int = 0) -> Iterator[Happening]:
-        """What is kept of the time after, oldest first."""
+        """The kept events after a cursor, oldest first."""
         return (each for each in self._kept if each.at > cursor and each.time_ms >= since_ms)
 
     def story(self, topic: str, partition: int) -> list[Happening]:
-        """What is kept about one partition, and about the nodes that held it meanwhile; oldest first."""
+        """The kept events of one partition and of the nodes that held it, oldest first."""
         place = topic, partition
         changes = [each.change for each in self._kept if each.change is not None and each.change[:2] == place]
         nodes = {node for change in changes for node in change.before.replicas + change.after.replicas}
         return [
             each
             for each in self._kept
-            if (_concerns(each, topic, nodes) if each.change is None else each.change[:2] == place)
+            if (_is_about(each, topic, nodes) if each.change is None else each.change[:2] == place)
         ]
 
     def last(self, count: int) -> list[Happening]:
@@ -135,7 +134,7 @@ CAUSES: Final = ("fenced", "drained", "restarted", "resigned", "returned", "move
 
 
 def _cause(image: Image, event: e.Event, before: Assignment) -> str:
-    """Why a partition has another leader."""
+    """Why a partition's leader changed."""
     if isinstance(event, e.ResignReplica):
         return "resigned"
     if before.leader is None:
@@ -146,7 +145,7 @@ def _cause(image: Image, event: e.Event, before: Assignment) -> str:
     return "drained" if member.is_draining else "moved"
 
 
-def _concerns(each: Happening, topic: str, nodes: set[int]) -> bool:
+def _is_about(each: Happening, topic: str, nodes: set[int]) -> bool:
     return each.node in nodes or getattr(each.event, "topic", "") == topic
 
 
@@ -155,73 +154,73 @@ def listed(nodes: Nodes) -> str:
 
 
 def changes(old: Assignment, after: Assignment) -> str:
-    """What became of a partition."""
-    told = []
+    """Describe the change of a partition."""
+    parts = []
     if old.leader_epoch != after.leader_epoch:
         loss = "; records may be lost" if after.unclean_epoch == after.leader_epoch else ""
-        told.append(f"{_leader(after.leader)} leads, epoch {after.leader_epoch} (was {_leader(old.leader)}){loss}")
+        parts.append(f"{_leader(after.leader)} leads, epoch {after.leader_epoch} (was {_leader(old.leader)}){loss}")
     if set(old.in_sync) != set(after.in_sync):
-        told.append(f"in sync: {listed(after.in_sync)} (was {listed(old.in_sync)})")
+        parts.append(f"in sync: {listed(after.in_sync)} (was {listed(old.in_sync)})")
     if after.adding or after.removing:
-        told.append(f"moves to {listed(tuple(node for node in after.replicas if node not in after.removing))}")
+        parts.append(f"moves to {listed(tuple(node for node in after.replicas if node not in after.removing))}")
     elif set(old.replicas) != set(after.replicas) or old.adding or old.removing:
-        told.append(f"is on {listed(after.replicas)}")
-    return "; ".join(told) or f"in sync: {listed(after.in_sync)}"
+        parts.append(f"is on {listed(after.replicas)}")
+    return "; ".join(parts) or f"in sync: {listed(after.in_sync)}"
 
 
 def _leader(node: int | None) -> str:
-    return "nobody" if node is None else f"node {node}"
+    return "no node" if node is None else f"node {node}"
 
 
 def said(event: e.Event) -> str:
-    """Return the words for an event that is about no single partition."""
+    """Describe an event that concerns no single partition."""
     return WORDS[type(event)](event)
 
 
-def _created(event: e.CreateTopic) -> str:
+def _topic_created_text(event: e.CreateTopic) -> str:
     count = len(event.placement[0]) if event.placement else 1
-    return f"topic {event.topic} is created (partitions: {event.partitions}, replicas: {count})"
+    return f"topic {event.topic} created (partitions: {event.partitions}, replicas: {count})"
 
 
-def _registered(event: e.RegisterNode) -> str:
-    how = "after a clean stop" if event.life.stopped_cleanly else "without a clean stop before"
+def _registered_text(event: e.RegisterNode) -> str:
+    how = "after a clean stop" if event.life.stopped_cleanly else "after an unclean stop"
     how = how if event.life.remembers else "for the first time"
     damaged = f"; damaged: {', '.join(event.damaged[:10])}" if event.damaged else ""
-    return f"node {event.node} has registered, {how}{damaged}"
+    return f"node {event.node} registered {how}{damaged}"
 
 
-def _ruled(event: e.AddRule) -> str:
+def _rule_text(event: e.AddRule) -> str:
     named = (event.topic, event.group, event.transactional_id, event.key)
     what = " ".join(name for name in named if name) or "the cluster"
-    done = "is dropped" if isinstance(event, e.DropRule) else "is added"
+    done = "dropped" if isinstance(event, e.DropRule) else "added"
     may = "may not" if event.deny else "may"
-    return f"a rule {done}: {event.principal} {may} {', '.join(event.operations)} {what}"
+    return f"rule {done}: {event.principal} {may} {', '.join(event.operations)} {what}"
 
 
-def _quota_set(event: e.SetQuota) -> str:
+def _quota_text(event: e.SetQuota) -> str:
     entity = event.entity or e.QuotaEntity(event.principal)
     named = (("user", entity.user), ("client id", entity.client_id), ("address", entity.address))
     whose = ", ".join(f"{name} {value or 'any'}" for name, value in named if value is not None)
-    return f"quotas of {whose or 'everybody'} are {'set' if event.rates else 'dropped'}"
+    return f"quotas of {whose or 'all users'} {'set' if event.rates else 'dropped'}"
 
 
 WORDS: Final[Mapping[type[e.Event], Callable[[Any], str]]] = {
-    e.CreateTopic: _created,
-    e.DeleteTopic: lambda event: f"topic {event.topic} is deleted",
-    e.AlterTopic: lambda event: f"topic {event.topic} has other settings",
-    e.AddPartitions: lambda event: f"topic {event.topic} has more partitions: {event.partitions}",
-    e.PlaceTopic: lambda event: f"topic {event.topic} is followed by {', '.join(event.replicas[1:]) or 'nobody'}",
-    e.AddNode: lambda event: f"broker {event.node_id} is known, at {event.addr}",
-    e.RemoveNode: lambda event: f"node {event.node_id} is removed for good",
-    e.RegisterNode: _registered,
-    e.FenceNode: lambda event: f"node {event.node} is fenced: the others do not hear it",
+    e.CreateTopic: _topic_created_text,
+    e.DeleteTopic: lambda event: f"topic {event.topic} deleted",
+    e.AlterTopic: lambda event: f"topic {event.topic} settings changed",
+    e.AddPartitions: lambda event: f"topic {event.topic}: partitions increased to {event.partitions}",
+    e.PlaceTopic: lambda event: f"topic {event.topic} observers set to {', '.join(event.replicas[1:]) or 'none'}",
+    e.AddNode: lambda event: f"broker {event.node_id} registered at {event.addr}",
+    e.RemoveNode: lambda event: f"node {event.node_id} removed permanently",
+    e.RegisterNode: _registered_text,
+    e.FenceNode: lambda event: f"node {event.node} fenced: other nodes do not hear it",
     e.DrainNode: lambda event: (
-        f"node {event.node} {'drains: it is to lead nothing' if event.is_draining else 'may lead again'}"
+        f"node {event.node} {'drains: it must not lead' if event.is_draining else 'may lead again'}"
     ),
-    e.SetUser: lambda event: f"user {event.user} has a new password",
-    e.DropUser: lambda event: f"user {event.user} is deleted",
-    e.AddRule: _ruled,
-    e.DropRule: _ruled,
-    e.SetQuota: _quota_set,
-    e.SetGroup: lambda event: f"settings of group {event.group} are {'set' if event.settings else 'dropped'}",
+    e.SetUser: lambda event: f"user {event.user} password changed",
+    e.DropUser: lambda event: f"user {event.user} deleted",
+    e.AddRule: _rule_text,
+    e.DropRule: _rule_text,
+    e.SetQuota: _quota_text,
+    e.SetGroup: lambda event: f"settings of group {event.group} {'set' if event.settings else 'dropped'}",
 }

@@ -1,8 +1,9 @@
-"""What the metadata log says now: topics, nodes, users, rules, quotas, ids.
+"""Current state of the metadata: topics, nodes, users, rules, quotas, ids.
 
-Knows: which event makes sense (`check`) and what it changes (`apply`). Refuses to know: where events come from, time, disks.
-Invariants: both are pure functions of image and event, so all who apply the same log have the same image; an event that passed
-`check` at one image is applied to that image and no other (the store sees to it); a topic id is never used twice.
+`check` validates an event, `apply` changes the state.
+Invariants: both are pure functions of image and event, so all nodes that apply the same log have the same image. An
+event that passed `check` at one image is applied to exactly that image, which the store guarantees. A topic id is
+never reused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +51,7 @@ class _Versioned(msgspec.Struct):
 
 
 class Image(ImageState):
-    """The state that follows from the log. It changes by `apply` alone."""
+    """The state derived from the log. Only `apply` changes it."""
 
     def copy(self) -> "Image":
         return Image(
@@ -68,7 +69,7 @@ class Image(ImageState):
         )
 
     def check_all(self, events: Sequence[Event]) -> None:
-        """Refuse a list of which some event would not make sense after those before it, or is not known to all nodes."""
+        """Raise `BrokerError` if an event is invalid after those before it, or if a node does not know it."""
         membership.check_versions(self.cluster, events)
         trial = self.copy() if len(events) > 1 else self
         for event in events:
@@ -77,23 +78,23 @@ class Image(ImageState):
                 trial.apply(event)
 
     def check(self, event: Event) -> None:
-        """Raise `BrokerError` for an event that makes no sense now."""
+        """Raise `BrokerError` for an event that is invalid now."""
         HANDLERS[type(event)][0](self, event)
 
     def apply(self, event: Event) -> None:
-        """Change what the event says. An event that passed `check` is never refused."""
+        """Apply an event. Never fails for an event that passed `check`."""
         self.cluster.version = max(self.cluster.version, e.version_of(event))
         HANDLERS[type(event)][1](self, event)
 
 
 def decode_image(data: bytes) -> Image:
-    """Return a written image; raise `msgspec.ValidationError` for one that this version does not know."""
+    """Decode an image. Raises `msgspec.ValidationError` for a version that this program does not know."""
     version = msgspec.json.decode(data, type=_Versioned).version
     if version != IMAGE_VERSION:
         raise msgspec.ValidationError(f"an image of version {version} was written by another version of braidlog")
     image = msgspec.json.decode(data, type=Image)
     if image.cluster.version > CLUSTER_VERSION:
         raise msgspec.ValidationError(
-            f"it is of cluster version {image.cluster.version}, and this braidlog knows {CLUSTER_VERSION}: upgrade this node"
+            f"cluster version {image.cluster.version} is newer than {CLUSTER_VERSION}: upgrade this node"
         )
     return image

@@ -1,6 +1,6 @@
-"""What an event changes in an image: one `apply` for each event.
+"""How each event changes an image: one `apply` function per event.
 
-Invariant: an event that passed its check at an image never fails here; the result is a pure function of image and event.
+Invariant: an event that passed its check never fails here. The result is a pure function of image and event.
 """
 
 import msgspec
@@ -110,10 +110,10 @@ def apply_drop_rule(image: ImageState, event: e.DropRule) -> None:
 def apply_register_node(image: ImageState, event: e.RegisterNode) -> None:
     before = image.cluster.member(event.node)
     if before is not None and before.registered.life.folder_id != event.life.folder_id:
-        # An empty folder: no set counts its replicas; they are created, and copied from their leaders.
-        gone = {str(event.node), event.name}
+        # An empty folder: no in-sync set counts its replicas. They are created again and copied from their leaders.
+        previous_names = {str(event.node), event.name}
         image.made = {
-            topic_id: {node: count for node, count in made.items() if node not in gone}
+            topic_id: {node: count for node, count in made.items() if node not in previous_names}
             for topic_id, made in image.made.items()
         }
     membership.register(image.cluster, event)

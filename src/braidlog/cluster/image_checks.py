@@ -1,6 +1,6 @@
-"""Which events make sense at an image: one check for each event.
+"""Whether an event is valid for an image: one check per event.
 
-Invariant: a check is a pure function of image and event; it raises `BrokerError` for an event that makes no sense now.
+Invariant: a check is a pure function of image and event. It raises `BrokerError` for an invalid event.
 """
 
 from braidlog.cluster import events as e
@@ -12,7 +12,7 @@ from braidlog.replication import assignment as sets
 from braidlog.replication.assignment import Nodes
 
 BROKERS_MAX = 1_000
-"""Brokers that can be made known: each one is in the image for good."""
+"""Maximum number of registered brokers; they stay in the image permanently."""
 FOLLOWERS_PER_TOPIC_MAX = 32
 RULES_MAX = 10_000
 QUOTAS_MAX = 10_000
@@ -31,7 +31,7 @@ def check_create_topic(image: ImageState, event: e.CreateTopic) -> None:
 
 
 def _check_placement(image: ImageState, placement: tuple[Nodes, ...], count: int) -> None:
-    """Of each new partition, or of none: then it is a single node's."""
+    """Check the placement of each new partition. An empty placement means a single node."""
     nodes = image.cluster.nodes()
     if placement and len(placement) != count:
         raise BrokerError(Reason.INVALID_SETTING, f"{count} partitions cannot be placed in {len(placement)} places")
@@ -39,10 +39,10 @@ def _check_placement(image: ImageState, placement: tuple[Nodes, ...], count: int
         if not replicas or len(set(replicas)) != len(replicas) or any(node not in nodes for node in replicas):
             raise BrokerError(
                 Reason.INVALID_SETTING,
-                f"replicas {list(replicas)} are not different nodes of this cluster ({sorted(nodes)})",
+                f"replicas {list(replicas)} must be distinct nodes of this cluster ({sorted(nodes)})",
             )
         if all(nodes[node].is_fenced for node in replicas):
-            raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, f"none of the nodes {list(replicas)} is there")
+            raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, f"all of the nodes {list(replicas)} are fenced")
 
 
 def check_topic(image: ImageState, event: e.DeleteTopic | e.AlterTopic | e.FolderMade) -> None:
@@ -55,7 +55,7 @@ def check_add_partitions(image: ImageState, event: e.AddPartitions) -> None:
     if event.partitions <= topic.partitions:
         raise BrokerError(
             Reason.INVALID_PARTITION_COUNT,
-            f"topic {event.topic!r} has {topic.partitions} partitions; it can only get more",
+            f"topic {event.topic!r} has {topic.partitions} partitions; the partition count can only be increased",
         )
     assert bool(event.placement) is not bool(topic.holder), "a cluster places every partition"
     _check_placement(image, event.placement, event.partitions - topic.partitions)
@@ -81,7 +81,7 @@ def check_change_leader(image: ImageState, event: e.ChangeLeader) -> None:
 def _check_epochs(image: ImageState, event: e.PartitionEvent, leader_epoch: int, partition_epoch: int) -> None:
     known = image.assignment(event.topic, event.partition)
     if (leader_epoch, partition_epoch) != (known.leader_epoch, known.partition_epoch):
-        raise membership.stale(f"{event.topic}/{event.partition} has changed meanwhile: decide again at its new state")
+        raise membership.stale(f"{event.topic}/{event.partition} changed concurrently: retry with its new state")
 
 
 def check_add_node(image: ImageState, event: e.AddNode) -> None:
@@ -92,7 +92,7 @@ def check_add_node(image: ImageState, event: e.AddNode) -> None:
             f"broker {event.node_id} is registered with epoch {known.epoch}, not {event.epoch}",
         )
     if known is None and len(image.nodes) >= BROKERS_MAX:
-        raise BrokerError(Reason.QUOTA_EXCEEDED, f"{BROKERS_MAX} brokers are registered, and no more can be")
+        raise BrokerError(Reason.QUOTA_EXCEEDED, f"limit of {BROKERS_MAX} registered brokers reached")
 
 
 def check_remove_node(image: ImageState, event: e.RemoveNode) -> None:
@@ -105,7 +105,7 @@ def check_remove_node(image: ImageState, event: e.RemoveNode) -> None:
 
 def _check_removal(image: ImageState, node: int, member: membership.Member) -> None:
     if not member.is_fenced:
-        raise BrokerError(Reason.VERSION_CONFLICT, f"node {node} runs; stop it first: it hands over what it leads")
+        raise BrokerError(Reason.VERSION_CONFLICT, f"node {node} is running; stop it first")
     topics = image.topics.values()
     held = sum(node in each.replicas for topic in topics for each in topic.assignments)
     if held:
@@ -121,7 +121,7 @@ def check_id_block(image: ImageState, event: e.IdBlock) -> None:
 
 def check_set_user(image: ImageState, event: e.SetUser) -> None:
     if event.user not in image.users and len(image.users) >= USERS_MAX:
-        raise BrokerError(Reason.QUOTA_EXCEEDED, f"{USERS_MAX} users are known, and no more can be")
+        raise BrokerError(Reason.QUOTA_EXCEEDED, f"limit of {USERS_MAX} users reached")
 
 
 def check_drop_user(image: ImageState, event: e.DropUser) -> None:
@@ -131,11 +131,11 @@ def check_drop_user(image: ImageState, event: e.DropUser) -> None:
 
 def check_add_rule(image: ImageState, _: e.AddRule) -> None:
     if len(image.rules) >= RULES_MAX:
-        raise BrokerError(Reason.QUOTA_EXCEEDED, f"{RULES_MAX} rules can be added, and no more")
+        raise BrokerError(Reason.QUOTA_EXCEEDED, f"limit of {RULES_MAX} access rules reached")
 
 
 def check_drop_rule(image: ImageState, _: e.DropRule) -> None:
-    """A rule that is gone already is as the event wants it."""
+    """Always valid: dropping a missing rule has no effect."""
 
 
 def check_register_node(image: ImageState, event: e.RegisterNode) -> None:
@@ -153,27 +153,25 @@ def check_assign_partition(image: ImageState, event: e.AssignPartition) -> None:
 def check_change_set(image: ImageState, event: e.ChangeSet) -> None:
     known = image.assignment(event.topic, event.partition)
     if not sets.may_change(known, event.change, image.cluster.nodes()):
-        raise membership.stale(f"{event.topic}/{event.partition} has changed meanwhile: look again and ask again")
+        raise membership.stale(f"{event.topic}/{event.partition} changed concurrently: retry with its new state")
 
 
 def check_resign_replica(image: ImageState, event: e.ResignReplica) -> None:
     if image.assignment(event.topic, event.partition).leader_epoch != event.leader_epoch:
-        raise membership.stale(f"{event.topic}/{event.partition} has another leader by now")
+        raise membership.stale(f"{event.topic}/{event.partition} has another leader")
 
 
 def check_set_quota(image: ImageState, event: e.SetQuota) -> None:
     if (event.principal is None) is (event.entity is None):
-        raise BrokerError(Reason.INVALID_SETTING, "a quota is that of a principal or of another entity")
+        raise BrokerError(Reason.INVALID_SETTING, "a quota needs either a principal or an entity")
     rates, key = image.rates_of(event)
     if event.rates and key not in rates and len(image.quotas) + len(image.entity_quotas) >= QUOTAS_MAX:
-        raise BrokerError(
-            Reason.QUOTA_EXCEEDED, f"{QUOTAS_MAX} users, client ids and addresses can have quotas, and no more"
-        )
+        raise BrokerError(Reason.QUOTA_EXCEEDED, f"limit of {QUOTAS_MAX} quotas reached (users, client ids, addresses)")
 
 
 def check_set_group(image: ImageState, event: e.SetGroup) -> None:
     if event.settings and event.group not in image.group_settings and len(image.group_settings) >= GROUPS_MAX:
-        raise BrokerError(Reason.QUOTA_EXCEEDED, f"{GROUPS_MAX} groups can have settings, and no more")
+        raise BrokerError(Reason.QUOTA_EXCEEDED, f"limit of {GROUPS_MAX} groups with settings reached")
 
 
 def _no_replica(node: str) -> BrokerError:
@@ -188,7 +186,7 @@ def _check_partitions(count: int) -> None:
 
 
 def _check_replicas(replicas: tuple[str, ...]) -> None:
-    """How many followers one may ask for is the front ends' to say (`broker/placement.py`, Flux's own limit)."""
+    """Check for duplicates. Front ends limit the number of followers (`broker/placement.py`, Flux's own limit)."""
     assert replicas
     assert len(set(replicas)) == len(replicas)
 

@@ -1,6 +1,6 @@
-"""What the metadata log says now, as data: topics, nodes, users, rules, quotas, ids.
+"""State of the metadata as data: topics, nodes, users, rules, quotas, ids.
 
-Knows: the fields of an image, and questions to them. Does not handle: events (`image_checks.py`, `image_changes.py`).
+Does not handle: events (`image_checks.py`, `image_changes.py`).
 """
 
 import msgspec
@@ -14,7 +14,7 @@ from braidlog.model.names import no_topic, node_number, own_number
 from braidlog.replication.assignment import Assignment
 
 IMAGE_VERSION = 2
-"""Of what `Image` is when it is written."""
+"""Format version of a stored `Image`."""
 DELETED_KEPT_MS = 7 * 24 * 3600 * 1000
 FIRST_PRODUCER_ID = 1000
 _ENTITY = msgspec.json.Decoder(e.QuotaEntity)
@@ -26,38 +26,38 @@ class Node(msgspec.Struct, frozen=True):
 
 
 class ImageState(msgspec.Struct):
-    """The state that follows from the log. It changes by `apply` alone (`image.py`)."""
+    """The state derived from the log. Only `apply` changes it (`image.py`)."""
 
     topics: dict[str, Topic] = {}
     deleted: dict[str, int] = {}
-    """Ids of deleted topics, and when: a folder of one of these may be removed, one of an unknown id may not."""
+    """Deletion time by topic id: a folder of a deleted topic may be removed, one of an unknown topic may not."""
     nodes: dict[str, Node] = {}
     users: dict[str, dict[str, Credential]] = {}
     rules: list[e.AddRule] = []
     ids_taken: int = FIRST_PRODUCER_ID
     made: dict[str, dict[str, int]] = {}
-    """By topic id and node: how many partitions of the topic that node has made. Of these it makes none again."""
+    """By topic id and node: how many partitions the node has created. It never creates these again."""
     cluster: membership.Membership = msgspec.field(default_factory=membership.Membership)
-    """The nodes, where there are several."""
+    """The cluster's nodes; empty for a single node."""
     quotas: dict[str, dict[str, float]] = {}
-    """By principal: the rates that were set at run time."""
+    """By principal: the rates set at run time."""
     entity_quotas: dict[str, dict[str, float]] = {}
-    """Those of client ids and addresses, by the entity in JSON."""
+    """Rates of client ids and addresses, by the entity in JSON."""
     group_settings: dict[str, dict[str, int]] = {}
-    """By consumer group: the settings that were set at run time."""
+    """By consumer group: the settings set at run time."""
     version: int = IMAGE_VERSION
 
     def quota_rates(self) -> dict[e.QuotaEntity, dict[str, float]]:
-        """All rates that were set at run time."""
+        """All rates set at run time."""
         users = {e.QuotaEntity(name): rates for name, rates in self.quotas.items()}
         return users | {_ENTITY.decode(text): rates for text, rates in self.entity_quotas.items()}
 
     def made_by(self, node: str, topic: Topic) -> int:
-        """How many partitions of a topic a node has made."""
+        """How many partitions of a topic a node has created."""
         return self.made.get(topic.topic_id, {}).get(node, 0)
 
     def topic(self, name: str, topic_id: str | None = None) -> Topic:
-        """The topic; with an id, that one and not another that got its name."""
+        """The topic with this name. With an id, a newer topic of the same name does not match."""
         found = self.topics.get(name)
         if found is None or topic_id not in (None, found.topic_id):
             raise no_topic(name)
@@ -72,11 +72,11 @@ class ImageState(msgspec.Struct):
         return topic.assignments[number]
 
     def number_of(self, topic: str, node: str) -> int | None:
-        """Of a node by its name. The single node that has a topic has one, whatever it is called."""
+        """The number of a node by its name. The single holder of a topic has a number whatever its name."""
         return own_number(node) if node and node == self.topics[topic].holder else node_number(node)
 
     def rates_of(self, event: e.SetQuota) -> tuple[dict[str, dict[str, float]], str]:
-        """Where the rates of this event's entity are kept."""
+        """The table and the key for the rates of this event's entity."""
         if event.entity is None:
             return self.quotas, event.principal or ""
         return self.entity_quotas, msgspec.json.encode(event.entity).decode()

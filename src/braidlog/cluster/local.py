@@ -1,15 +1,14 @@
-"""The metadata log of a single node: an internal topic of its own data folder.
+"""Metadata store of a single node: an internal topic in its own data folder.
 
-Knows: how entries and snapshots are written, and when the log is trimmed. Refuses to know: what events mean.
-Invariants: one proposal at a time, and it is durable before anyone applies it; a snapshot is durable before the entries that it
-replaces are let go.
+Invariants: proposals run one at a time, and a proposal is durable before it is applied. A snapshot is durable before
+the entries that it replaces are deleted.
 
 Each batch is one record, in JSON (docs/formats/metadata.md):
 
     {"seq":17,"events":[{"event_type":1,"data":{…}}]}      an entry
-    {"seq":17,"image":{…}}                                 everything that entries 1 to 17 made true
+    {"seq":17,"image":{…}}                                 the state after entries 1 to 17
 
-It is a topic like any other (`__metadata`), so it is recovered, checked and readable by the offline tools like any other.
+The topic `__metadata` is a normal topic: recovery, checks and the offline tools treat it like any other.
 """
 
 from collections.abc import Iterable, Sequence
@@ -38,7 +37,7 @@ _TURN = "the metadata log"
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One record: an entry, or a snapshot."""
+    """One record: an entry or a snapshot."""
 
     seq: int
     events: list[Envelope] | None = None
@@ -46,7 +45,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LocalStore:
-    """A `MetadataStore` over a log of the node's own."""
+    """A `MetadataStore` over a log in the node's own folder."""
 
     is_alone = True
 
@@ -60,7 +59,7 @@ class LocalStore:
         self._seq = 0
         self.history = History()
         self._in_doubt: tuple[int, Sequence[Event]] | None = None
-        """What was appended and is not known to be durable: the end of the log then, and the entry's events."""
+        """An appended entry that is not known to be durable: the log end after it, and its events."""
 
     def load(self) -> tuple[Image, int]:
         image, seq = Image(), 0
@@ -77,7 +76,7 @@ class LocalStore:
                 self._since_snapshot = 0
                 continue
             if line.seq != seq + 1:
-                raise StorageFault(f"the metadata log goes from entry {seq} to {line.seq}")
+                raise StorageFault(f"metadata log: entry {line.seq} follows entry {seq}")
             for event in events:
                 self.history.apply(image, event, line.seq, row[1])
             self.history.finish(line.seq)
@@ -95,8 +94,11 @@ class LocalStore:
             return await self._settle()
 
     async def _settle(self) -> int:
-        """Number of the last entry, once it is durable. One whose sync failed for want of room is in the log: it is true with the
-        next sync that succeeds, and nothing is decided before."""
+        """Number of the last entry, once it is durable.
+
+        An entry whose sync failed on a full disk stays in the log. It takes effect with the next successful sync, and
+        no other proposal is decided before.
+        """
         if self._in_doubt is not None:
             next_offset, events = self._in_doubt
             await self._log.durable(next_offset)
@@ -105,11 +107,11 @@ class LocalStore:
         return self._seq
 
     def write(self, events: Sequence[Event]) -> int:
-        """Append the next entry; returns the offset below which the log must be durable for it to be true."""
+        """Append the next entry; returns the offset up to which the log must be durable."""
         return self._log.append(self._batch(Line(self._seq + 1, events=pack(events))))
 
     def write_durably(self, events: Sequence[Event]) -> None:
-        """For whoever has the store alone: before anyone is served, and in tests."""
+        """Append events durably. For callers with exclusive access: before the node serves, and in tests."""
         self.write(events)
         self._log.sync()
         self._took(events)
@@ -131,9 +133,9 @@ class LocalStore:
     async def save(self, image: Image, seq: int) -> None:
         if self._since_snapshot < self._snapshot_every:
             return
-        copy = image.copy()  # as it is now: while this waits for its turn the image may go on
+        copy = image.copy()  # copied now: the image may change before the lock is acquired
         async with self._turns.take(_TURN):
-            if seq == await self._settle():  # else whoever made the later entry saves a later image
+            if seq == await self._settle():  # otherwise the writer of the later entry saves a later image
                 await self._world.blocking(lambda: self._log.replace(self._batch(_snapshot(copy, seq))))
                 self._since_snapshot = 0
 
@@ -153,19 +155,19 @@ def open_local_store(
     topics: Iterable[TopicMeta] = (),
     snapshot_every: int = SNAPSHOT_EVERY,
 ) -> LocalStore:
-    """The store over a folder's metadata log. `topics` are those in the folder: see `_adopted`."""
+    """Open the store over a folder's metadata log. `topics` are those in the folder, see `_unadopted_topic_events`."""
     store = LocalStore(log, world, snapshot_every=snapshot_every)
     image, seq = store.load()
-    events = [*_renamed(image, node), *_adopted(image, topics, node, all_of_them=seq == 0)]
+    events = [*_rename_events(image, node), *_unadopted_topic_events(image, topics, node, all_of_them=seq == 0)]
     if events:
         store.write_durably(events)
     return store
 
 
-def _adopted(image: Image, topics: Iterable[TopicMeta], node: str, *, all_of_them: bool) -> list[Event]:
-    """Topics that were made without a node become the node's, with their ids; not those that a node made and does not know.
+def _unadopted_topic_events(image: Image, topics: Iterable[TopicMeta], node: str, *, all_of_them: bool) -> list[Event]:
+    """Events that add topics created without a node, with their ids. Unknown topics that a node created are not added.
 
-    All of them in a log that is empty: it is the node's first, or its owner went on without the one that was lost.
+    With an empty log all topics are added: it is the node's first start, or its owner continues without a lost log.
     """
     return [
         event
@@ -173,11 +175,11 @@ def _adopted(image: Image, topics: Iterable[TopicMeta], node: str, *, all_of_the
         if (all_of_them or not meta.by_metadata)
         and meta.name not in image.topics
         and meta.topic_id not in image.deleted
-        for event in _taken_over(meta, node)
+        for event in _adoption_events(meta, node)
     ]
 
 
-def _taken_over(meta: TopicMeta, node: str) -> list[Event]:
+def _adoption_events(meta: TopicMeta, node: str) -> list[Event]:
     created = CreateTopic(
         topic=meta.name,
         topic_id=meta.topic_id,
@@ -186,13 +188,13 @@ def _taken_over(meta: TopicMeta, node: str) -> list[Event]:
         created_ms=meta.created_ms,
         replicas=(node,),
     )
-    if meta.name.startswith(INTERNAL_PREFIX):  # the folder itself remembers those
+    if meta.name.startswith(INTERNAL_PREFIX):  # the folder itself records internal topics
         return [created]
     return [created, FolderMade(topic=meta.name, topic_id=meta.topic_id, node_id=node, partitions=meta.partitions)]
 
 
-def _renamed(image: Image, node: str) -> list[Event]:
-    """A local log has one node: if its configuration names it otherwise now, what it held is held under the new name."""
+def _rename_events(image: Image, node: str) -> list[Event]:
+    """Events that move everything to the node's new name, as a local log has exactly one node."""
     events: list[Event] = []
     for topic in image.topics.values():
         former = topic.holder

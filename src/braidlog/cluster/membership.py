@@ -1,7 +1,4 @@
-"""The nodes of a cluster, as the metadata has them: what a registration needs, and what it makes of the topics they hold.
-
-Knows: who registered, who is fenced or drains. Refuses to know: who proposes, and when. Pure.
-"""
+"""Nodes of a cluster in the metadata: registration, fencing, draining, and their effect on topics. Pure."""
 
 from collections.abc import Sequence
 
@@ -28,7 +25,7 @@ class Member(msgspec.Struct, frozen=True):
     registered: registration.Registration
     is_fenced: bool = False
     addresses: dict[str, tuple[str, int]] = {}
-    """Host and port of each door, by the protocol's name."""
+    """Host and port of each listener, by protocol name."""
     rack: str = ""
     name: str = ""
     versions: tuple[int, int] = (FIRST_VERSION, CLUSTER_VERSION)
@@ -40,12 +37,12 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class Membership(msgspec.Struct):
-    """The part of the image that is about several nodes."""
+    """The cluster's nodes and version in the image."""
 
     members: dict[str, Member] = {}
-    """By number: keys are written in order, which JSON can do with text only."""
+    """By node number as text, because JSON keys are text."""
     version: int = FIRST_VERSION
-    """The latest of those that the events so far came with: who does not know it cannot follow."""
+    """The latest cluster version of any event so far. A node that does not know this version cannot follow."""
 
     def copy(self) -> "Membership":
         return Membership(dict(self.members), self.version)
@@ -57,8 +54,9 @@ class Membership(msgspec.Struct):
         return {int(number): member.node for number, member in self.members.items()}
 
     def answering(self) -> set[int]:
-        """Nodes whose answers may still come: those that live, and those that left in order, which end their connections
-        themselves when all who asked are answered."""
+        """Nodes whose responses may still arrive: live nodes, and nodes that drain. A draining node answers its
+        callers before it closes connections.
+        """
         return {number for number, node in self.nodes().items() if not node.is_fenced or node.is_draining}
 
     def incarnations(self) -> tuple[tuple[int, int], ...]:
@@ -69,7 +67,7 @@ def name_of(topic: str, partition: int) -> str:
     return f"{topic}/{partition}"
 
 
-# ── Whether an event makes sense now ──────────────────────────────────────────────────────────────────────────────────────────
+# ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def check_registration(known: Membership, event: RegisterNode) -> None:
@@ -80,34 +78,34 @@ def check_registration(known: Membership, event: RegisterNode) -> None:
     if not oldest <= known.version <= latest:
         raise BrokerError(
             Reason.VERSION_CONFLICT,
-            f"node {event.node} can follow cluster versions {oldest} to {latest}, and this cluster is at {known.version}: "
-            f"start it with a braidlog that knows {known.version}",
+            f"node {event.node} supports cluster versions {oldest} to {latest}, this cluster has {known.version}: "
+            f"start it with a braidlog version that supports {known.version}",
         )
 
 
 def check_versions(known: Membership, events: Sequence[Event]) -> None:
-    """A node that is fenced may come back, and reads on where it stopped: it counts until it is removed."""
+    """Check that every member knows the events. A fenced node may return, so it counts until it is removed."""
     needed = max(map(version_of, events), default=FIRST_VERSION)
     behind = [number for number, member in sorted(known.members.items()) if member.versions[1] < needed]
     if behind:
         raise BrokerError(
             Reason.VERSION_CONFLICT,
-            f"this change needs cluster version {needed}, which node {', '.join(behind)} does not know: upgrade it first, or "
-            f"remove it if it is gone for good (braid cluster remove {behind[0]})",
+            f"the change needs cluster version {needed}, which node {', '.join(behind)} does not know: upgrade it, or "
+            f"remove it if it is lost permanently (braid cluster remove {behind[0]})",
         )
 
 
 def check_incarnation(known: Membership, event: FenceNode | DrainNode) -> None:
     member = known.member(event.node)
     if member is None or member.is_fenced or member.registered.incarnation != event.incarnation:
-        raise stale(f"incarnation {event.incarnation} of node {event.node} is not there any more")
+        raise stale(f"incarnation {event.incarnation} of node {event.node} is no longer registered")
 
 
 def stale(text: str) -> BrokerError:
     return BrokerError(Reason.STALE_LEADER_EPOCH, text)
 
 
-# ── What it changes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def register(known: Membership, event: RegisterNode) -> None:
@@ -126,8 +124,10 @@ def drain(known: Membership, event: DrainNode) -> None:
 
 
 def rejoined(topic: Topic, event: RegisterNode, before: Member | None, nodes: Registered) -> Topic:
-    """A node that holds some of a topic has started: its leaderships end in this event; it stays in sync or eligible only where
-    it came back whole. What a single node had belongs to the cluster from now on: nobody else has it, so all of it counts."""
+    """Apply a node's start to a topic: its leaderships end, and it stays in sync or eligible only with a complete log.
+
+    A topic of a single node becomes the cluster's. No other copy exists, so that copy counts as complete.
+    """
     if not any(event.node in each.replicas for each in topic.assignments):
         return topic
     flush_on_ack = topic.flushes_for(event.node)

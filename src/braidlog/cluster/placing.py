@@ -1,7 +1,8 @@
-"""On which nodes new partitions are placed: spread evenly, the copies of one on different racks as far as there are any.
+"""Replica placement of new partitions: even load, and different racks as far as possible.
 
-Pure, and the same for everyone: a topic begins where its name says and goes round from there, so its leaders are on all nodes
-before one has a second, and topics of one partition begin everywhere.
+Pure, with the same result on every node. A topic's name selects the first node, and its partitions continue round
+robin from there. So leaders are on all nodes before one node has a second, and topics with one partition are spread as
+well.
 """
 
 from collections.abc import Sequence
@@ -15,23 +16,25 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.replication.assignment import Nodes
 
 REPLICAS: Final = 3
-"""Unless something else is asked for, or there are fewer nodes."""
+"""Default replication factor, unless fewer nodes exist."""
 MIN_IN_SYNC: Final = 2
 BY_RANK: Final = frozenset({LOG_TOPIC, FEED_TOPIC})
-"""Topics whose partitions rank the nodes (kv/slots.py): a node that is added takes its share of them. A log of keys and its feed
-are on the same nodes."""
+"""Topics placed by ranking nodes (kv/slots.py), so an added node takes its share. A key log and its feed are on the
+same nodes.
+"""
 
 
 def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int | None = None) -> tuple[Nodes, ...]:
-    """Return the nodes of each partition of these numbers, the preferred leader first.
+    """Return the nodes of each numbered partition, the preferred leader first.
 
-    Fenced nodes are used only where too few racks have a live node; leaders are live. Nodes that drain get no replica, so a
-    partition may have fewer than `replicas`: `complete` adds them later. Internal topics use live nodes only.
+    Leaders are live nodes. Fenced nodes are used only if too few racks have a live node. Draining nodes get no
+    replica, so a partition may have fewer than `replicas`; `complete` adds them later. Internal topics use live nodes
+    only.
     """
     count, leading = wanted(known, replicas), live(known)
     if not 1 <= count <= len(known.members):
         raise BrokerError(
-            Reason.INVALID_SETTING, f"{count} replicas need as many nodes; {len(known.members)} are registered"
+            Reason.INVALID_SETTING, f"{count} replicas need {count} nodes, but {len(known.members)} are registered"
         )
     if not leading:
         raise BrokerError(Reason.NOT_ENOUGH_REPLICAS, "every registered node is fenced or draining; try again later")
@@ -51,24 +54,26 @@ def place(known: Membership, topic: str, numbers: Sequence[int], replicas: int |
 
 
 def complete(known: Membership, topic: str, number: int, held: Nodes, count: int) -> Nodes:
-    """Return `held` and as many live nodes as it lacks, on other racks as far as possible; fewer where too few nodes are live."""
+    """Return `held` plus the missing live nodes, on other racks as far as possible; fewer if too few nodes are live."""
     racks = {int(node): member.rack for node, member in known.members.items()}
     circle = _round(_interleaved(racks), crc32c(topic.encode()) + number)
     return _filled(held, [node for node in circle if node in live(known)], racks, count)
 
 
 def wanted(known: Membership, replicas: int | None = None) -> int:
-    """Return how many replicas a partition should have: those asked for, or as many as usual."""
+    """Return the desired number of replicas: the requested number, or the default."""
     return min(REPLICAS, len(known.members)) if replicas is None else replicas
 
 
 def live(known: Membership) -> list[int]:
-    """The nodes that may lead."""
+    """Nodes that may lead."""
     return sorted(number for number, node in known.nodes().items() if node.may_lead)
 
 
 def _interleaved(racks: dict[int, str]) -> list[int]:
-    """Neighbours are on different racks as far as that is possible: one of each rack, then the second of each, …"""
+    """Order nodes so that neighbours are on different racks if possible: one node of each rack, then the second of
+    each, …
+    """
     turns: dict[str, int] = {}
     ranked = []
     for number, rack in racks.items():
@@ -78,7 +83,9 @@ def _interleaved(racks: dict[int, str]) -> list[int]:
 
 
 def _replicas(circle: list[int], leaders: list[int], racks: dict[int, str], at: int, count: int) -> Nodes:
-    """Round from the leader; each round of leaders begins its followers one further, so that no two nodes share everything."""
+    """Replicas round robin from the leader. Each round of leaders shifts its followers by one, so no two nodes share
+    all partitions.
+    """
     leader = leaders[at % len(leaders)]
     others = _round(circle, circle.index(leader))[1:]
     return _filled(
@@ -92,7 +99,7 @@ def _round(circle: list[int], at: int) -> list[int]:
 
 
 def _filled(held: Nodes, candidates: list[int], racks: dict[int, str], count: int) -> Nodes:
-    """Each further node is on the rack that has the fewest so far, and the first of such candidates."""
+    """Add the first candidate on the rack with the fewest replicas so far, until `count` is reached."""
     chosen, left = list(held), [node for node in candidates if node not in held]
     while len(chosen) < count and left:
         taken = [racks[node] for node in chosen if node in racks]

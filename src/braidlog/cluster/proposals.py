@@ -1,6 +1,6 @@
-"""What replicas and the controller ask of the metadata, as events: decided at the very image that they are written after.
+"""Writes proposals of replicas and of the controller as events, decided at the image that they follow.
 
-Knows: which event a proposal is. Refuses to know: when it is made. Each raises `BrokerError` if what became of it is not known.
+Each function raises `BrokerError` if the outcome is unknown.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,8 +20,10 @@ Said = tuple[PartitionKey, Resign | TellEnd]
 
 
 async def change_sets(metadata: Metadata, changes: Sequence[Change]) -> list[Change]:
-    """Followers join or leave, all in one entry. Returns what is certainly refused, though nothing has changed since it was asked
-    for: what has changed is told by the metadata itself."""
+    """Change in-sync sets in one entry; returns the changes that were definitely refused although the epochs match.
+
+    A change with outdated epochs is not returned: the metadata delivers the newer state.
+    """
     refused: list[Change] = []
 
     def decide(image: Image) -> Sequence[e.Event]:
@@ -42,7 +44,7 @@ async def change_sets(metadata: Metadata, changes: Sequence[Change]) -> list[Cha
 
 
 async def say(metadata: Metadata, said: Sequence[Said]) -> None:
-    """What replicas say of their copies, all in one entry: that they give up, or how far they reach."""
+    """Write the reports of replicas about their copies in one entry: resignations and torn log ends."""
 
     def decide(image: Image) -> Sequence[e.Event]:
         found = [(key, each, _assignment(image, key)) for key, each in said]
@@ -51,7 +53,7 @@ async def say(metadata: Metadata, said: Sequence[Said]) -> None:
             for key, each, known in found
             if known is not None
             for event in (
-                _resigned(key, each, known, image) if isinstance(each, Resign) else _end_told(key, each, known)
+                _resigned(key, each, known, image) if isinstance(each, Resign) else _torn_end_reported(key, each, known)
             )
         ]
 
@@ -59,13 +61,15 @@ async def say(metadata: Metadata, said: Sequence[Said]) -> None:
 
 
 def _resigned(key: PartitionKey, said: Resign, known: sets.Assignment, image: Image) -> Iterator[e.Event]:
-    """Void in another epoch than the one in which the damage was found, and while nobody else is eligible: it asks again."""
+    """Resign a replica. Has no effect in another leader epoch, or while no other replica is eligible; the replica then
+    repeats it.
+    """
     is_current = known.leader_epoch == said.leader_epoch
     if is_current and election.resigned(known, said.node, image.cluster.nodes()) != known:
         yield e.ResignReplica(topic=key[0], partition=key[1], node=said.node, leader_epoch=said.leader_epoch)
 
 
-def _end_told(key: PartitionKey, said: TellEnd, known: sets.Assignment) -> Iterator[e.Event]:
+def _torn_end_reported(key: PartitionKey, said: TellEnd, known: sets.Assignment) -> Iterator[e.Event]:
     after = election.with_torn_end(known, said.told)
     if after != known:
         epochs = {"leader_epoch": known.leader_epoch, "partition_epoch": known.partition_epoch}
@@ -73,13 +77,13 @@ def _end_told(key: PartitionKey, said: TellEnd, known: sets.Assignment) -> Itera
 
 
 def _assignment(image: Image, key: PartitionKey) -> sets.Assignment | None:
-    """None: the topic was deleted meanwhile."""
+    """The partition's assignment; None if its topic was deleted."""
     topic = image.topics.get(key[0])
     return None if topic is None or key[1] >= topic.partitions else topic.assignments[key[1]]
 
 
 async def write_entry(metadata: Metadata, proposal: Propose) -> bool:
-    """What a controller decided: right after the entry that it decided at, or not at all."""
+    """Write a controller's proposal directly after the entry that it was computed at, or not at all."""
     events: list[e.Event] = []
     for each in proposal.events:
         if isinstance(each, FenceNode):
@@ -98,14 +102,12 @@ async def write_entry(metadata: Metadata, proposal: Propose) -> bool:
 
 
 async def drain(metadata: Metadata, node: int, *, is_draining: bool = True) -> None:
-    """A node is to lead nothing any more, or may lead again. Controllers then move its leaderships to members of the sets."""
+    """Drain a node, or end its draining. Controllers then move its leaderships to in-sync replicas."""
 
     def decide(image: Image) -> Sequence[e.Event]:
         member = image.cluster.member(node)
         if member is None or member.is_fenced:
-            raise BrokerError(
-                Reason.REPLICA_NOT_FOUND, f"node {node} is not there; `braid cluster nodes` lists those that are"
-            )
+            raise BrokerError(Reason.REPLICA_NOT_FOUND, f"unknown node {node}; see `braid cluster nodes`")
         if member.is_draining is is_draining:
             return []
         return [e.DrainNode(node=node, incarnation=member.registered.incarnation, is_draining=is_draining)]
@@ -114,5 +116,5 @@ async def drain(metadata: Metadata, node: int, *, is_draining: bool = True) -> N
 
 
 async def remove(metadata: Metadata, node: int) -> None:
-    """A node that is fenced and holds nothing is gone for good; refused, in words, as long as that is not so."""
+    """Remove a fenced node that holds no user partition. Raises `BrokerError` otherwise."""
     await metadata.change(lambda image: [*left_by(image, node), e.RemoveNode(node_id=str(node))])

@@ -1,9 +1,9 @@
-"""What a node has to do so that its data folder and its partitions are as the image says.
+"""Actions that bring a node's data folder and partitions in line with the metadata image.
 
-Pure: image, folder and hosted topics in, actions out, in the order in which they are safe. The image is the truth and the folder
-follows it. Invariants: a folder is removed only if the image says that its topic was deleted, that of a partition only if the
-image says that other nodes hold it; a topic that the image does not know is set aside and kept; one that was made is not made
-again, for its records would be gone without a word.
+Pure: returns actions in an order that is safe.
+Invariants: a topic's folder is removed only if the image says that the topic was deleted. A partition's folder is
+removed only if the image places the partition on other nodes. A folder of an unknown topic is quarantined. A folder
+that was created once is not created again, because that would hide lost records.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from braidlog.storage.folder import TopicMeta
 
 
 class Close(NamedTuple):
-    """Serve the partitions of a topic no more."""
+    """Stop serving the partitions of a topic."""
 
     topic: Topic
 
@@ -29,57 +29,57 @@ class Remove(NamedTuple):
 
 
 class SetAside(NamedTuple):
-    """Keep the folder of a topic that the image does not know, out of the way."""
+    """Quarantine the folder of a topic that the image does not know."""
 
     meta: TopicMeta
 
 
 class Make(NamedTuple):
-    """Make the folder of a topic, without the partitions that other nodes hold."""
+    """Create the folder of a topic, without the partitions that other nodes hold."""
 
     topic: Topic
     absent: tuple[int, ...] = ()
 
 
 class Describe(NamedTuple):
-    """Make the partitions that the folder lacks, but for the first `made`, and let it describe itself as the image does."""
+    """Create missing partitions, except the first `made`, and update the folder's description from the image."""
 
     topic: Topic
     meta: TopicMeta
     made: int
     absent: tuple[int, ...] = ()
-    """What other nodes hold is not made."""
+    """Partitions on other nodes, which are not created."""
 
 
 class Hold(NamedTuple):
-    """Make partitions of which this node has become a replica."""
+    """Create partitions of which this node has become a replica."""
 
     topic: Topic
     numbers: tuple[int, ...]
 
 
 class Release(NamedTuple):
-    """Close and remove partitions of which this node is a replica no more, by an event that it has applied."""
+    """Close and remove partitions of which this node is no longer a replica, after it applied that event."""
 
     topic: Topic
     numbers: tuple[int, ...]
 
 
 class Remember(NamedTuple):
-    """Note durably that the folder was made: before anything is acknowledged that is in it."""
+    """Record durably that the folder was created, before any write in it is acknowledged."""
 
     topic: Topic
 
 
 class Open(NamedTuple):
-    """Serve a topic, or serve it with other settings, replicas or partitions than `before`."""
+    """Serve a topic, or change its settings, replicas or partitions from `before`."""
 
     topic: Topic
     before: Topic | None
 
 
 class Lead(NamedTuple):
-    """Begin to lead a partition in a new epoch."""
+    """Start to lead a partition in a new epoch."""
 
     topic: Topic
     number: int
@@ -87,7 +87,7 @@ class Lead(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """Lead a partition no more."""
+    """Stop leading a partition."""
 
     topic: Topic
     number: int
@@ -105,7 +105,9 @@ def reconcile(
     names: Collection[str] | None = None,
     remembered: Collection[str] = (),
 ) -> Iterator[Action]:
-    """`names`: look at these topics only, and `found` is theirs. `remembered`: topics that the folder says were made."""
+    """Yield the actions. `names` limits them to these topics, and `found` belongs to these; `remembered` are topics
+    that the folder records as created.
+    """
     metas = {meta.name: meta for meta in found}
     looked_at = list(dict.fromkeys([*image.topics, *hosted, *metas])) if names is None else sorted(names)
     for name in looked_at:
@@ -122,7 +124,7 @@ def reconcile(
 
 
 def may_remove(image: Image, meta: TopicMeta) -> bool:
-    """Only if its end was agreed on: one that is merely unknown may be somebody's only copy."""
+    """Whether the topic's deletion is in the image. A folder of a merely unknown topic may be the only copy."""
     return meta.topic_id in image.deleted
 
 
@@ -147,7 +149,7 @@ def _reconcile_topic(
     is_new = before is None or before.topic_id != topic.topic_id
     yield Open(topic, None if is_new else before)
     if meta is not None and (left := tuple(each for each in absent if each in meta.held)):
-        yield Release(topic, left)  # after it is told: whoever asks is sent to those who hold it
+        yield Release(topic, left)  # after the change is visible: clients are redirected to the other nodes
     if before is None or is_new:
         return
     for number, (was, now) in enumerate(zip(before.assignments, topic.assignments, strict=False)):
@@ -155,7 +157,7 @@ def _reconcile_topic(
 
 
 def absent_from(node: int, topic: Topic) -> tuple[int, ...]:
-    """The partitions that a node does not hold; one that has a topic alone holds all of it."""
+    """The partitions that a node does not hold. A node that holds a topic alone holds all of them."""
     if topic.holder:
         return ()
     return tuple(number for number, each in enumerate(topic.assignments) if node not in each.replicas)

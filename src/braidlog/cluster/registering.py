@@ -1,7 +1,7 @@
-"""A node makes itself known to its cluster: at its start, and again when others took it for dead.
+"""Registers a node in its cluster: at its start, and again after it was fenced.
 
-Knows: how to ask until it is known which incarnation this is. Refuses to know: what becomes of the node's partitions.
-Invariants: nothing is acted on before `register` has returned; a number belongs to one name, and to one folder at a time.
+Invariants: the node acts on no metadata before `register` returns. A number belongs to one name, and to one folder at
+a time.
 """
 
 import logging
@@ -26,23 +26,23 @@ PAUSE_SECONDS: Final = 0.5
 PAUSE_SECONDS_MAX: Final = 16.0
 """A node that is fenced again within `FENCED_AGAIN_SECONDS` waits before it registers, each time twice as long."""
 SAID_SECONDS: Final = 10.0
-"""How often a node that cannot register says why."""
+"""How often a node that cannot register logs the reason."""
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node says of itself."""
+    """A node's description of itself."""
 
     number: int
     name: str
     folder_id: str
     boot_id: str
     addresses: dict[str, tuple[str, int]] = {}
-    """Host and port of each of its doors by the protocol's name, and of what other nodes dial."""
+    """Host and port of each listener by protocol name, and of the peer port."""
     rack: str = ""
 
 
 class Registrar:
-    """`await register()` at the start and whenever `is_fenced`; stop the node when it `is_replaced`."""
+    """Call `register` at the start and whenever `is_fenced`; stop the node when `is_replaced`."""
 
     def __init__(
         self, metadata: Metadata, world: World, file: StartFile, described: Description, new_id: Callable[[], str]
@@ -60,7 +60,7 @@ class Registrar:
         self.incarnation: int | None = None
 
     async def register(self, damaged: Sequence[str] = ()) -> int:
-        """Until it is known which incarnation this is. `damaged`: the partitions whose copy did not open whole."""
+        """Register, and retry until the incarnation is known. `damaged` lists the partitions with a damaged copy."""
         self._is_registering = True
         if self.incarnation is not None and (pause := self._next_pause()):
             log.warning("node %d: registration delayed, fenced again, pause=%g s", self._described.number, pause)
@@ -74,7 +74,9 @@ class Registrar:
         return incarnation
 
     def _next_pause(self) -> float:
-        """Seconds. Each incarnation ends leaderships and shrinks in-sync sets: a node that flaps must not do so all the time."""
+        """Delay in seconds before the next registration. Each incarnation ends leaderships and shrinks in-sync sets,
+        so flapping nodes are slowed down.
+        """
         last, self._fenced_at = self._fenced_at, self._world.monotonic()
         is_again = last is not None and self._fenced_at - last < FENCED_AGAIN_SECONDS
         self._pause = min(max(2 * self._pause, PAUSE_SECONDS), PAUSE_SECONDS_MAX) if is_again else 0.0
@@ -87,7 +89,7 @@ class Registrar:
             nonlocal found
             member = image.cluster.member(self._described.number)
             if member is not None and member.registered.life.start_id == self._start_id and not member.is_fenced:
-                found = member.registered.incarnation  # the answer was lost, the entry was not
+                found = member.registered.incarnation  # the answer was lost, but the entry was written
                 return []
             found = self._metadata.seq + 1
             return [self._event(image, found, damaged)]
@@ -101,7 +103,7 @@ class Registrar:
                     raise
                 if self._world.monotonic() - said >= SAID_SECONDS:
                     said = self._world.monotonic()
-                    log.warning("node %d is not registered yet, and tries again: %s", self._described.number, error)
+                    log.warning("node %d is not registered yet; retrying: %s", self._described.number, error)
                 await self._world.wakeup().wait(AGAIN_SECONDS)
             else:
                 return found
@@ -112,7 +114,7 @@ class Registrar:
         if member is not None and member.name != said.name:
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"node {said.name!r} would be number {said.number} of this cluster, which is {member.name!r}: a node's name is "
+                f"node {said.name!r} maps to number {said.number}, which belongs to {member.name!r}: a node's name is "
                 "its number; set `node` to one that no other node has",
             )
         life = Life(
@@ -138,7 +140,7 @@ class Registrar:
 
     @property
     def is_fenced(self) -> bool:
-        """Whether others took this node for dead: it leads nothing, and counts for nothing until it registers again."""
+        """Whether this node was fenced: it leads nothing and counts for nothing until it registers again."""
         member = self._metadata.image.cluster.member(self._described.number)
         return not self._is_registering and self.incarnation is not None and member is not None and member.is_fenced
 
@@ -151,6 +153,6 @@ class Registrar:
         return member.registered.incarnation > self.incarnation
 
     async def stopped_cleanly(self) -> None:
-        """The last word: everything is closed and on the disk, and nothing is written any more."""
+        """Record a clean stop: everything is closed and synced, and nothing is written afterwards."""
         if self.incarnation is not None and not self._is_registering:
             await self._keep(msgspec.structs.replace(self._starts, stopped_cleanly=True))

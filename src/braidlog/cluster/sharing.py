@@ -1,7 +1,7 @@
-"""Topics get the replicas that they lacked when they were made, once nodes are live that can have them. Internal topics also lose
-replicas on nodes that were removed: no administrator has to move what he does not see.
+"""Adds missing replicas to topics once enough live nodes exist. Internal topics also lose replicas on removed nodes,
+because operators do not see those topics.
 
-Pure: what is to be written to the metadata, by whoever looks. Everyone would write the same, so it does not matter who does.
+Pure: returns events for the metadata. Every node would write the same events, so any node may do it.
 """
 
 from collections.abc import Iterator
@@ -18,12 +18,14 @@ from braidlog.replication.assignment import Assignment
 from braidlog.replication.reassignment import finish, reassign
 
 MOVED_AT_ONCE: Final = 200
-"""Partitions of one topic: an entry of the metadata has a largest size, and each of them is copied."""
+"""Maximum partitions of one topic per entry: entries have a maximum size, and each partition is copied."""
 
 
 def lacking(image: Image, name: str, node: str) -> list[Event]:
-    """What gives a topic the replicas that it should have: an internal one as many as there are nodes for, then as many in sync
-    as usual. Nothing if it has them, or while a move is under way. `node` is the name of who asks."""
+    """Events that give a topic its missing replicas, then raise an internal topic's `min_in_sync` to the default.
+
+    Empty if nothing is missing, or while a move is in progress. `node` is the calling node's name.
+    """
     topic = image.topics.get(name)
     if topic is None or topic.holder:
         return []
@@ -40,7 +42,7 @@ def lacking(image: Image, name: str, node: str) -> list[Event]:
 
 
 def left_by(image: Image, node: int) -> list[Event]:
-    """What takes a node out of the replicas of these topics, where enough others have all there is."""
+    """Events that remove a node from the replicas of internal topics where the other replicas are sufficient."""
     nodes, events = image.cluster.nodes(), list[Event]()
     for topic in image.topics.values():
         for number, known in enumerate(topic.assignments if topic.name.startswith(INTERNAL_PREFIX) else ()):
@@ -66,14 +68,16 @@ def _moves(image: Image, topic: Topic) -> Iterator[Event]:
     count = min(REPLICAS, len(live(image.cluster))) if is_own else topic.replication_factor
     for number, known in enumerate(topic.assignments):
         if len(known.replicas) < count:
-            # Leaders of internal topics are spread over the nodes that have come; a user's replicas stay as they are.
+            # Leaders of internal topics are spread over new nodes; replicas of user topics stay where they are.
             target = complete(image.cluster, topic.name, number, () if is_own else known.replicas, count)
             if target != known.replicas:
                 yield _assigned(topic, number, reassign(known, target))
 
 
 def _moves_by_rank(image: Image, topic: Topic) -> Iterator[Event]:
-    """By all nodes that are registered: one that is away for a while is not replaced. Nothing moves to one that is."""
+    """Moves by the ranking of all registered nodes. A node that is absent for a while is not replaced, and nothing
+    moves to it.
+    """
     there, nodes = live(image.cluster), sorted(map(int, image.cluster.members))
     targets = placements(topic.partitions, nodes, REPLICAS)
     for number, (known, target) in enumerate(zip(topic.assignments, targets, strict=True)):

@@ -1,8 +1,7 @@
-"""What a data folder remembers of its node's starts in a cluster.
+"""A data folder's record of its node's starts in a cluster.
 
-Knows: the last incarnation that it was told of, the starts under which it asked since, whether the node stopped cleanly. Refuses
-to know: what the metadata makes of it (`replication/registration.py`).
-Invariant: a start is durable here before the metadata hears of it, and an incarnation before the node acts under it.
+Stores the last confirmed incarnation, later start ids without confirmation, and whether the node stopped cleanly.
+Invariant: a start is durable here before the metadata learns of it, and an incarnation before the node acts under it.
 """
 
 from typing import Final
@@ -15,28 +14,28 @@ from braidlog.storage.slots import SlotPair, load_newest
 
 MAGIC: Final = b"BRAIDRUN"
 START_IDS_MAX: Final = 64
-"""Of starts that died before they heard: one that is forgotten makes the folder pass for a copy, which is safe."""
+"""Limit of unconfirmed start ids. If one is forgotten, the folder counts as a copy, which is safe."""
 
 
 class Starts(msgspec.Struct, frozen=True):
     remembers: int = 0
     start_ids: tuple[str, ...] = ()
-    """Under which it asked to be registered, without having heard what became of it."""
+    """Start ids of registrations without a confirmed outcome."""
     stopped_cleanly: bool = False
-    """And has written nothing since."""
+    """Whether the node stopped cleanly and has written nothing since."""
 
     def asking(self, start_id: str) -> "Starts":
         return msgspec.structs.replace(self, start_ids=(*self.start_ids, start_id)[-START_IDS_MAX:])
 
 
 class StartFile:
-    """`starts.a` and `starts.b` of a data folder."""
+    """The files `starts.a` and `starts.b` of a data folder."""
 
     def __init__(self, disk: Disk, folder: str) -> None:
         self._slots = SlotPair(disk, folder, "starts", MAGIC)
 
     def load(self) -> Starts:
-        """Nothing is remembered by a folder that was never part of a cluster."""
+        """Load the record; empty if the folder never belonged to a cluster."""
         if self._slots.was_never_saved():
             return Starts()
         try:

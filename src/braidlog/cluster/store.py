@@ -1,8 +1,7 @@
-"""Where the metadata log is kept, as a port; and this node's image of it.
+"""Port to the metadata log, and this node's image of it.
 
-Knows: how a decision is taken at an image, proposed, and taken again if the log has moved on meanwhile. Refuses to know: where
-the log is (`local.py`, `etcd/`), what an event means (`image.py`).
-Invariant: the image holds exactly the entries up to `seq`, and no entry that is not durable.
+Does not handle: where the log is stored (`local.py`, `etcd/`), the meaning of events (`image.py`).
+Invariant: the image contains exactly the entries up to `seq`, all of them durable.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,77 +16,79 @@ from braidlog.model.turns import Turns
 from braidlog.model.world import World
 
 Decide = Callable[[Image], Sequence[Event]]
-"""From the image to the events that should follow; called again if another change came first. None: nothing is to change."""
+"""Returns the events to write for an image; empty if nothing changes. Called again if another change was written
+first.
+"""
 CHANGE_SECONDS_MAX: Final = 60.0
-"""How long a decision is taken again because another change came first."""
+"""How long a change is retried while other changes are written first."""
 _TURN = "the metadata of this node"
 
 
 class Entry(NamedTuple):
-    """Events that become true together."""
+    """Events that take effect together."""
 
     seq: int
     events: Sequence[Event]
     time_ms: int = 0
-    """By the clock of whoever wrote it; 0 if that is not known."""
+    """Clock of the node that wrote the entry; 0 if unknown."""
 
 
 class Conflict(NamedTuple):
-    """The log has gone on beyond the entry that a proposal was to follow; nothing was written."""
+    """Another entry was written first; the proposal was not written."""
 
     seq: int
 
 
 class TrimmedError(Exception):
-    """Entries that were not followed yet have been let go: their image is to be loaded."""
+    """Entries that were not followed yet have been deleted; load the image that replaces them."""
 
 
 class MetadataStore(Protocol):
-    """A log of entries, numbered from 1 on without gaps."""
+    """A log of entries, numbered from 1 without gaps."""
 
     history: History
-    """What `load` has read of it, and whoever follows it has applied."""
+    """Events that `load` read or that followers applied."""
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody but this node writes to it, so that it can `write_durably`."""
+        """Whether only this node writes the log, so that it can use `write_durably`."""
         ...
 
     def load(self) -> tuple[Image, int]:
-        """The image of all that is durable, and the number of the last entry in it."""
+        """The image of all durable entries, and the number of the last one."""
         ...
 
     async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
-        """Write the entry that follows `after`. Durable when this returns its number; raises if that cannot be known."""
+        """Write the entry after `after`, and return its number once it is durable. Raises if the outcome is unknown."""
         ...
 
     def write_durably(self, events: Sequence[Event]) -> None:
-        """As `propose`, for whoever has the store alone: while a node starts, before anyone is served."""
+        """Like `propose`, for callers with exclusive access: while a node starts, before it serves clients."""
         ...
 
     def follow(self, after: int) -> Sequence[Entry]:
-        """The durable entries beyond `after`, in order. `TrimmedError`: they are in an image by now, load it."""
+        """The durable entries after `after`, in order. Raises `TrimmedError` if an image has replaced them."""
         ...
 
     async def save(self, image: Image, seq: int) -> None:
-        """Called after each entry: keep the image now and then, so that the entries before it can go."""
+        """Called after each entry: save the image from time to time, so that older entries can be deleted."""
         ...
 
     def close(self) -> None: ...
 
 
 class Metadata:
-    """The image of one node, and the way to change it."""
+    """The metadata image of one node, and the way to change it."""
 
     def __init__(self, store: MetadataStore, world: World) -> None:
         self._store = store
         self._world = world
         self._turns = Turns(world)
         self.image, self.seq = store.load()
-        store.history.leader_changes = dict.fromkeys(store.history.leader_changes, 0)  # they are those of another life
+        store.history.leader_changes = dict.fromkeys(store.history.leader_changes, 0)  # causes of an earlier run
         self._touched: set[str] = set()
         self.listeners: list[Callable[[], None]] = []
-        """Called after the image has changed, by whomever."""
+        """Called after the image has changed."""
 
     @property
     def is_alone(self) -> bool:
@@ -98,14 +99,16 @@ class Metadata:
         return self._store.history
 
     def topic_id(self, name: str) -> str | None:
-        """Of the topic that has a name now."""
+        """The id of the topic that has this name now."""
         found = self.image.topics.get(name)
         return None if found is None else found.topic_id
 
     async def change(self, decide: Decide) -> None:
-        """Check, propose, and apply once it is durable; a decision that came second is taken again at the newer image.
+        """Check and propose events, and apply them once they are durable. After a conflict the decision is repeated at
+        the newer image.
 
-        One proposal of a node is under way at a time: of n at once each would lose to all before it, n² times in all.
+        A node has one proposal in flight at a time: of n concurrent ones each could lose to all others, n² attempts in
+        total.
         """
         until = self._world.monotonic() + CHANGE_SECONDS_MAX
         async with self._turns.take(_TURN):
@@ -119,11 +122,12 @@ class Metadata:
                     return
                 if self._world.monotonic() >= until:
                     raise BrokerError(
-                        Reason.TIMED_OUT, "other changes of the metadata came first for too long; nothing was changed"
+                        Reason.TIMED_OUT,
+                        "metadata change timed out after conflicts; nothing was changed",
                     )
 
     async def write_after(self, events: Sequence[Event], after: int) -> bool:
-        """Write what was decided at entry `after` directly behind it, or not at all; whether it was written."""
+        """Write events decided at entry `after` directly behind it, or not at all; returns whether it wrote them."""
         if self.seq != after:
             return False
         self.image.check_all(events)
@@ -132,18 +136,18 @@ class Metadata:
         return not isinstance(outcome, Conflict)
 
     def change_alone(self, events: Sequence[Event]) -> None:
-        """As `change`, for whoever has the store alone: while a node starts, before anyone is served."""
+        """Like `change`, for callers with exclusive access: while a node starts, before it serves clients."""
         self.image.check_all(events)
         self._store.write_durably(events)
         self.catch_up()
 
     def take_touched(self) -> set[str]:
-        """The topics that were changed since this was last asked."""
+        """Return and clear the names of topics changed since the last call."""
         touched, self._touched = self._touched, set()
         return touched
 
     def catch_up(self) -> None:
-        """Apply what the log has beyond the image."""
+        """Apply all log entries after the image."""
         before = self.seq
         try:
             entries = self._store.follow(self.seq)
@@ -165,7 +169,7 @@ class Metadata:
     def _apply(self, event: Event, entry: Entry) -> None:
         before = dict(self.image.topics) if isinstance(event, RegisterNode) else None
         self.history.apply(self.image, event, entry.seq, entry.time_ms)
-        if before is not None:  # it ends leaderships
+        if before is not None:  # registrations end leaderships
             self._touched.update(name for name, topic in self.image.topics.items() if before[name] is not topic)
         elif isinstance(event, TopicEvent):
             self._touched.add(event.topic)
@@ -175,7 +179,7 @@ class Metadata:
 
 
 def _audit(events: Sequence[Event]) -> None:
-    """Whoever asked for it is named in the log, whichever door it came by: every change of metadata comes this way."""
+    """Write metadata changes to the audit log. Every change passes here, whichever listener its request used."""
     for event in events:
         if isinstance(event, PartitionEvent):
             audit(f"partition {event.topic}/{event.partition}: {type(event).__name__}")

@@ -1,7 +1,7 @@
-"""A topic as the metadata has it, and what each change makes of it.
+"""A topic in the metadata, and its changes.
 
-Pure: `replication/` says what a registration, an election, a change of the set makes of one partition's assignment. Nodes have
-numbers; a single node and those that follow it (mlog's peers, Flux's replicas) have names, and are no replicas of a cluster.
+Pure: `replication/` computes how registrations, elections and in-sync changes affect one partition. Cluster nodes have
+numbers. A single node and its followers (mlog's peers, Flux's replicas) have names, and are no replicas of a cluster.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,15 +25,15 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     min_in_sync: int
     assignments: tuple[Assignment, ...]
     holder: str = ""
-    """The name of the single node that has it; empty in a cluster, where every partition has replicas of its own."""
+    """Name of the single node that holds the topic; empty in a cluster, where every partition has its own replicas."""
     observers: tuple[str, ...] = ()
-    """Who follows it by name. A single node counts them; in a cluster they are shown, and never waited for."""
+    """Followers by name. A single node counts them; a cluster shows them and never waits for them."""
     replication_factor: int = 0
-    """How many replicas each partition should have; 0: unknown, and each partition keeps those that it has."""
+    """Desired number of replicas per partition; 0: unknown, and each partition keeps its replicas."""
     created_by: str = ""
-    """The principal whose request made it."""
+    """The principal that created the topic."""
     unflushed: Nodes = ()
-    """Nodes that have not registered since `flush` became `ack`: what they wrote before may be lost with their machine."""
+    """Nodes that have not registered since `flush` became `ack`: a machine crash may lose their earlier writes."""
 
     @property
     def partitions(self) -> int:
@@ -41,18 +41,21 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def copies(self) -> int:
-        """How many replicas its partitions should have, and the next ones get."""
+        """The desired replication factor, also for new partitions."""
         return self.replication_factor or len(self.assignments[0].replicas)
 
     def changed(self, number: int, change: Change) -> "Topic":
-        """One partition's assignment is another."""
+        """Change one partition's assignment."""
         assignments = list(self.assignments)
         assignments[number] = change(assignments[number])
         return msgspec.structs.replace(self, assignments=tuple(assignments))
 
     def assigned(self, number: int, after: Assignment) -> "Topic":
-        """One partition has other replicas. The replication factor follows a partition that is moved to fewer nodes, and grows
-        once every partition has, or will have, more."""
+        """Assign other replicas to one partition.
+
+        The replication factor falls with a partition that moves to fewer nodes, and grows once every partition has, or
+        will have, more replicas.
+        """
         before, topic = self.assignments[number], self.changed(number, lambda _: after)
         if _size(after) == _size(before):
             return topic
@@ -62,14 +65,14 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(topic, replication_factor=max(factor, min(map(_size, topic.assignments))))
 
     def lacks_replicas(self, each: Assignment) -> bool:
-        """Whether a partition of this topic has fewer replicas than it should have; one that is being added does not count."""
+        """Whether a partition has fewer replicas than desired; a replica that is still being added does not count."""
         return len(each.replicas) - len(each.adding) < self.replication_factor
 
     def changed_everywhere(self, change: Change, **fields: object) -> "Topic":
         return msgspec.structs.replace(self, assignments=tuple(map(change, self.assignments)), **fields)
 
     def flushes_for(self, node: int) -> bool:
-        """Whether all that a node has acknowledged since it registered was on its disk."""
+        """Whether everything that a node acknowledged since it registered was synced to its disk."""
         return self.settings.flush is Flush.ACK and node not in self.unflushed
 
     def altered(self, settings: TopicSettings) -> "Topic":
@@ -79,7 +82,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, settings=settings, unflushed=unflushed)
 
     def followed_by(self, replicas: tuple[str, ...], min_in_sync: int) -> "Topic":
-        """Other observers, the first name being the holder's; or another `min_in_sync`."""
+        """Set other observers, where the first name is the holder's, or another `min_in_sync`."""
         if not self.holder:
             return self.changed_everywhere(
                 lambda each: sets.with_min_in_sync(each, min_in_sync), observers=replicas[1:], min_in_sync=min_in_sync
@@ -94,18 +97,18 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _size(each: Assignment) -> int:
-    """How many replicas a partition has once its move is finished."""
+    """Number of replicas of a partition after its move."""
     return len(each.replicas) - len(each.removing)
 
 
 def held_alone(holder: str, count: int, leader_epoch: int) -> tuple[Assignment, ...]:
-    """The first assignments of partitions that a single node has."""
+    """First assignments of partitions on a single node."""
     held = (own_number(holder),)
     return (Assignment(replicas=held, in_sync=held, leader=held[0], leader_epoch=leader_epoch),) * count
 
 
 def placed(placement: Iterable[Nodes], nodes: Registered, leader_epoch: int) -> tuple[Assignment, ...]:
-    """The first assignments of partitions in a cluster. Nothing is in them yet: all who are there have all of it."""
+    """First assignments of partitions in a cluster. They are empty, so every live replica is in sync."""
     found = []
     for replicas in placement:
         in_sync = tuple(node for node in replicas if node in nodes and not nodes[node].is_fenced)

@@ -1,1 +1,1 @@
-"""State that a coordinator keeps and that moves with it: offsets, groups, transactions, staged batches, producers, streams."""
+"""State of coordinators, which moves with them: offsets, groups, transactions, staged batches, producers, streams."""

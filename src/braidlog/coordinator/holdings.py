@@ -1,11 +1,10 @@
-"""What a node keeps in memory for its clients: how many of each kind, for whom, and about how many bytes.
+"""Limits on client state that a node keeps in memory: counts per kind, shares per principal, and total bytes.
 
-Knows: counts, limits, shares. Refuses to know: what a group or a transaction is, connections and their memory.
-Invariants: nothing new is admitted beyond a limit, the share of one principal, or the bytes that all may take together; what is
-there already goes on. A thing is counted as long as it holds bytes, so that counts follow what is kept and not who asked.
+Invariants: nothing new is admitted beyond a limit, a principal's share, or the total bytes; existing state stays
+usable. An item counts as long as it holds bytes, so counts follow stored state, not requests.
 
-Whose something is, is known since it was made or, after a restart, since somebody has used it again: until then it counts for
-the node alone.
+An item's owner is known from its creation or, after a restart, from its next use. Until then it counts for the node
+alone.
 """
 
 from collections import Counter
@@ -19,12 +18,12 @@ import msgspec
 from braidlog.model.errors import BrokerError, Reason
 
 NODE = ""
-"""Who the node is to itself: it has no share, and uses up nobody's."""
+"""The node itself as a principal: it has no share and uses up no other principal's."""
 _UNLIMITED_BYTES = 2**62
 
 
 class StateKind(StrEnum):
-    """What is counted; the values are words of settings, metrics and messages."""
+    """Kinds of counted state; the values appear in settings, metrics and messages."""
 
     GROUPS = "groups"
     TRANSACTIONAL_IDS = "transactional_ids"
@@ -38,33 +37,33 @@ class StateKind(StrEnum):
 
 
 class StateLimits(msgspec.Struct, frozen=True):
-    """How much of each kind a node keeps, and for how long."""
+    """Limits of each kind of state, and retention times."""
 
     partitions_max: int = 20_000
-    """Of all topics together."""
+    """Partitions of all topics together."""
     groups_max: int = 10_000
     members_per_group_max: int = 1_000
     commits_per_group_max: int = 20_000
-    """Partitions of which one group has a committed offset."""
+    """Partitions per group with a committed offset."""
     transactional_ids_max: int = 100_000
     named_producers_max: int = 100_000
-    """Producers that name themselves (Cursus)."""
+    """Self-named producers (Cursus)."""
     producers_max: int = 200_000
-    """Idempotent producers that partitions remember, once for each partition."""
+    """Idempotent producers remembered by partitions, counted once per partition."""
     sinks_max: int = 10_000
     """Sinks with a last batch (Spark)."""
     snapshots_max: int = 100_000
     """Snapshots of event streams (Cursus)."""
     streams_max: int = 1_000_000
-    """Event streams (Cursus) of all topics together, whoever wrote them."""
+    """Event streams (Cursus) of all topics and principals together."""
     principal_share: float = 0.5
-    """How much of each of these one principal may use, where the node knows principals."""
+    """Share of each limit that one principal may use, if the node knows principals."""
     topics_per_second: float = 10.0
-    """How many topics one principal may have made by using them, in the long run; making them by request has no rate."""
+    """Rate of topics that one principal may create automatically; explicit creation has no rate limit."""
     topics_burst: int = 100
-    """And how many at once."""
+    """Burst of automatically created topics."""
     transactional_id_expiration_ms: int = 7 * 24 * 3600 * 1000
-    """A transactional id that nobody used for so long is forgotten; its producer id is never given again."""
+    """A transactional id that is unused for this time is deleted; its producer id is never reused."""
 
     def of(self, kind: StateKind) -> int:
         found: int = getattr(self, f"{kind}_max")
@@ -77,7 +76,7 @@ class Held(msgspec.Struct):
 
 
 class Holdings:
-    """One for a node. With `is_shared`, no principal may have more than its share."""
+    """Counts one node's client state. With `is_shared`, principals are limited to their share."""
 
     def __init__(
         self, limits: StateLimits | None = None, *, is_shared: bool = False, bytes_max: int = _UNLIMITED_BYTES
@@ -95,11 +94,13 @@ class Holdings:
     def used_by(self, kind: StateKind, principal: str) -> int:
         return self._counts[kind, principal]
 
-    # -- before something is made ----------------------------------------------------------------------------
+    # -- before creation -------------------------------------------------------------------------------------
 
     @contextmanager
     def admitted(self, kind: StateKind, name: str, by: str) -> Iterator[None]:
-        """Inside, `name` is made or used: refused if it is new and there is no room. It counts if something comes of it."""
+        """Context for creating or using `name`. Raises if it is new and exceeds a limit. It counts only if it holds
+        bytes afterwards.
+        """
         known = self._held[kind].get(name)
         if known is None:
             self.check_new(kind, name, by)
@@ -115,42 +116,42 @@ class Holdings:
             self._forget_if_nothing(kind, name)
 
     def check_new(self, kind: StateKind, name: str, by: str) -> None:
-        """Refuse one too many of a kind; one that is there is fine."""
+        """Raise if a new item exceeds a limit; existing items pass."""
         if name in self._held[kind]:
             return
         limit = self.limits.of(kind)
         if self.used(kind) >= limit:
             raise BrokerError(
                 Reason.QUOTA_EXCEEDED,
-                f"this node keeps {limit} {kind.words} and no more: delete some, or raise state.{kind}_max",
+                f"this node has reached its limit of {limit} {kind.words}: delete some, or raise state.{kind}_max",
             )
         self.check_share(kind.value, by, self._counts[kind, by], 1, limit)
         self.check_room()
 
     def check_share(self, what: str, by: str, used: int, more: int, limit: int) -> None:
-        """Refuse what would be more than one principal may have of it."""
+        """Raise if a principal would exceed its share."""
         share = int(limit * self.limits.principal_share)
         if self._is_shared and by != NODE and used + more > share:
             words = what.replace("_", " ")
             raise BrokerError(
                 Reason.QUOTA_EXCEEDED,
-                f"{by!r} has {used} of this node's {limit} {words}, and its share is {share}: delete some, or raise "
+                f"{by!r} has {used} of this node's {limit} {words}, its share is {share}: delete some, or raise "
                 f"state.{what}_max or state.principal_share",
             )
 
     def check_room(self) -> None:
-        """Refuse anything new when what is kept takes all the memory that it may."""
+        """Raise if client state uses all of its memory."""
         if self.bytes_held >= self.bytes_max:
             raise BrokerError(
                 Reason.QUOTA_EXCEEDED,
-                f"groups, transactions and the like hold {self.bytes_held} bytes of this node's memory and take no more: "
+                f"groups, transactions and other client state hold {self.bytes_held} bytes, limit reached: "
                 "delete some, or raise limits.memory_bytes_max",
             )
 
-    # -- afterwards ------------------------------------------------------------------------------------------
+    # -- after creation --------------------------------------------------------------------------------------
 
     def change(self, kind: StateKind, name: str, more_bytes: int) -> None:
-        """`name` holds so much more, or less, than before."""
+        """Record that `name` holds more, or fewer, bytes."""
         if not more_bytes:
             return
         held = self._held[kind].get(name)
@@ -159,7 +160,7 @@ class Holdings:
             self._counts[kind, NODE] += 1
         held.size_bytes += more_bytes
         self.bytes_held += more_bytes
-        assert held.size_bytes >= 0, f"{kind} {name!r} gave back more than it had"
+        assert held.size_bytes >= 0, f"{kind} {name!r} released more bytes than it held"
         self._forget_if_nothing(kind, name)
 
     def _forget_if_nothing(self, kind: StateKind, name: str) -> None:
@@ -172,16 +173,16 @@ class Holdings:
 
 
 class Account(NamedTuple):
-    """How the values of one table count: each holds some bytes of what `name_of` its key says."""
+    """How the entries of one table count: each holds bytes for the item that `name_of` derives from its key."""
 
     holdings: Holdings
     kind: StateKind
     size_of: Callable[[Any], int] = lambda _: 0
-    """Of a value, about, beside what every entry takes."""
+    """Approximate size of a value, without the fixed cost of an entry."""
     name_of: Callable[[tuple[str | int, ...]], str] = lambda key: str(key[1])
 
     def moved(self, key: tuple[str | int, ...], before: object, after: object) -> None:
-        """A value took the place of another; None is none."""
+        """Record that a value replaced another; None means no value."""
         more = (after is not None and self._size(key, after)) - (before is not None and self._size(key, before))
         self.holdings.change(self.kind, self.name_of(key), more)
 
@@ -191,6 +192,6 @@ class Account(NamedTuple):
 
 PLACE_BYTES = 400
 COMMIT_BYTES = 400
-"""What a partition that was added to a transaction, and a commit that it staged, take in memory. Measured."""
+"""Memory of a partition added to a transaction, and of a staged commit. Measured."""
 ENTRY_BYTES = 600
-"""What an entry takes beside its words: its key, its value, its places in the dictionaries that know it. Measured."""
+"""Memory of an entry without its strings: key, value, and dictionary slots. Measured."""

@@ -1,9 +1,9 @@
-"""The keyed log of a coordinator: the last value of each key, kept in a compacted log.
+"""The keyed log of a coordinator: the last value of each key, stored in a compacted log.
 
-Knows: keys (tuples of words and numbers), values (msgspec structs), how they come back after a crash, and when a change is
-settled. Refuses to know: what they mean. Invariants: a change is in its table at once and settled later; whoever acts on it or
-tells of it first awaits `settled` of the mark that writing it returned; after a replay a table holds the last settled value of
-every key. Callers name keys and hold marks; which log a key is in, and what settles it, is decided here alone.
+Values are msgspec structs, keys are tuples of strings and numbers.
+Invariants: a change is in its table immediately and settled later. A caller awaits `settled` of the mark that the
+write returned before it acts on the change or reports it. After a replay a table holds the last settled value of every
+key. Only this module decides which log stores a key, and when it is settled.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -20,21 +20,21 @@ from braidlog.model.world import World
 
 Key = tuple[str | int, ...]
 Mark = NewType("Mark", int)
-"""What writing returns, and `settled` takes. Nobody but the log compares marks or computes with them."""
+"""Returned by writes, awaited by `settled`. Only the log compares marks."""
 NOTHING = Mark(0)
-"""The mark of no change: settled always."""
+"""The mark of no change; always settled."""
 _STARTED: Key = ("started",)
-"""The key of entries that say nothing: written to see what is before them settled."""
+"""Key of empty entries, written only to settle the entries before them."""
 _DECODERS: dict[type[Any], msgspec.json.Decoder[Any]] = {}
-"""One of each type for all shards: to make one takes as long as to read a hundred entries."""
+"""One decoder per type for all shards: creating one takes as long as decoding a hundred entries."""
 _encode = msgspec.json.Encoder().encode
 _decode_key = msgspec.json.Decoder(tuple[str | int, ...]).decode
 
 
 class JournalLog(Protocol):
-    """A partition as its leader of one epoch has it: batches in, rows out; appends and waits fail once the epoch is over.
+    """A partition of which this node is leader in one epoch. Appends and waits fail once the epoch is over.
 
-    An append neither waits nor suspends and is taken whole or not at all.
+    An append never suspends, and is stored completely or not at all.
     """
 
     @property
@@ -42,25 +42,25 @@ class JournalLog(Protocol):
 
     @property
     def is_led(self) -> bool:
-        """Whether this node still leads it, in that epoch."""
+        """Whether this node still leads the partition in that epoch."""
         ...
 
     @property
     def is_sole(self) -> bool:
-        """Whether this node has its only replica: no other node is waited for, nor leads it before this one has agreed."""
+        """Whether this node has the only replica, so no other node can take over without its consent."""
         ...
 
     @property
     def end_offset(self) -> int: ...
 
     def append(self, batch: bytes) -> int:
-        """Append a batch; returns the offset below which the log must be durable for it to be."""
+        """Append a batch; returns the offset up to which the log must be durable."""
         ...
 
     def is_durable(self, next_offset: int) -> bool: ...
 
     def durable(self, next_offset: int) -> Awaitable[None]:
-        """Done when everything below is durable; raises if that cannot be."""
+        """Wait until everything below the offset is durable; raises if that fails."""
         ...
 
     def rows(self) -> Iterator[Row]:
@@ -69,18 +69,18 @@ class JournalLog(Protocol):
 
 
 class Journal:
-    """Keyed values over one log: settled is what is durable in it."""
+    """Keyed values over one log. A change is settled once it is durable in the log."""
 
     def __init__(self, log: JournalLog, world: World) -> None:
         self._log = log
         self._world = world
         self.epoch = log.epoch
-        """Grows whenever another node becomes the coordinator of what is kept here."""
+        """Grows whenever another node becomes coordinator of this state."""
         self._end = NOTHING
         """The mark of the last change."""
 
     def write(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> Mark:
-        """Append values, None for a key that goes, as one batch: all of them survive a crash, or none."""
+        """Append values (None deletes a key) as one batch, which survives a crash completely or not at all."""
         batch = encode_batch(
             [None if value is None else _encode(value) for _, value in entries],
             keys=[_encode(key) for key, _ in entries],
@@ -91,11 +91,13 @@ class Journal:
 
     @property
     def is_sole(self) -> bool:
-        """Whether no other node has a replica: none can keep all this by now without this one having heard of it."""
+        """Whether no other node has a replica, so none can have taken over without this node's knowledge."""
         return self._log.is_sole
 
     def write_start(self) -> Mark:
-        """Return the mark of all that was there before. Among several replicas it takes an entry of this epoch to settle that."""
+        """Return the mark of everything written before. With several replicas, settling that takes an entry of this
+        epoch.
+        """
         if not self.is_sole:
             return self.write([(_STARTED, None)])
         self._end = Mark(self._log.end_offset)
@@ -105,22 +107,22 @@ class Journal:
         return self._log.is_durable(mark)
 
     async def settled(self, *marks: Mark) -> None:
-        """Done when these changes can be acted on and told; raises if they cannot become so."""
+        """Wait until these changes may be acted on and reported; raises if they cannot be settled."""
         await self._log.durable(max(marks, default=NOTHING))
 
     async def all_settled(self) -> None:
-        """The same for all that is written when this is asked: for whoever has looked at tables, and is about to tell."""
+        """Wait for everything written so far. For callers that read tables and are about to report the result."""
         await self._log.durable(self._end)
 
     def replay(self) -> Iterator[tuple[Key, bytes | None]]:
-        """Every entry in order; a later one replaces an earlier one of the same key, None drops it."""
+        """Every entry in order; a later entry replaces an earlier one of the same key, None deletes it."""
         for row in self._log.rows():
             if (key := _decode_key(row[2] or b"[]")) != _STARTED:
                 yield key, row[3]
 
 
 class Table:
-    """The entries of one kind: keys that begin with the same word, values of one type. `account` counts what they hold."""
+    """The entries of one kind: keys with a common first word, values of one type. `account` counts their memory."""
 
     def __init__(self, journal: Journal, kind: str, value_type: type[Any], account: Account | None = None) -> None:
         self.kind = kind
@@ -133,10 +135,10 @@ class Table:
         try:
             self.set(key, None if raw is None else self._decoder.decode(raw))
         except msgspec.MsgspecError as error:
-            raise StorageFault(f"the entry {key} of the coordinator's log does not decode: {error}") from error
+            raise StorageFault(f"entry {key} of the coordinator log does not decode: {error}") from error
 
     def set(self, key: Key, value: msgspec.Struct | None) -> None:
-        """In memory only: what the journal says already."""
+        """Set a value in memory only, because the journal already contains it."""
         before = self.values.pop(key, None) if value is None else self.values.get(key)
         if value is not None:
             self.values[key] = value
@@ -144,7 +146,7 @@ class Table:
             self._account.moved(key, before, value)
 
     async def forget(self) -> None:
-        """In memory only: another node keeps these from now on."""
+        """Drop all entries from memory only: another node is now their coordinator."""
         async for key in in_slices(self.values):
             self.set(key, None)
 
@@ -155,7 +157,7 @@ class Table:
         return put_together([(self, key, value)])
 
     def put_many(self, entries: Sequence[tuple[Key, msgspec.Struct | None]]) -> Mark:
-        """Set several values (None drops one) as one batch: all of them survive a crash, or none."""
+        """Set several values (None deletes one) as one batch, which survives a crash completely or not at all."""
         return put_together([(self, key, value) for key, value in entries])
 
     def drop(self, *key: str | int) -> Mark:
@@ -168,7 +170,9 @@ class Table:
 
 
 def put_together(entries: Sequence[tuple[Table, Key, msgspec.Struct | None]]) -> Mark:
-    """Set or drop (None) entries of several tables of one log as one batch: all of them survive a crash, or none."""
+    """Set or delete (None) entries of several tables of one log as one batch, which survives a crash completely or not
+    at all.
+    """
     if not entries:
         return NOTHING
     full = [(table, (table.kind, *key), value) for table, key, value in entries]
@@ -179,8 +183,9 @@ def put_together(entries: Sequence[tuple[Table, Key, msgspec.Struct | None]]) ->
 
 
 async def load_tables(journal: Journal, tables: list[Table], unknown: Callable[[Key], None]) -> None:
-    """Replay the log into its tables, in slices between which other requests are served; entries of no table go to `unknown`,
-    which decides what that means."""
+    """Replay the log into its tables, in slices between other requests. `unknown` receives the keys that belong to no
+    table.
+    """
     by_kind = {table.kind: table for table in tables}
     pace = Pace()
     for key, raw in journal.replay():

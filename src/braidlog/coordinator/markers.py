@@ -1,8 +1,8 @@
-"""Markers: the record in a partition that ends a transaction there.
+"""Transaction markers: the record that ends a transaction in a partition.
 
-Knows: what a marker says, and that it is written once. Refuses to know: who leads a partition (`broker/marker_routing.py`).
-Invariants: a coordinator that has a successor ends nothing; an end that is repeated, by whomever and however late, is the end of
-the transaction that it names and of no other; it is told as written once it is committed.
+Does not handle: which node leads a partition (`broker/marker_routing.py`).
+Invariants: a replaced coordinator ends nothing. A repeated end, from any node and however late, affects only the
+transaction that it names. An end is reported as written once it is committed.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,13 +20,13 @@ from braidlog.partition.opening import wake
 from braidlog.partition.partition import Partition
 
 Failures = dict[Place | str, BrokerError | StorageFault]
-"""Where an end could not be written, in a partition or for a group, and why."""
+"""Errors by partition or group in which an end could not be written."""
 EndCommits = Callable[[str, Sequence["End"]], Awaitable[None]]
-"""end_commits(group, ends): these transactions have ended for this group; raises if another node keeps it."""
+"""end_commits(group, ends): ends the pending commits of a group; raises if another node coordinates it."""
 
 
 class End(msgspec.Struct, frozen=True, array_like=True):
-    """The end of one transaction in some partitions and for some groups, as it travels between nodes."""
+    """End of one transaction in some partitions and groups, as sent between nodes."""
 
     producer_id: int
     epoch: int
@@ -35,7 +35,7 @@ class End(msgspec.Struct, frozen=True, array_like=True):
     commit: bool
     places: list[Place]
     groups: list[str] = []
-    """Whose pending commits end with it."""
+    """Groups whose pending commits end with the transaction."""
 
     @property
     def targets(self) -> list[Place | str]:
@@ -47,23 +47,23 @@ class End(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MarkerWriter(Protocol):
-    """Who writes markers, wherever partitions are led."""
+    """Writes markers to the leaders of partitions."""
 
     async def write(self, ends: Sequence[End], *, patient: bool = True) -> Failures:
-        """Write all of them. `patient`: ask again for a while where a partition has no leader now."""
+        """Write all markers. `patient`: retry for a while if a partition has no leader."""
         ...
 
 
 class LocalMarkers:
-    """For partitions that this node leads, and groups that it keeps."""
+    """Writes markers for partitions that this node leads, and groups that it coordinates."""
 
     def __init__(self, hosting: Hosting, world: World, end_commits: EndCommits) -> None:
         self._hosting = hosting
         self._world = world
         self._end_commits = end_commits
 
-    async def write(self, ends: Sequence[End], *, patient: bool = True) -> Failures:  # noqa: ARG002 - nobody else leads here
-        """All are written before any is waited for."""
+    async def write(self, ends: Sequence[End], *, patient: bool = True) -> Failures:  # noqa: ARG002 - only local leaders here
+        """Write all markers before waiting for any."""
         failures: Failures = {}
         await self._open(ends)
         marked: dict[Place, tuple[Partition, int]] = {}
@@ -90,13 +90,13 @@ class LocalMarkers:
     async def _open(self, ends: Sequence[End]) -> None:
         found = []
         for place in {place for end in ends for place in end.places}:
-            with suppress(BrokerError, StorageFault):  # told when it is written to
+            with suppress(BrokerError, StorageFault):  # reported when the marker is written
                 found.append(self._hosting.partition(*place))
         await wake(found, self._hosting, self._world)
 
 
 def mark(hosted: Partition, producer_id: int, epoch: int, marker: EndMarker, now_ms: int) -> int:
-    """Append the marker of an end, unless it is there; return the offset below which all must be durable for it to be."""
+    """Append an end marker unless it exists; returns the offset up to which the log must be durable."""
     hosted.require_leader()
     if hosted.has_ended(producer_id, marker):
         return hosted.end_offset
@@ -114,8 +114,8 @@ def mark(hosted: Partition, producer_id: int, epoch: int, marker: EndMarker, now
 
 
 async def abort_hanging(hosted: Partition, producer_id: int, epoch: int, world: World) -> None:
-    """Abort what a producer has open in a partition, if anything: no transaction is known that would ever end it."""
-    opened = [] if hosted.open_log is None else hosted.producers()  # in a closed partition no transaction is open
+    """Abort a producer's open transaction in a partition if no coordinator knows it."""
+    opened = [] if hosted.open_log is None else hosted.producers()  # a closed partition has no open transaction
     known = next((each for each in opened if each.producer_id == producer_id), None)
     if known is None or known.open_since is None:
         return

@@ -1,8 +1,7 @@
-"""Producers that name themselves: a word and an epoch of their own instead of an id that was given to them.
+"""Self-named producers: a name and a client-chosen epoch instead of an assigned producer id.
 
-Knows: which id and epoch of the log stands for which name and foreign epoch. Refuses to know: sequences, dialects.
-Invariants: a name keeps its id across restarts, and a mapping is durable before its first use: else a retry after a crash would
-be a stranger, and stored twice. A higher foreign epoch is the next epoch of the log; a lower one is fenced.
+Invariants: a name keeps its id across restarts. A mapping is durable before its first use; otherwise a retry after a
+crash would be stored twice. A higher client epoch maps to the next log epoch; a lower one is fenced.
 """
 
 import msgspec
@@ -18,12 +17,12 @@ from braidlog.model.turns import Turns
 from braidlog.model.world import World
 
 UNUSED_MS_MAX = 7 * 24 * 3600 * 1000
-"""A name that nobody used for so long is forgotten: if it comes back it is a new producer, whose old retries are not known."""
+"""A name unused for this time is deleted. If it returns it is a new producer, and old retries are not recognized."""
 EPOCH_MAX = 2**15 - 1
 
 
 class NamedProducer(msgspec.Struct, frozen=True):
-    """What stands for a name: `foreign_epoch` is the producer's own, up to 64 bits wide; `epoch` is the log's."""
+    """The log's producer of a name. `foreign_epoch` is the client's own, up to 64 bits; `epoch` is the log's."""
 
     producer_id: int
     epoch: int
@@ -31,7 +30,7 @@ class NamedProducer(msgspec.Struct, frozen=True):
 
 
 def current(known: NamedProducer | None, name: str, foreign_epoch: int) -> NamedProducer | None:
-    """What is known of a name, if it is of this epoch; None if the epoch is new. Raises if it is over."""
+    """The producer of a name, if it has this epoch; None if the epoch is new. Raises if the epoch was fenced."""
     if known is None or known.foreign_epoch < foreign_epoch:
         return None
     if known.foreign_epoch > foreign_epoch:
@@ -43,7 +42,7 @@ def current(known: NamedProducer | None, name: str, foreign_epoch: int) -> Named
 
 
 class NamedProducers:
-    """The use case."""
+    """Operations of self-named producers."""
 
     def __init__(self, table: Table, ids: ProducerIds, world: World, holdings: Holdings) -> None:
         self._table = table
@@ -52,15 +51,17 @@ class NamedProducers:
         self._turns = Turns(world)
         self._steady = SteadyClock(world)
         self._used_ms = {str(name): self._steady.now_ms() for (name,), _ in table.items()}
-        """When each was last used; of an earlier run nothing is known, so that each has its time from the start of this one."""
+        """When each name was last used. Names of an earlier run count from the start of this one."""
 
     async def resolve(self, name: str, foreign_epoch: int, *, by: str = NODE) -> NamedProducer:
-        """The id and epoch to write with, for the principal `by`. Raises if a newer producer of the same name is known."""
+        """The producer id and epoch to write with, for the principal `by`. Raises if a newer producer of this name
+        exists.
+        """
         known = self._current(name, foreign_epoch)
         if known is not None:
             self._used_ms[name] = self._steady.now_ms()
         if known is not None and not self._turns.is_held(name):
-            return known  # nearly always: no wait, so that requests stay in the order they came
+            return known  # the common case: without a wait, requests keep their order
         async with self._turns.take(name):
             with self._holdings.admitted(StateKind.NAMED_PRODUCERS, name, by):
                 return self._current(name, foreign_epoch) or await self._begin(name, foreign_epoch)
@@ -71,7 +72,7 @@ class NamedProducers:
     async def _begin(self, name: str, foreign_epoch: int) -> NamedProducer:
         if not 1 <= len(name) <= NAME_CHARS_MAX:
             raise BrokerError(
-                Reason.INVALID_RECORD, f"a producer's name has 1 to {NAME_CHARS_MAX} characters, not {len(name)}"
+                Reason.INVALID_RECORD, f"a producer's name must have 1 to {NAME_CHARS_MAX} characters, not {len(name)}"
             )
         known: NamedProducer | None = self._table.get(name)
         if known is None or known.epoch >= EPOCH_MAX:
@@ -84,13 +85,13 @@ class NamedProducers:
         return chosen
 
     async def expire(self) -> list[str]:
-        """Forget names that nobody used for long."""
+        """Delete names that were unused for too long; returns them."""
         before_ms = self._steady.now_ms() - UNUSED_MS_MAX
-        gone, mark = [], NOTHING
+        expired, mark = [], NOTHING
         async for name in in_slices(self._used_ms):
             if self._used_ms[name] < before_ms and not self._turns.is_held(name):
                 mark = self._table.drop(name)
                 del self._used_ms[name]
-                gone.append(name)
+                expired.append(name)
         await self._table.journal.settled(mark)
-        return gone
+        return expired

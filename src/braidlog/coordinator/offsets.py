@@ -1,9 +1,8 @@
-"""Committed offsets: how far a group has got in a partition.
+"""Committed offsets of consumer groups.
 
-Knows: the last commit of each (group, topic, partition). Refuses to know: who is in the group (groups does).
-Invariants: a commit is durable before it is acknowledged; a committed offset is the next one to read; commits of several
-partitions are one batch of the journal: all of them survive a crash, or none; a commit is of a partition that there is, and a
-topic's commits end with it.
+Invariants: a commit is durable before it is acknowledged. A committed offset is the next one to read. A commit of
+several partitions is one journal batch, which survives a crash completely or not at all. Commits refer to existing
+partitions, and are deleted with their topic.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +22,7 @@ OFFSET_MAX = 2**63 - 1
 Place = tuple[str, int]
 """Topic and partition."""
 TopicId = Callable[[str], str | None]
-"""The id of the topic that has a name, by the metadata; None if there is none."""
+"""The id of the topic with this name in the metadata; None if it does not exist."""
 Entry = tuple[Table, Key, msgspec.Struct | None]
 
 
@@ -33,11 +32,11 @@ class Committed(msgspec.Struct, frozen=True):
     leader_epoch: int = -1
     committed_ms: int = 0
     topic_id: str = ""
-    """A topic that was deleted and made again is another."""
+    """Distinguishes a topic from a later one of the same name."""
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """One partition of a commit."""
+    """Commit of one partition."""
 
     topic: str
     partition: int
@@ -45,11 +44,11 @@ class Commit(msgspec.Struct, frozen=True):
     metadata: str = ""
     leader_epoch: int = -1
     topic_id: str = ""
-    """Of the topic that had the name when a transaction staged it; empty: whichever has it now."""
+    """Id of the topic when a transaction staged the commit; empty: the current topic of that name."""
 
 
 class Offsets:
-    """The use case."""
+    """Operations of committed offsets."""
 
     def __init__(self, table: Table, hosting: Hosting, world: World, holdings: Holdings, topic_id: TopicId) -> None:
         self._table = table
@@ -58,17 +57,19 @@ class Offsets:
         self._world = world
         self._holdings = holdings
         self._by_group: dict[str, dict[Place, Committed]] = {}
-        gone = []
+        orphaned = []
         for (group, topic, partition), committed in table.items():
             place = str(topic), int(partition)
             self._by_group.setdefault(str(group), {})[place] = committed
-            if not self._is_there(place[0], committed):  # a crash came between the topic's end and theirs
-                gone.append((str(group), *place))
-        if gone:
-            self._drop(gone)
+            if not self._is_there(
+                place[0], committed
+            ):  # a crash came between the deletions of the topic and its commits
+                orphaned.append((str(group), *place))
+        if orphaned:
+            self._drop(orphaned)
 
     def _is_there(self, topic: str, commit: Committed | Commit) -> bool:
-        """Whether it is a commit of the topic that has the name now."""
+        """Whether the commit refers to the current topic of that name."""
         topic_id = self._topic_id(topic)
         return topic_id is not None and commit.topic_id in ("", topic_id)
 
@@ -77,7 +78,7 @@ class Offsets:
     async def commit(
         self, group: str, commits: Sequence[Commit], *, forward_only: bool = False, by: str = NODE
     ) -> None:
-        """Commit several partitions at once, durably, for the principal `by`. `forward_only` refuses to go back."""
+        """Commit several partitions durably together, for the principal `by`. `forward_only` rejects lower offsets."""
         self.check(group, commits, forward_only=forward_only)
         self._check_room(group, commits)
         with self._holdings.admitted(StateKind.GROUPS, group, by):
@@ -85,17 +86,18 @@ class Offsets:
         await self._table.journal.settled(mark)
 
     def put_staged(self, staged: Sequence[tuple[str, Commit]], beside: Sequence[Entry] = ()) -> Mark:
-        """What transactions staged, (group, commit) each, and what goes with them, as one batch: settled when the mark is.
+        """Write the staged commits of transactions, (group, commit) each, and the entries `beside`, as one batch.
 
-        It was checked when it was staged; what is gone is left out, also if another topic has its name by now."""
+        They were checked when staged. Commits of deleted topics are dropped, even if a new topic has the name.
+        """
         return self._put([(group, commit) for group, commit in staged if self._is_there(commit.topic, commit)], beside)
 
     def to_stage(self, commits: Iterable[Commit]) -> list[Commit]:
-        """With the ids of their topics."""
+        """The commits with the ids of their topics."""
         return [msgspec.structs.replace(each, topic_id=self._topic_id(each.topic) or "") for each in commits]
 
     def check(self, group: str, commits: Iterable[Commit], *, forward_only: bool = False) -> None:
-        """Refuse what cannot be committed: bad names, places that are not there, impossible offsets, going back."""
+        """Raise for commits that are not possible: bad names, unknown partitions, invalid offsets, lower offsets."""
         check_group_name(group)
         for commit in commits:
             self._hosting.check_partition(commit.topic, commit.partition)
@@ -111,7 +113,7 @@ class Offsets:
                 self._check_forward(group, commit)
 
     def check_staged(self, group: str, commits: Sequence[Commit], by: str) -> None:
-        """The same for commits that a transaction stages: once that is decided nothing can be refused any more."""
+        """Like `check` for commits that a transaction stages: after its decision none can be rejected."""
         self.check(group, commits)
         self._check_room(group, commits)
         self._holdings.check_new(StateKind.GROUPS, group, by)
@@ -125,8 +127,9 @@ class Offsets:
         if len(known) + len(new) > most:
             raise BrokerError(
                 Reason.QUOTA_EXCEEDED,
-                f"group {group!r} has committed offsets of {len(known)} partitions, and may have {most}, not {len(new)} more: "
-                "delete offsets of the group, use another group, or raise state.commits_per_group_max",
+                f"group {group!r} has committed offsets of {len(known)} of at most {most} partitions and adds "
+                f"{len(new)}: "
+                "delete some, use another group, or raise state.commits_per_group_max",
             )
         self._holdings.check_room()
 
@@ -135,11 +138,11 @@ class Offsets:
         if known is not None and commit.offset < known.offset:
             raise BrokerError(
                 Reason.OFFSET_REGRESSION,
-                f"group {group!r} is at {known.offset} in {commit.topic}/{commit.partition}, {commit.offset} goes back",
+                f"group {group!r} is at {known.offset} in {commit.topic}/{commit.partition}; {commit.offset} is lower",
             )
 
     def _put(self, commits: Sequence[tuple[str, Commit]], beside: Sequence[Entry] = ()) -> Mark:
-        """Journal, then memory, in one step."""
+        """Write journal and memory in one step."""
         now_ms = self._world.now_ms()
         entries = [
             (
@@ -153,7 +156,7 @@ class Offsets:
             self._by_group.setdefault(group, {})[topic, partition] = committed
         return mark
 
-    # -- looking ---------------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------------
 
     def committed(self, group: str, topic: str, partition: int) -> Committed | None:
         place = topic, partition
@@ -170,23 +173,23 @@ class Offsets:
     def has_group(self, group: str) -> bool:
         return group in self._by_group
 
-    # -- forgetting ------------------------------------------------------------------------------------------
+    # -- deleting --------------------------------------------------------------------------------------------
 
     async def forget(self, group: str, topic: str | None = None) -> None:
-        """Drop a group's commits, all of them or those of one topic."""
+        """Delete a group's commits, all or those of one topic."""
         await self._table.journal.settled(self.drop_group(group, topic))
 
     def drop_group(self, group: str, topic: str | None = None) -> Mark:
-        """The same without the wait: done when this returns, settled when the mark it returns is."""
+        """Like `forget` without the wait: durable when the returned mark is settled."""
         return self.drop_places(group, [(t, p) for t, p in self._by_group.get(group, {}) if topic in (None, t)])
 
     def drop_places(self, group: str, places: Iterable[Place]) -> Mark:
-        """Drop a group's commits of some partitions; those it has none of are no error."""
+        """Delete a group's commits of some partitions; missing ones are ignored."""
         known = self._by_group.get(group, {})
         return self._drop([(group, *place) for place in dict.fromkeys(places) if place in known])
 
     async def topic_changed(self, topic: str) -> None:
-        """A deleted topic's commits go with it: a new one of that name begins anew."""
+        """Delete the commits of a deleted topic, so that a new topic of that name starts without commits."""
         if not self._hosting.exists(topic):
             await self._table.journal.settled(self._drop(self._of_topic(topic)))
 
@@ -204,11 +207,13 @@ class Offsets:
 
 
 def check_group_name(group: str) -> None:
-    """Wider than a topic's rule, as Kafka's clients are used to; but one word that any dialect can print."""
+    """Check a group name. Wider than the rule for topics, as Kafka clients expect, but one word that every dialect can
+    print.
+    """
     if not 1 <= len(group) <= NAME_CHARS_MAX:
-        fault = f"a group name has 1 to {NAME_CHARS_MAX} characters, this one has {len(group)}"
+        fault = f"a group name must have 1 to {NAME_CHARS_MAX} characters, not {len(group)}"
     elif not group.isprintable() or " " in group:
-        fault = f"group name {group[:60]!r} has blanks or characters that cannot be printed"
+        fault = f"group name {group[:60]!r} contains spaces or unprintable characters"
     else:
         return
     raise BrokerError(Reason.INVALID_GROUP, fault)

@@ -1,9 +1,8 @@
-"""Commits that a transaction carries: kept where their group is, and counted or dropped by the end of the transaction.
+"""Offset commits within a transaction: kept with their group until the transaction ends.
 
-Knows: what is pending of each group, by producer. Refuses to know: how a transaction ends, who is in a group (the caller's guard
-does). Invariants: that a group's commits are pending is durable before their producer hears of it; an end turns what is pending
-into commits, or drops it, in one entry of the journal, so that it counts once however often it is repeated; nothing is pending
-of a transaction whose end was here before.
+Invariants: pending commits are durable before their producer gets a response. The end of a transaction turns them into
+commits, or drops them, in one journal entry, so a repeated end has no further effect. Nothing is pending for a
+transaction whose end arrived before.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,20 +18,20 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.partition.verification import Ask, Question, Verified
 
 ENDED_MAX = 10_000
-"""So many producers' last ends are remembered, against an answer that came late."""
+"""Number of producers whose last end is remembered, to reject late responses."""
 
 
 class Pending(msgspec.Struct, frozen=True):
-    """What one transaction commits for one group."""
+    """Commits of one transaction for one group."""
 
     epoch: int
     number: int
     commits: list[Commit]
-    """The last one of each partition."""
+    """The last commit of each partition."""
 
 
 class PendingCommits:
-    """The use case."""
+    """Operations of pending commits."""
 
     def __init__(self, table: Table, offsets: Offsets, ask: Ask, holdings: Holdings) -> None:
         self._table = table
@@ -43,10 +42,10 @@ class PendingCommits:
         for (group, producer_id), pending in table.items():
             self._by_group.setdefault(str(group), {})[int(producer_id)] = pending
         self._ended: dict[int, Verified] = {}
-        """The last end of each producer that came here, whatever there was to be ended."""
+        """The last end of each producer, whether or not anything was pending."""
 
     def places(self, group: str) -> set[Place]:
-        """Where a group's commits may change any moment."""
+        """Partitions whose committed offset may change when a transaction ends."""
         pending = self._by_group.get(group, {}).values()
         return {(commit.topic, commit.partition) for each in pending for commit in each.commits}
 
@@ -60,10 +59,10 @@ class PendingCommits:
         by: str = NODE,
         begins: bool = False,
     ) -> int:
-        """Keep commits until the transaction ends; return how many it has for this group.
+        """Stage commits until the transaction ends; returns their number for this group.
 
-        The `guard` is asked in the step that keeps them, and raises if who commits is not in the group any more. `begins`: the
-        transaction, if none is open.
+        `guard` runs in the step that stores them, and raises if the member left the group. `begins`: start a
+        transaction if none is open.
         """
         self._offsets.check_staged(group, commits, by)
         verified = await self._ask(Question(*producing, group, adds=True, begins=begins))
@@ -78,7 +77,7 @@ class PendingCommits:
         return len(staged)
 
     def _check(self, group: str, producing: Producing, verified: Verified) -> Sequence[Commit]:
-        """What the transaction has pending already; refuse a word that is older than what came here since."""
+        """The commits already pending. Raises if the verification is older than an end that arrived since."""
         ended = self._ended.get(producing.producer_id)
         is_old = ended is not None and (
             verified.number <= ended.number or verified.coordinator_epoch < ended.coordinator_epoch
@@ -87,14 +86,17 @@ class PendingCommits:
         if is_old or (known is not None and known.number > verified.number):
             raise BrokerError(
                 Reason.CONCURRENT_TRANSACTIONS,
-                f"the transaction of {producing.name[:60]!r} ended while it committed offsets of group {group!r}; try again",
+                f"the transaction of {producing.name[:60]!r} ended during an offset commit of group {group!r}; try "
+                "again",
             )
         return known.commits if known is not None and known.number == verified.number else ()
 
     async def end(self, ends: Sequence[End]) -> None:
-        """Transactions have ended: what they have pending here counts from now on, or never will.
+        """End transactions: their pending commits become commits, or are dropped.
 
-        An entry is written also if nothing is pending: whoever has a successor, with whom it may be, cannot settle it."""
+        An entry is written even if nothing is pending: a replaced coordinator cannot settle it, and its successor may
+        have pending commits.
+        """
         commits: list[tuple[str, Commit]] = []
         left: dict[tuple[str, int], Pending | None] = {}
         for end in ends:

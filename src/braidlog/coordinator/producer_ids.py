@@ -1,8 +1,7 @@
-"""Producer ids: each is given once, ever.
+"""Allocation of producer ids; each id is given once.
 
-Knows: the next id. Refuses to know: what producers do with theirs.
-Invariant: ids are taken from a block that was durable before its first id was given, and that this node was given; a crash wastes
-the rest, never repeats it.
+Invariant: ids come from a block that was durably assigned to this node before its first id was given. A crash wastes
+the rest of a block and never repeats it.
 """
 
 from braidlog.cluster.events import Event, IdBlock
@@ -16,7 +15,7 @@ _TURN = "a block of producer ids"
 
 
 class ProducerIds:
-    """The use case."""
+    """Allocates producer ids."""
 
     def __init__(self, metadata: Metadata, world: World) -> None:
         self._metadata = metadata
@@ -25,17 +24,17 @@ class ProducerIds:
         self._reserve: tuple[int, int] | None = None
 
     async def take(self) -> int:
-        """A new producer id."""
+        """Return a new producer id."""
         if self._next >= self._limit:
             async with self._turns.take(_TURN):
-                if self._next >= self._limit:  # else whoever had the turn before has taken one
+                if self._next >= self._limit:  # otherwise the previous lock holder has allocated one
                     self._next, self._limit = self._reserve or await self._take_block()
                     self._reserve = None
         self._next += 1
         return self._next - 1
 
     async def fill_reserve(self) -> None:
-        """Have a block ahead, where the metadata may be away when it is needed: new producers then go on for a while."""
+        """Allocate a block in advance, so that new producers can start during a metadata outage."""
         if self._reserve is None:
             async with self._turns.take(_TURN):
                 if self._reserve is None:
@@ -50,4 +49,4 @@ class ProducerIds:
             return [IdBlock(taken=limit)]
 
         await self._metadata.change(decide)
-        return limit - BLOCK, limit  # not what the image says now: others may have taken blocks since
+        return limit - BLOCK, limit  # not the image's current value: other nodes may have taken blocks since

@@ -1,8 +1,8 @@
-"""What coordinators keep is in shards: partitions of one internal topic, each kept by the node that leads it.
+"""Shards of coordinator state: partitions of one internal topic, each served by the node that leads it.
 
-Knows: which name is in which shard; when a shard is read, served and let go on this node. Does not know: what is in it.
-Invariants: nobody is served from a shard before all that was in it is settled in this node's own epoch; a shard that is led no
-more, or anew, is thrown away, and whoever waited for it hears so from its log; others are served while one is read.
+Invariants: a shard is served only after everything in it is settled in this node's own epoch. A shard that this node
+no longer leads, or leads in a new epoch, is discarded, and its waiters fail through its log. Other shards are served
+while one is loading.
 """
 
 import logging
@@ -21,34 +21,32 @@ log = logging.getLogger("braidlog.coordinator")
 STATE_TOPIC: Final = "__coordinator_state"
 STATE_SETTINGS: Final = TopicSettings(flush=Flush.ACK, compact=True, segment_bytes=16 * 1024 * 1024)
 SHARDS: Final = 16
-"""For ever: a name's shard follows from it."""
+"""Permanent: the shard of a name depends on it."""
 AGAIN_SECONDS: Final = 0.1
-"""Between two attempts to read a shard: its replicas may be away for now."""
+"""Pause between two attempts to load a shard whose replicas may be unavailable."""
 FAULT_SECONDS: Final = 5.0
-"""The same, if it is damaged."""
+"""Pause between attempts to load a damaged shard."""
 READ_SECONDS_MAX: Final = 30.0
-"""How long a request waits for a shard that no other node could read."""
+"""How long a request waits for a shard on its only replica to load."""
 
 C = TypeVar("C")
 Spawn = Callable[[Coroutine[Any, Any, None], str], object]
 
 
 def shard_of(name: str) -> int:
-    """The shard of a group, a transactional id, a sink, a producer's name or a snapshot."""
+    """The shard of a group, transactional id, sink, producer name or snapshot."""
     return crc32c(name.encode(errors="surrogatepass")) % SHARDS
 
 
 def place_of(name: str) -> int:
-    """Where a name is kept. Stages are where their sink is, so that a batch is decided by one entry."""
+    """The shard that stores a name. Stages are stored with their sink, so that one entry decides a batch."""
     stage = read_stage_name(name)
     return shard_of(name.removeprefix(PREFIX) if stage is None else stage.sink)
 
 
 def unreadable(number: int) -> BrokerError:
-    """The refusal of what is in a shard that this node leads and cannot read. Names no files: clients see it."""
-    return BrokerError(
-        Reason.UNAVAILABLE, f"shard {number} of the coordinators cannot be read: the log of this node says why"
-    )
+    """The error for a shard that this node leads and cannot read. It names no files, because clients see it."""
+    return BrokerError(Reason.UNAVAILABLE, f"coordinator shard {number} cannot be read; see the log of this node")
 
 
 class _Shard(Generic[C]):
@@ -57,21 +55,21 @@ class _Shard(Generic[C]):
     def __init__(self, led: JournalLog) -> None:
         self.log = led
         self.content: C | None = None
-        """None: it is being read."""
+        """None while the shard is loading."""
         self.is_damaged = False
-        """Whether a fault of the disk, or damage, was found when it was last read."""
+        """Whether the last load found a disk fault or damage."""
         self.waiting: list[Wakeup] | None = []
-        """Callers that wait for the first attempt to read it; None after that."""
+        """Callers that wait for the first load attempt; None afterwards."""
 
     def tried(self) -> None:
-        """An attempt to read it is over."""
+        """End a load attempt and wake the waiting callers."""
         for each in self.waiting or ():
             each.wake()
         self.waiting = None
 
 
 class Shards(Generic[C]):
-    """Those that this node leads. `load` reads one, `discard` lets go of what was read."""
+    """The shards that this node leads. `load` loads one, `discard` releases its content."""
 
     def __init__(
         self,
@@ -87,7 +85,7 @@ class Shards(Generic[C]):
         self._led: dict[int, _Shard[C]] = {}
 
     def lead(self, number: int, led: JournalLog) -> None:
-        """This node leads a shard, in the epoch of its log."""
+        """Start to lead a shard in the epoch of its log."""
         known = self._led.get(number)
         if known is not None and known.log.epoch == led.epoch and known.log.is_led:
             return
@@ -96,12 +94,12 @@ class Shards(Generic[C]):
         self._spawn(self._read(number, shard), f"read shard {number}")
 
     def let_go(self, number: int) -> None:
-        """Another node leads a shard, or none."""
+        """Release a shard that another node leads, or none."""
         known = self._led.pop(number, None)
         if known is not None:
             known.tried()
         if known is not None and known.content is not None:
-            self._spawn(self._discard(known.content), f"let go of shard {number}")
+            self._spawn(self._discard(known.content), f"release shard {number}")
 
     async def _read(self, number: int, shard: _Shard[C]) -> None:
         why = ""
@@ -110,11 +108,11 @@ class Shards(Generic[C]):
             try:
                 content = await self._load(number, shard.log)
             except BrokerError as error:
-                if str(error) != why:  # nodes may be away for hours
+                if str(error) != why:  # nodes may be unavailable for hours
                     why = str(error)
-                    log.info("shard %d of the coordinators is not read yet: %s", number, why)
+                    log.info("coordinator shard %d is not loaded yet: %s", number, why)
             except StorageFault as fault:
-                log.error("shard %d of the coordinators cannot be read: %s", number, fault)  # noqa: TRY400 - it says where
+                log.error("coordinator shard %d cannot be read: %s", number, fault)  # noqa: TRY400 - it says where
                 seconds, shard.is_damaged = FAULT_SECONDS, True
             else:
                 if self._led.get(number) is shard and shard.log.is_led:
@@ -127,8 +125,10 @@ class Shards(Generic[C]):
         shard.tried()
 
     async def wait_read(self, number: int) -> None:
-        """Return when a shard that this node leads was read, or could not be. Among several replicas the leader may be about to
-        change: there a caller comes again."""
+        """Wait until a shard of this node was loaded or could not be.
+
+        With several replicas the leader may be about to change, so a caller retries instead.
+        """
         shard = self._led.get(number)
         if shard is not None and shard.waiting is not None and shard.log.is_sole:
             wakeup = self._world.wakeup()
@@ -136,29 +136,29 @@ class Shards(Generic[C]):
             await wakeup.wait(READ_SECONDS_MAX)
 
     def find(self, number: int) -> C | None:
-        """What is in a shard; None unless this node leads it and has read it."""
+        """The content of a shard; None unless this node leads it and has loaded it."""
         shard = self._led.get(number)
         return shard.content if shard is not None and shard.log.is_led else None
 
     def of(self, number: int) -> C:
-        """What is in a shard; refused, unless this node leads it and has read it."""
+        """The content of a shard; raises unless this node leads it and has loaded it."""
         shard = self._led.get(number)
         if shard is None or not shard.log.is_led:
-            text = f"another node leads shard {number} of the coordinators: ask which one"
+            text = f"another node leads coordinator shard {number}; look up the coordinator again"
             raise NotCoordinatorError(number, text)
         if shard.content is None and shard.is_damaged:
             raise unreadable(number)
         if shard.content is None:
-            text = f"this node reads shard {number} of the coordinators, which it leads since now: try again"
+            text = f"coordinator shard {number} is loading on this node; try again"
             raise NotCoordinatorError(number, text, is_loading=True)
         return shard.content
 
     def all_led(self) -> list[C]:
-        """What is in the shards that this node leads; refused while one is not read yet."""
+        """The contents of all shards that this node leads; raises while one is not loaded."""
         return [self.of(number) for number, shard in self._led.items() if shard.log.is_led]
 
     def served(self) -> Iterator[C]:
-        """What is in the shards that this node serves."""
+        """The contents of the shards that this node serves."""
         for shard in list(self._led.values()):
             if shard.content is not None and shard.log.is_led:
                 yield shard.content

@@ -1,8 +1,7 @@
-"""Snapshots of event streams: the last one of each stream, as its owner computed it.
+"""Snapshots of event streams: the last one of each stream, as computed by its client.
 
-Knows: the last snapshot of each stream. Refuses to know: which versions there are.
-Invariants: a snapshot is settled before it is acknowledged; an older version does not replace a newer one; a topic's snapshots
-end with it, and one of the same name begins without.
+Invariants: a snapshot is settled before it is acknowledged. An older version does not replace a newer one. Snapshots
+are deleted with their topic; a new topic of that name starts without any.
 """
 
 from collections.abc import Sequence
@@ -24,16 +23,16 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 class KeptSnapshot(Snapshot, frozen=True):
     topic_id: str
-    """A topic that was deleted and made again is another."""
+    """Distinguishes a topic from a later one of the same name."""
 
 
 class StreamName(msgspec.Struct, frozen=True, array_like=True):
-    """Of a stream of the topic with this id."""
+    """Name of a stream in the topic with this id."""
 
     topic: str
     topic_id: str
     key: str
-    """In hex."""
+    """Hexadecimal."""
 
     @property
     def counted_as(self) -> str:
@@ -41,18 +40,18 @@ class StreamName(msgspec.Struct, frozen=True, array_like=True):
 
 
 def snapshot_name(key: Sequence[str | int]) -> str:
-    """What a snapshot is counted under, and which shard keeps it: its topic and its stream."""
+    """Topic and stream as one name, under which a snapshot is counted and assigned to a shard."""
     return f"{key[-2]}/{key[-1]}"
 
 
 class Snapshots:
-    """The use case."""
+    """Operations of snapshots."""
 
     def __init__(self, table: Table, holdings: Holdings, topic_id: TopicId) -> None:
         self._table = table
         self._holdings = holdings
         self._topic_id = topic_id
-        # A crash came between the topic's end and theirs.
+        # A crash came between the deletions of the topic and its snapshots.
         table.put_many([(key, None) for key, kept in table.items() if topic_id(str(key[0])) != kept.topic_id])
 
     def find(self, stream: StreamName) -> Snapshot | None:
@@ -69,11 +68,11 @@ class Snapshots:
             await self._table.journal.settled(mark)
 
     def _check_topic(self, stream: StreamName) -> None:
-        """Refuse to answer for a topic that this node has not heard of yet, or not that it has gone."""
+        """Raise for a topic whose creation or deletion this node has not applied yet."""
         if self._topic_id(stream.topic) != stream.topic_id:
-            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"no topic {stream.topic!r} with id {stream.topic_id}")
+            raise BrokerError(Reason.TOPIC_NOT_FOUND, f"unknown topic {stream.topic!r} with id {stream.topic_id}")
 
     async def topic_changed(self, topic: str) -> None:
         current = self._topic_id(topic)
-        gone = [key for key, kept in self._table.items() if key[0] == topic and kept.topic_id != current]
-        await self._table.journal.settled(self._table.put_many([(key, None) for key in gone]))
+        outdated = [key for key, kept in self._table.items() if key[0] == topic and kept.topic_id != current]
+        await self._table.journal.settled(self._table.put_many([(key, None) for key in outdated]))

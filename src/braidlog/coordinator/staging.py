@@ -1,11 +1,10 @@
-"""Batches that count once: records are staged by many tasks, and one decision makes all of them count, or none.
+"""Exactly-once batches: tasks stage records, and one decision commits all of them or none.
 
-Knows: the last batch of each sink, and whose stages are whose. Refuses to know: records, engines, any dialect.
-Invariants: a stage is an open transaction of its own id (`model/stages.py`), so that no reader of committed records sees it
-before the decision; that all stages of a batch commit and that the batch is its sink's last is one entry of the journal, durable
-before the first marker; a batch that is not above its sink's last never counts again, whatever is handed in for it; what a
-decision leaves open of its sink (a losing attempt's, a dead driver's) is aborted by it, so that no reader waits for it.
-One request of a sink at a time.
+Invariants: a stage is an open transaction with its own id (`model/stages.py`), so read-committed consumers do not see
+it before the decision. One durable journal entry commits all stages of a batch and records the batch as its sink's
+last, before the first marker. A batch that is not above its sink's last never commits again. A decision aborts other
+open stages of its sink, from losing attempts or dead drivers, so that no reader waits for them. Each sink has one
+request at a time.
 """
 
 from collections.abc import Sequence
@@ -23,9 +22,9 @@ from braidlog.model.turns import Turns
 from braidlog.model.world import World
 
 UNUSED_MS_MAX = 30 * 24 * 3600 * 1000
-"""A sink that committed nothing for so long is forgotten: a batch of it that is replayed after that counts again."""
+"""A sink without commits for this time is deleted; a batch replayed after that commits again."""
 STAGES_MAX = 10_000
-"""Of one batch: so many tasks."""
+"""Maximum number of stages, one per task, in a batch."""
 NO_BATCH = -1
 NOT_OPEN = (
     Reason.TRANSACTION_NOT_FOUND,
@@ -33,32 +32,33 @@ NOT_OPEN = (
     Reason.STALE_PRODUCER_EPOCH,
     Reason.INVALID_TRANSACTION_STATE,
 )
-"""Why a transaction that is handed in as a stage is none (any more)."""
-_WHY = " (a stage ends by its timeout, by an abort, or when its task is begun again under the same name)"
+"""Why a transaction is not (or no longer) a valid stage."""
+_WHY = " (a stage ends by its timeout, by an abort, or when its task restarts under the same name)"
 
 
 class Sink(msgspec.Struct, frozen=True):
-    """What is remembered of a sink."""
+    """Stored state of a sink."""
 
     last_batch: int
     owner: str
-    """The principal who committed first. For anybody else this name is taken: whoever moves `last_batch` decides what is
-    thrown away as a replay."""
+    """The principal of the first commit. No other principal may use the sink: `last_batch` decides which batches are
+    dropped as replays.
+    """
     writer: str = ""
-    """Which run of batch ids it was (a query's id), if it was told: another one numbers other batches."""
+    """Id of the run (a query's id) that numbers the batches, if known; another run has other numbers."""
     used_ms: int = 0
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """How a request to commit or to abort ended."""
+    """Outcome of a commit or abort request."""
 
     last_batch: int
     already: bool
-    """Whether the batch had been committed before, and nothing that was handed in counts."""
+    """Whether the batch was committed before, so that the given stages were dropped."""
 
 
 class Staging:
-    """The use case."""
+    """Operations of staged batches."""
 
     def __init__(self, table: Table, transactions: Transactions, world: World, holdings: Holdings) -> None:
         self._table = table
@@ -68,7 +68,7 @@ class Staging:
         self._turns = Turns(world)
 
     def last_batch(self, sink: str, *, owner: str, writer: str = "") -> int:
-        """The last batch that counts, NO_BATCH if none does."""
+        """The last committed batch; NO_BATCH if there is none."""
         known = self._find(sink, owner, writer)
         return NO_BATCH if known is None else known.last_batch
 
@@ -78,9 +78,9 @@ class Staging:
     async def commit(
         self, sink: str, batch_id: int, stages: Sequence[Producing], *, owner: str, writer: str = ""
     ) -> Decided:
-        """Let a batch count: all of its stages, or, if one of them is not open any more, none.
+        """Commit all stages of a batch, or none if one of them is no longer open.
 
-        A batch that counts already stays as it is, and the stages that are handed in are a replay's: they are aborted.
+        A batch that is already committed stays unchanged, and the given stages of the replay are aborted.
         """
         check_batch_id(batch_id)
         if len(stages) > STAGES_MAX:
@@ -101,16 +101,16 @@ class Staging:
                 if error.reason not in NOT_OPEN:
                     raise
                 raise BrokerError(
-                    error.reason, f"nothing of batch {batch_id} of sink {sink!r} counts: {error}{_WHY}"
+                    error.reason, f"batch {batch_id} of sink {sink!r} was not committed: {error}{_WHY}"
                 ) from error
             return Decided(batch_id, already=False)
 
     async def abort(
         self, sink: str, batch_id: int, stages: Sequence[Producing] | None = None, *, owner: str
     ) -> Decided:
-        """Let stages go: those that are named or, with None, all that are open of this batch and those before it.
+        """Abort the given stages or, with None, all open ones of this batch and earlier ones.
 
-        What counts is no open stage any more: an abort that comes after a commit undoes nothing.
+        An abort after a commit has no effect, because committed stages are no longer open.
         """
         check_batch_id(batch_id)
         _check_stages(sink, batch_id, stages or ())
@@ -121,7 +121,7 @@ class Staging:
             return Decided(last, already=batch_id <= last)
 
     async def _drop(self, sink: str, batch_id: int, stages: Sequence[Producing] | None) -> None:
-        """Abort what is open of these. What was decided, if a crash or a fault left it so, is carried out as it was decided."""
+        """Abort open stages. A decision that a crash or fault interrupted is carried out as decided."""
         if stages is None:
             await self._transactions.end_together([], self._left_open(sink, batch_id))
             return
@@ -131,7 +131,7 @@ class Staging:
     def _is_open(self, stage: Producing) -> bool:
         try:
             self._transactions.require_ongoing(*stage)
-        except BrokerError:  # ended, fenced or never begun: there is nothing to let go
+        except BrokerError:  # ended, fenced or never begun: nothing to abort
             return False
         return True
 
@@ -145,23 +145,23 @@ class Staging:
         check_sink(sink)
         known: Sink | None = self._table.get(sink)
         if known is not None and known.owner != owner:
-            raise BrokerError(Reason.NOT_AUTHORIZED, f"sink {sink!r} is another user's")
+            raise BrokerError(Reason.NOT_AUTHORIZED, f"sink {sink!r} belongs to another user")
         if known is not None and writer and known.writer and writer != known.writer:
-            # Its numbers are others: what it takes for a new batch would be thrown away as a replay, in silence.
+            # The numbers differ: a new batch of that run would be dropped silently as a replay.
             raise _refused(
-                f"sink {sink!r} has batches up to {known.last_batch} of {known.writer}, and {writer} numbers its own "
+                f"sink {sink!r} has batches up to {known.last_batch} of {known.writer}; {writer} has its own numbers "
                 "(a new checkpoint?): give it another sinkId"
             )
         return known
 
     async def expire(self) -> list[str]:
-        """Forget sinks that nobody committed to for long."""
+        """Delete sinks without commits for a long time."""
         forgotten = []
         async for (word, *_), seen in in_slices(self._table.items()):
             sink = str(word)
             if self._is_unused(seen):
                 async with self._turns.take(sink):
-                    found: Sink | None = self._table.get(sink)  # again: it may have moved while this waited
+                    found: Sink | None = self._table.get(sink)  # checked again, as it may have changed during the wait
                     if found is not None and self._is_unused(found):
                         await self._table.journal.settled(self._table.drop(sink))
                         forgotten.append(sink)
@@ -172,13 +172,13 @@ class Staging:
 
 
 def _check_stages(sink: str, batch_id: int, stages: Sequence[Producing]) -> None:
-    """Nobody decides about transactions that were not made for this batch."""
+    """Raise for transactions that do not belong to this batch."""
     if len({each.name for each in stages}) != len(stages):
-        raise _refused("a stage is handed in twice")
+        raise _refused("duplicate stage")
     for each in stages:
         found = read_stage_name(each.name)
         if found is None or (found.sink, found.batch_id) != (sink, batch_id):
-            raise _refused(f"{each.name[:80]!r} is no stage of batch {batch_id} of sink {sink[:60]!r}")
+            raise _refused(f"{each.name[:80]!r} is not a stage of batch {batch_id} of sink {sink[:60]!r}")
 
 
 def _refused(text: str) -> BrokerError:

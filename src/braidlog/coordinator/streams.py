@@ -1,11 +1,10 @@
-"""Streams of events: per topic and key a sequence of versions, appended only by who knows the last one.
+"""Event streams: a sequence of versions per topic and key; an append must name the last version.
 
-Knows: versions, and where each is. Refuses to know: what events mean, how they are packed.
-Invariants: a version is appended only by a writer that expected the one before; the check and the append are one step. The
-index is a fold over the topic's records, whichever door wrote them, and caught up before every question: an event is a record
-with a key whose `aggregateVersion` header is a number above the last version of its key. So the index after a restart equals
-the one before, also where retention has taken early events away; and a stream stays in the partition it began in, also when
-the topic has got more of them. Records of transactions are no events: they may be aborted after they were counted.
+Invariants: a version is appended only if the writer expected its predecessor; check and append are one step. The index
+is derived from the topic's records, from any listener, and is current before every lookup. An event is a record with a
+key and an `aggregateVersion` header above the last version of its key. So a restart rebuilds the same index, even
+after retention removed early events. A stream stays in its first partition after the topic grows. Transactional
+records are not events, because they may be aborted later.
 """
 
 from bisect import bisect_left
@@ -33,14 +32,14 @@ from braidlog.partition.reading import HERE_RECORDS_MAX, Limits
 
 VERSION_HEADER = "aggregateVersion"
 READ_BYTES = 256 * 1024
-"""Of the log, before others have their turn."""
+"""Bytes of the log to read between two turns of the event loop."""
 READ_EVENTS = 256
-"""The same for events that are looked up one by one."""
+"""Likewise, for events that are looked up one by one."""
 ANY_VERSION = -1
 _VERSION_DIGITS_MAX = 18
 STREAM_BYTES = 300
 EVENT_BYTES = 80
-"""What a stream, and an event of it, take in memory. Measured."""
+"""Memory per stream and per event. Measured."""
 
 
 class StreamPosition(msgspec.Struct, frozen=True):
@@ -50,12 +49,12 @@ class StreamPosition(msgspec.Struct, frozen=True):
 
 
 class SnapshotStore(Protocol):
-    """Where snapshots are, on whichever node."""
+    """Access to snapshots on any node."""
 
     async def find(self, stream: StreamName) -> Snapshot | None: ...
 
     async def save(self, stream: StreamName, snapshot: Snapshot, *, by: str = NODE) -> None:
-        """Keep a snapshot; an older version does not replace a newer one."""
+        """Save a snapshot; an older version does not replace a newer one."""
         ...
 
 
@@ -63,18 +62,18 @@ def _shown(key: bytes) -> str:
     return repr(key[:60].decode("utf-8", "replace"))
 
 
-class VersionConflict(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
+class VersionConflict(BrokerError):  # noqa: N818 - one of the reasons, with its numbers
     def __init__(self, topic: str, key: bytes, *, current: int, expected: int) -> None:
         super().__init__(
             Reason.VERSION_CONFLICT,
-            f"stream {_shown(key)} of {topic!r} is at version {current}, the writer expected {expected}",
+            f"stream {_shown(key)} of {topic!r} is at version {current}, expected {expected}",
         )
         self.current = current
         self.expected = expected
 
 
 class Events:
-    """One stream: its versions, ascending, and the offset of each."""
+    """One stream: ascending versions, and the offset of each."""
 
     __slots__ = ("offsets", "versions")
 
@@ -91,21 +90,23 @@ _NONE = Events()
 
 
 class _PartitionIndex:
-    """The streams of one partition, as far as its log was read. `admit` is asked before each event: (key, whether it is new);
-    `dismiss` is told of those that are gone: (streams, events)."""
+    """Streams of one partition, up to the offset read so far.
+
+    `admit(key, is_new)` is called before each event, `dismiss(streams, events)` after removals.
+    """
 
     def __init__(self, start: int, admit: Callable[[bytes, bool], None], dismiss: Callable[[int, int], None]) -> None:
         self.offset = start
         self.streams: dict[bytes, Events] = {}
         self.events = 0
         self.is_forgotten = False
-        """Its topic is gone: whoever still reads for it stops."""
+        """The topic was deleted: running reads stop."""
         self._cuts = 0
         self._admit = admit
         self._dismiss = dismiss
 
     async def catch_up(self, hosted: Partition, fetch: Fetch) -> None:
-        """Read what is new, with others served in between. Two may do so at once: an event that was taken is not taken again."""
+        """Read new records, and yield to the event loop in between. Concurrent calls take each event once."""
         while self.offset < hosted.end_offset and not self.is_forgotten:
             self.offset = max(self.offset, hosted.start_offset)
             found = hosted.slice_at(self.offset, READ_BYTES)
@@ -143,7 +144,7 @@ class _PartitionIndex:
             events.offsets.append(offset)
 
     def drop_above(self, offset: int) -> None:
-        """The log was cut there: events from there on are none, and who is reading them stops."""
+        """Drop events at or above an offset after a truncation; running reads of them stop."""
         self._cuts += 1
         self.offset = min(self.offset, offset)
         streams, events = len(self.streams), self.events
@@ -157,7 +158,7 @@ class _PartitionIndex:
 
 
 async def _rows(batch: bytes, offset: int, last_offset: int, fetch: Fetch) -> AsyncIterator[Row]:
-    """The records of a batch from an offset on, opened beside the loop if that takes long."""
+    """The records of a batch from an offset on; large batches are decoded off the event loop."""
     while offset <= last_offset:
         rows = await fetch.rows_of(batch, offset, Limits(CLIP_BYTES_MAX, HERE_RECORDS_MAX))
         if not rows:
@@ -168,7 +169,7 @@ async def _rows(batch: bytes, offset: int, last_offset: int, fetch: Fetch) -> As
 
 
 def _version_in(headers: tuple[Header, ...]) -> int:
-    """The version a record claims; 0 if it claims none."""
+    """The version in a record's headers; 0 if it has none."""
     for name, value in headers:
         if name == VERSION_HEADER and value is not None and value.isdigit() and len(value) <= _VERSION_DIGITS_MAX:
             return int(value)
@@ -176,7 +177,7 @@ def _version_in(headers: tuple[Header, ...]) -> int:
 
 
 class EventStreams:
-    """The use case."""
+    """Operations of event streams."""
 
     def __init__(
         self, hosting: Hosting, append: Append, fetch: Fetch, snapshots: SnapshotStore, world: World, holdings: Holdings
@@ -188,14 +189,16 @@ class EventStreams:
         self._snapshots = snapshots
         self._world = world
         self.count = 0
-        """Streams that are known."""
+        """Number of known streams."""
         self._indexes: dict[str, tuple[str, dict[int, _PartitionIndex]]] = {}
 
     async def append(
         self, topic: str, key: bytes, expected: int, value: bytes, headers: tuple[Header, ...] = ()
     ) -> StreamPosition:
-        """Append the next event of a stream. `expected` is the version the writer knows: 0 for none, ANY_VERSION for any."""
-        number, events = await self._locate(topic, key)  # and no wait between its last look and the append
+        """Append the next event of a stream. `expected` is the version that the writer knows: 0 for none, ANY_VERSION
+        for any.
+        """
+        number, events = await self._locate(topic, key)  # no wait between its last check and the append
         if self._append.checks_schemas(topic) or not self._hosting.partition(topic, number).is_open:
             await self._append.ready(topic, number)
             number, events = await self._locate(topic, key)
@@ -208,22 +211,22 @@ class EventStreams:
         version = current + 1
         kept = (*(h for h in headers if h[0] != VERSION_HEADER), (VERSION_HEADER, str(version).encode()))
         batch = encode_batch([value], keys=[key], headers=[kept], base_timestamp=self._world.now_ms())
-        # The write happens before the first wait, so nobody can come between the check and it.
+        # The write happens before the first wait, so no other append comes between check and write.
         appended = await self._append.acknowledge(self._append.write(topic, number, batch), acks=Acks.ALL)
         return StreamPosition(version, number, appended.base_offset)
 
     async def partition_of(self, topic: str, key: bytes) -> int:
-        """Where a stream is, or would begin."""
+        """The partition of a stream, or of a new stream with this key."""
         return (await self._locate(topic, key))[0]
 
     async def version(self, topic: str, key: bytes) -> int:
-        """The last version of a stream; 0 if there is none."""
+        """The last version of a stream; 0 if it does not exist."""
         return (await self._locate(topic, key))[1].last
 
     async def read(
         self, topic: str, key: bytes, from_version: int = 1, count_max: int = 10_000
     ) -> list[tuple[int, Record]]:
-        """(version, record) of a stream's events from a version on, those that are committed and still there."""
+        """The committed events of a stream from a version on, as (version, record), unless retention removed them."""
         number, events = await self._locate(topic, key)
         hosted = await require_open(self._hosting.partition(topic, number), self._hosting, self._world)
         first = bisect_left(events.versions, from_version)
@@ -242,16 +245,16 @@ class EventStreams:
         return found
 
     async def _rows_at(self, batch: bytes, offset: int) -> dict[int, Row]:
-        """The record at an offset, and others of its batch: the next events may be among them."""
+        """The record at an offset, and the following ones of its batch, which may hold the next events."""
         rows = await self._fetch.rows_of(batch, offset, Limits(CLIP_BYTES_MAX, HERE_RECORDS_MAX))
         return {row[0]: row for row in rows}
 
     # -- the index -------------------------------------------------------------------------------------------
 
     async def _locate(self, topic: str, key: bytes) -> tuple[int, Events]:
-        """The partition of a stream, and its events: where it is, else where its key belongs now.
+        """The partition and events of a stream; for a new stream the partition of its key.
 
-        Every index that was asked had caught up when this returns: whoever waited for one asks all of them again.
+        Every index is current when this returns: after a wait for one, all are checked again.
         """
         while True:
             meta = self._hosting.meta(topic)
@@ -291,12 +294,13 @@ class EventStreams:
         self._holdings.bytes_held -= streams * STREAM_BYTES + events * EVENT_BYTES
 
     def _check_room(self, key: bytes) -> None:
-        """Refuse one stream too many."""
+        """Raise if a new stream exceeds the limit."""
         limit = self._holdings.limits.streams_max
         if self.count >= limit:
             raise BrokerError(
                 Reason.QUOTA_EXCEEDED,
-                f"this node knows {self.count} event streams, and {_shown(key)} would be one too many: delete topics "
+                f"this node has reached its limit of {self.count} event streams, so {_shown(key)} was rejected: "
+                "delete topics "
                 "with streams, or raise state.streams_max",
             )
 
@@ -308,14 +312,14 @@ class EventStreams:
             index.streams, index.events = {}, 0
 
     async def topic_changed(self, topic: str) -> None:
-        """What is known of a deleted topic's streams goes with it."""
+        """Forget the streams of a deleted topic."""
         if not self._hosting.exists(topic):
             self._forget(topic)
 
     # -- snapshots -------------------------------------------------------------------------------------------
 
     async def save_snapshot(self, topic: str, key: bytes, snapshot: Snapshot, *, by: str = NODE) -> None:
-        """Keep a snapshot of a version that is there; an older one does not replace a newer one."""
+        """Save a snapshot of an existing version; an older one does not replace a newer one."""
         current = await self.version(topic, key)
         if not 0 <= snapshot.version <= current:
             raise VersionConflict(topic, key, current=current, expected=snapshot.version)

@@ -1,7 +1,4 @@
-"""One transaction as a value: what is kept of it, and what follows it.
-
-Knows: states. Refuses to know: who decides, where it is kept.
-"""
+"""State of one transaction as a value, and its transitions."""
 
 from enum import StrEnum
 from typing import NamedTuple
@@ -33,7 +30,7 @@ ABORTS = (TxnState.ABORTING, TxnState.ABORTED)
 
 
 class Transaction(msgspec.Struct, frozen=True):
-    """One transactional id's present state."""
+    """Current state of one transactional id."""
 
     producer_id: int
     epoch: int
@@ -41,28 +38,30 @@ class Transaction(msgspec.Struct, frozen=True):
     state: TxnState = TxnState.EMPTY
     partitions: list[tuple[str, int]] = []
     offsets: list[tuple[str, Commit]] = []
-    """Commits that an earlier version staged here: group and commit, the last one of each partition."""
+    """Commits that an earlier software version staged here: (group, commit), the last one of each partition."""
     started_ms: int = 0
     used_ms: int = 0
     last_epoch: int = NO_EPOCH
-    """The epoch this one replaced at its producer's own wish, until that one uses it: asking for that again is a retry."""
+    """The epoch before a bump that the producer requested, until it uses the new one: a repeated request for it is a
+    retry.
+    """
     last_producer_id: int = NO_PRODUCER
-    """Whose epoch that was, if the producer got another id with this one."""
+    """The producer id of `last_epoch`, if the bump also changed the id."""
     once: bool = False
-    """Its id was made for this transaction alone: once it has ended, it is forgotten."""
+    """The id exists for this transaction only, and is deleted when it ends."""
     number: int = NO_NUMBER
-    """How many this id has begun, this one or the last: what its markers carry."""
+    """How many transactions this id has started; its markers carry the number."""
     groups: list[str] = []
-    """Whose commits it carries: they are pending where the group is kept."""
+    """Groups with commits in this transaction; the commits are pending at each group's coordinator."""
 
     def replaced(self, producer_id: int, epoch: int) -> bool:
-        """Whether its producer was that before, and may not know yet what it is now."""
+        """Whether the producer had this id and epoch before, and may not know the new ones yet."""
         last_id = self.producer_id if self.last_producer_id == NO_PRODUCER else self.last_producer_id
         return (producer_id, epoch) == (last_id, self.last_epoch) and epoch != NO_EPOCH
 
 
 class Producing(NamedTuple):
-    """A producer as it names itself: its transactional id, its producer id and its epoch."""
+    """Identity of a producer in a request: transactional id, producer id and epoch."""
 
     name: str
     producer_id: int
@@ -70,15 +69,19 @@ class Producing(NamedTuple):
 
 
 def fenced(found: Transaction, last_epoch: int = NO_EPOCH) -> Transaction:
-    """To be aborted, in a new epoch: its markers carry it, so that the earlier self cannot append behind them.
+    """The transaction to abort, in a new epoch that its markers carry, so that the earlier producer cannot append
+    after them.
 
-    With `last_epoch` that one asks for it, and is told a later one when all has ended."""
+    With `last_epoch` the producer itself requested this, and gets a later epoch when the transaction ends.
+    """
     return msgspec.structs.replace(found, epoch=found.epoch + 1, state=TxnState.ABORTING, last_epoch=last_epoch)
 
 
 def to_end(found: Transaction, *, commit: bool, bump: bool) -> Transaction:
-    """To be committed, or aborted. `bump`: in a new epoch that its producer goes on with once it has ended, so that nothing of
-    this one that comes late counts with the next."""
+    """The transaction to commit or abort.
+
+    `bump`: in a new epoch that the producer uses next, so that late requests of this one do not count for the next.
+    """
     state = TxnState.COMMITTING if commit else TxnState.ABORTING
     if not bump:
         return msgspec.structs.replace(found, state=state, last_epoch=NO_EPOCH)
@@ -88,7 +91,7 @@ def to_end(found: Transaction, *, commit: bool, bump: bool) -> Transaction:
 
 
 def end_of(found: Transaction, coordinator_epoch: int) -> End:
-    """Of one that is decided, as its partitions and groups are told it."""
+    """The end of a decided transaction, as sent to its partitions and groups."""
     commit = found.state is TxnState.COMMITTING
     return End(found.producer_id, found.epoch, coordinator_epoch, found.number, commit, found.partitions, found.groups)
 
@@ -99,12 +102,12 @@ def ended(found: Transaction) -> Transaction:
 
 
 def after(found: Transaction) -> Transaction:
-    """What its producer goes on with: the next transaction, before it has begun."""
+    """The producer's next transaction, before it starts."""
     return Transaction(found.producer_id, found.epoch, found.timeout_ms, number=found.number)
 
 
 def is_over(found: Transaction) -> bool:
-    """Whether nobody will ask for it again."""
+    """Whether the id can be deleted."""
     return found.once and found.state in ENDED
 
 
@@ -112,5 +115,5 @@ def check_transactional_id(name: str) -> None:
     if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
         raise BrokerError(
             Reason.INVALID_TRANSACTION_STATE,
-            f"a transactional id has 1 to {NAME_CHARS_MAX} printable characters, not {name[:60]!r}",
+            f"a transactional id must have 1 to {NAME_CHARS_MAX} printable characters, not {name[:60]!r}",
         )

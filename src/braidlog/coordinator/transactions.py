@@ -1,11 +1,9 @@
-"""Transactions: records in several partitions, and committed offsets, that count together or not at all.
+"""Transaction coordinator: records in several partitions, and committed offsets, that commit together or not at all.
 
-Knows: who has a transaction open, where it wrote, how it ended. Refuses to know: how records are appended, any dialect.
-Invariants: a partition is durably in the journal before a transactional record is in it (`verify` comes before its first append);
-how a transaction ends is durable before its first marker is written, and from then on it ends that way, crash or no crash;
-several that end together are decided in one entry of the journal; a producer of an old epoch is fenced. Commits that a
-transaction carries are kept with their group (`pending_commits.py`), the transaction knows the group's name before that. One
-request of a transactional id at a time.
+Invariants: a partition is durably in the journal before it holds a transactional record (`verify` precedes the first
+append). The outcome is durable before the first marker, and never changes afterwards. Transactions that end together
+are decided in one journal entry. Producers with an old epoch are fenced. A transaction records a group's name before
+the group stores its commits (`pending_commits.py`). Each transactional id has one request at a time.
 """
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -47,11 +45,11 @@ TIMEOUT_MS = 60_000
 TIMEOUT_MS_MAX = 900_000
 EPOCH_MAX = 2**15 - 2
 RESUMED_AT_ONCE = 50
-"""So many decided transactions end with one request to each node: more would hold up who is served meanwhile."""
+"""Number of decided transactions that end with one request per node; more would delay other requests."""
 
 
 class Transactions:
-    """The coordinator."""
+    """The transaction coordinator of one shard."""
 
     def __init__(
         self,
@@ -72,19 +70,20 @@ class Transactions:
         self._world = world
         self._turns = Turns(world)
         self._added: dict[str, dict[Place, Mark]] = {}
-        """Name of who has a transaction open → partition of it → what must be settled for it to be in.
+        """By open transaction: its partitions, each with the mark that must be settled before the partition belongs to
+        it.
 
-        Each by itself: what is added later must not hold up who writes to what was added before. A partition that is not
-        here was settled when this node started."""
+        A later partition must not delay writes to earlier ones. One without an entry was settled at the start.
+        """
         self._steady = SteadyClock(world)
         self._opened_ms = self._steady.now_ms()
         self._by_producer = {txn.producer_id: str(name) for (name,), txn in table.items()}
         self._decided = {str(name) for (name,), txn in table.items() if txn.state in DECIDED}
-        """Whose end is decided and not carried out."""
+        """Transactions with a decided end that is not carried out yet."""
         self._in_doubt: dict[str, Mark] = {}
-        """Whose last change is written and not known to be settled."""
+        """Transactions whose last change is written but not known to be settled."""
         self._never_begun: set[str] = set()
-        """Whose last attempt to begin a transaction could not be kept: the disk was full."""
+        """Transactions whose last begin failed because the disk was full."""
         for (name,), txn in table.items():
             if txn.state is TxnState.ONGOING:
                 self._added[str(name)] = {}
@@ -92,29 +91,30 @@ class Transactions:
     def find(self, name: str) -> Transaction:
         found: Transaction | None = self._table.get(name)
         if found is None:
-            raise BrokerError(Reason.TRANSACTION_NOT_FOUND, f"transactional id {name[:60]!r} is not known")
+            raise BrokerError(Reason.TRANSACTION_NOT_FOUND, f"unknown transactional id {name[:60]!r}")
         return found
 
     def names(self) -> list[str]:
         return sorted(str(key[0]) for key, _ in self._table.items())
 
     def id_of(self, producer_id: int) -> str | None:
-        """The transactional id whose producer that is; None if it has none."""
+        """The transactional id of a producer id; None if it has none."""
         return self._by_producer.get(producer_id)
 
     def topics_of(self, names: Iterable[str]) -> set[str]:
-        """Where these transactions write. One that is not known writes nowhere."""
+        """The topics in these transactions; unknown transactions have none."""
         known = (self._table.get(name) for name in names)
         return {topic for found in known if found is not None for topic, _ in found.partitions}
 
     def open_names(self) -> list[str]:
-        """Who has a transaction open."""
+        """Names of the open transactions."""
         return list(self._added)
 
     @asynccontextmanager
     async def _turn(self, name: str) -> AsyncIterator[None]:
-        """One request of an id at a time, and none before what the last one wrote is settled: a decision that could still be
-        lost is neither carried out nor told."""
+        """Lock for one request of an id, after its previous write is settled. A decision that may still be lost is
+        neither carried out nor reported.
+        """
         async with self._turns.take(name):
             if name in self._in_doubt:
                 await self._table.journal.settled(self._in_doubt[name])
@@ -131,16 +131,16 @@ class Transactions:
         expected: tuple[int, int] | None = None,
         by: str = NODE,
     ) -> Transaction:
-        """A producer starts (again): what it left open is aborted, and its earlier self is fenced by a new epoch.
+        """Start or restart a producer: abort its open transaction, and fence its predecessor by a new epoch.
 
-        With `expected`, the (producer id, epoch) it has, it only goes on to its own next epoch: if another has begun
-        meanwhile it is fenced.
+        With `expected`, the producer's current (producer id, epoch), it only moves to its next epoch; it is fenced if
+        another producer has started since.
         """
         check_transactional_id(name)
         if not 1 <= timeout_ms <= TIMEOUT_MS_MAX:
             raise BrokerError(
                 Reason.INVALID_TRANSACTION_TIMEOUT,
-                f"a transaction's timeout is 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms}",
+                f"a transaction timeout must be 1 to {TIMEOUT_MS_MAX} ms, not {timeout_ms}",
             )
         async with self._turn(name):
             with self._holdings.admitted(StateKind.TRANSACTIONAL_IDS, name, by):
@@ -163,33 +163,33 @@ class Transactions:
         return await self._keep(name, msgspec.structs.replace(begun, last_producer_id=last_id))
 
     def _is_retry(self, name: str, known: Transaction, expected: tuple[int, int]) -> bool:
-        """Whether a producer asks again for the epoch that it got, or was about to get; refuse one that another has replaced."""
+        """Whether a producer repeats the request for its new epoch. Raises if another producer has replaced it."""
         if known.replaced(*expected):
             return True
         self._check(name, *expected)
         return False
 
     async def begin(self, name: str, producer_id: int, epoch: int) -> Transaction:
-        """Begin in so many words, before anything is added; what is open already cannot begin again."""
+        """Begin a transaction explicitly, before anything is added. Raises if one is already open."""
         async with self._turn(name):
             found = self._open(name, producer_id, epoch)
             if found.state is TxnState.ONGOING:
-                raise BrokerError(Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is open already")
+                raise BrokerError(Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is already open")
             return await self._extend(name, found)
 
     def require_ongoing(self, name: str, producer_id: int, epoch: int) -> Transaction:
-        """The transaction that was begun; refuse if there is none."""
+        """The open transaction; raises if there is none."""
         found = self._check(name, producer_id, epoch)
         if found.state is not TxnState.ONGOING:
             raise BrokerError(
-                Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}, nothing can be added to it"
+                Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}; nothing can be added to it"
             )
         return found
 
     async def add_partitions(
         self, name: str, producer_id: int, epoch: int, partitions: Sequence[tuple[str, int]]
     ) -> Transaction:
-        """The transaction is about to write there; begins it if it has not begun."""
+        """Add partitions before the transaction writes there; begins it if necessary."""
         for topic, number in partitions:
             refuse_published(topic)
             self._hosting.check_partition(topic, number)
@@ -198,7 +198,7 @@ class Transactions:
             return await self._extend(name, found, partitions=sorted({*found.partitions, *partitions}))
 
     async def add_group(self, name: str, producer_id: int, epoch: int, group: str) -> Transaction:
-        """The transaction is about to commit offsets of a group; begins it if it has not begun."""
+        """Add a group before the transaction commits its offsets; begins it if necessary."""
         check_group_name(group)
         async with self._turn(name):
             found = self._open(name, producer_id, epoch)
@@ -207,10 +207,10 @@ class Transactions:
     async def verify_added(
         self, name: str, producer_id: int, epoch: int, of: Place | str, *, begins: bool = False
     ) -> Verified:
-        """Take a partition, or a group, into a transaction that is open; our word that it is, and will end there.
+        """Add a partition or a group to an open transaction, and confirm that it will end there.
 
-        It must have begun: what comes late must not begin another. `begins`: of a producer that has a new epoch with every end,
-        whose late requests are told by that.
+        The transaction must have begun, so that a late request does not begin another. `begins` allows it to begin,
+        for producers that get a new epoch with every end, which fences late requests.
         """
         async with self._turn(name):
             found = (self._open if begins else self.require_ongoing)(name, producer_id, epoch)
@@ -231,8 +231,10 @@ class Transactions:
         return found if changed == found else await self._keep(name, changed)
 
     async def end(self, name: str, producer_id: int, epoch: int, *, commit: bool, bump: bool = False) -> Transaction:
-        """Commit or abort. Asking again for the same end is fine: a retry must not fail. So is ending what never began, also
-        where another was committed before it. `bump`: the producer has a new epoch after it; a retry names the one before."""
+        """Commit or abort. Repeating the same end succeeds, and so does ending a transaction that never began.
+
+        `bump`: the producer gets a new epoch; a retry names the previous one.
+        """
         async with self._turn(name):
             found = self.find(name)
             may_be_again = found.state is not TxnState.EMPTY and not (commit and found.state in ABORTS)  # it timed out
@@ -249,7 +251,7 @@ class Transactions:
                 found = await self._keep(name, to_end(found, commit=commit, bump=bump))
             if found.state is not (TxnState.COMMITTING if commit else TxnState.ABORTING):
                 raise BrokerError(
-                    Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}, it cannot end so"
+                    Reason.INVALID_TRANSACTION_STATE, f"transaction {name!r} is {found.state}; it cannot be {over}"
                 )
             return await self._finish(name, found)
 
@@ -259,12 +261,13 @@ class Transactions:
         aborts: Sequence[str],
         beside: Sequence[tuple[Table, Key, msgspec.Struct]] = (),
     ) -> None:
-        """Commit some transactions, abort others, and keep what is told `beside`: decided all at once, or nothing is.
+        """Commit some transactions, abort others, and write the entries `beside`, all in one decision or not at all.
 
-        Their ids were made for this and are forgotten. Every commit must be open; of the aborts, those that are not are let be.
+        Their ids exist for this decision only and are then deleted. Every transaction to commit must be open; those to
+        abort are skipped if not.
         """
         async with AsyncExitStack() as turns:
-            # In one order, whoever asks: two that want the same ids must not wait for each other.
+            # Always in the same order: otherwise two calls with common ids could wait for each other.
             for name in sorted({*(each.name for each in commits), *aborts}):
                 await turns.enter_async_context(self._turn(name))
             decided = {
@@ -280,7 +283,7 @@ class Transactions:
                 raise failure
 
     async def abort_in(self, producer_id: int, epoch: int, topic: str, number: int) -> None:
-        """End what a producer has open in one partition: its transaction, in every partition; if none is known, here alone."""
+        """Abort a producer's transaction in all its partitions; if no transaction is known, only in this partition."""
         name = self._by_producer.get(producer_id, "")
         async with self._turn(name):
             found: Transaction | None = self._table.get(name)
@@ -292,7 +295,7 @@ class Transactions:
                 )
 
     async def finish(self, names: Sequence[str]) -> None:
-        """Carry out what was decided of these and has not been carried out; raise if that cannot be done yet."""
+        """Carry out decided ends of these transactions; raises if that is not possible yet."""
         for name in names:
             async with self._turn(name):
                 found: Transaction | None = self._table.get(name)
@@ -300,14 +303,14 @@ class Transactions:
                     await self._finish(name, found)
 
     def verify(self, name: str, producer_id: int, epoch: int, topic: str, partition: int) -> Verified:
-        """Our word that this transaction is open and writes there, for who leads that partition."""
+        """Confirm to a partition leader that this transaction is open and includes the partition."""
         found = self._check(name, producer_id, epoch)
         place = (topic, partition)
         is_settled = self._table.journal.is_settled(self._added.get(name, {}).get(place, NOTHING))
         if found.state is not TxnState.ONGOING or place not in found.partitions or not is_settled:
             raise BrokerError(
                 Reason.INVALID_TRANSACTION_STATE,
-                f"{topic}/{partition} is not in the transaction of {name!r}, which is {found.state}: add it first",
+                f"{topic}/{partition} is not in transaction {name!r}, which is {found.state}; add it first",
             )
         return Verified(self._table.journal.epoch, found.number)
 
@@ -327,13 +330,13 @@ class Transactions:
         return found
 
     def _open(self, name: str, producer_id: int, epoch: int) -> Transaction:
-        """The transaction to add to: the one that is open, or a new one."""
+        """The transaction to add to: the open one, or a new one."""
         found = self._check(name, producer_id, epoch)
         if found.state in DECIDED:
             raise BrokerError(Reason.CONCURRENT_TRANSACTIONS, f"transaction {name!r} is {found.state}; try again")
         return after(found) if found.state in ENDED else found
 
-    # -- carrying out ----------------------------------------------------------------------------------------
+    # -- completing ------------------------------------------------------------------------------------------
 
     async def _finish(self, name: str, found: Transaction) -> Transaction:
         if found.state not in DECIDED:
@@ -346,7 +349,9 @@ class Transactions:
     async def _carry_out(
         self, decided: Mapping[str, Transaction], *, patient: bool = True
     ) -> tuple[dict[str, Transaction], dict[str, BrokerError | StorageFault]]:
-        """Do what was decided: markers, then offsets, then the end; again after a crash. What ended, and why others did not."""
+        """Carry out decisions, also again after a crash: markers, then offsets, then the end. Returns the ended ones,
+        and errors by name.
+        """
         epoch = self._table.journal.epoch
         ends = {name: end_of(each, epoch) for name, each in decided.items() if each.partitions or each.groups}
         failures = await self._markers.write(list(ends.values()), patient=patient)
@@ -362,15 +367,16 @@ class Transactions:
         return await self._keep_together({name: await self._ended(found) for name, found in over.items()}), failed
 
     async def _ended(self, found: Transaction) -> Transaction:
-        """Its producer, who has asked for another epoch, gets another id when all epochs of this one are used."""
+        """The ended transaction. Its producer gets another id if it requested a new epoch and none is left."""
         if found.epoch <= EPOCH_MAX or found.last_epoch == NO_EPOCH:
             return ended(found)
         renamed = {"producer_id": await self._ids.take(), "epoch": 0, "last_producer_id": found.producer_id}
         return msgspec.structs.replace(ended(found), **renamed)
 
     async def _confirmed(self, name: str, found: Transaction) -> Transaction:
-        """What is told of an earlier change: among several replicas it is kept once more, which a coordinator that has a
-        successor, who may know better, cannot do."""
+        """Confirm an earlier result. With several replicas the transaction is written once more, which a replaced
+        coordinator cannot do.
+        """
         return found if self._table.journal.is_sole else await self._keep(name, found)
 
     async def _keep(self, name: str, transaction: Transaction) -> Transaction:
@@ -379,7 +385,7 @@ class Transactions:
     async def _keep_together(
         self, changed: Mapping[str, Transaction], beside: Sequence[tuple[Table, Key, msgspec.Struct]] = ()
     ) -> dict[str, Transaction]:
-        """Keep several, and what is told beside them, as one entry of the journal; durable when this returns."""
+        """Write several transactions, and the entries `beside`, as one journal entry; durable when this returns."""
         now_ms = self._world.now_ms()
         kept = {name: msgspec.structs.replace(each, used_ms=now_ms) for name, each in changed.items()}
         known: dict[str, Transaction | None] = {name: self._table.get(name) for name in kept}
@@ -394,7 +400,7 @@ class Transactions:
         return kept
 
     def _note(self, name: str, before: Transaction | None, after: Transaction, mark: Mark) -> None:
-        """What else is known by name or by producer follows the table."""
+        """Update the indexes by name and by producer after a table change."""
         self._never_begun.discard(name)
         (self._decided.add if after.state in DECIDED else self._decided.discard)(name)
         self._note_added(name, before, after, mark)
@@ -415,9 +421,10 @@ class Transactions:
     # -- upkeep ----------------------------------------------------------------------------------------------
 
     async def resume(self) -> dict[str, str]:
-        """After a restart, and now and then: end what was decided. Returns what could not be ended yet, and why.
+        """Carry out decided ends after a restart and periodically; returns those that could not end yet, with the
+        reason.
 
-        One partition that takes no markers (damaged, led elsewhere) holds up its own transactions only.
+        A partition that takes no markers (damaged, led elsewhere) delays only its own transactions.
         """
         held_up: dict[str, str] = {}
         names = sorted(self._decided)
@@ -431,7 +438,7 @@ class Transactions:
         async with AsyncExitStack() as turns:
             for name in names:
                 if self._turns.is_held(name):
-                    continue  # a request is about to end it, or waits for that
+                    continue  # a request is ending it, or waits for that
                 try:
                     await turns.enter_async_context(self._turn(name))
                 except (BrokerError, StorageFault) as error:
@@ -447,14 +454,16 @@ class Transactions:
         return held_up | {name: str(error) for name, error in failed.items()}
 
     async def expire(self) -> list[str]:
-        """Abort what is open for longer than its timeout, in an epoch that its producer may ask for; end what was decided."""
+        """Abort transactions that exceed their timeout, in an epoch that their producer may request; carry out decided
+        ends.
+        """
         overdue = []
         async for name in in_slices(self._added):
             found: Transaction | None = self._table.get(name)
             if found is None or not self._is_overdue(found):
                 continue
             async with self._turn(name):
-                found = self._table.get(name)  # again: it may have moved while this waited
+                found = self._table.get(name)  # checked again, as it may have changed during the wait
                 if found is not None and self._is_overdue(found):
                     overdue.append(name)
                     await self._keep(name, fenced(found, found.epoch))
@@ -462,7 +471,7 @@ class Transactions:
         return overdue
 
     async def forget_unused(self) -> None:
-        """Forget ids that nobody has used for long and that have nothing open."""
+        """Delete ids that were unused for a long time and have nothing open."""
         async for (_, word), seen in in_slices(self._table.values.items()):
             name = str(word)
             if self._is_unused(seen) and not self._turns.is_held(name):
@@ -475,7 +484,7 @@ class Transactions:
         if found.state is not TxnState.ONGOING:
             return False
         now_ms = self._steady.now_ms()
-        # Of an earlier run, by a clock that was ahead of this one's: it has its time from the start of this one.
+        # From an earlier run whose clock was ahead: the timeout counts from this run's start.
         started_ms = found.started_ms if found.started_ms <= now_ms else self._opened_ms
         return now_ms - started_ms > found.timeout_ms
 

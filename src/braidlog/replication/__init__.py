@@ -1,5 +1,6 @@
-"""Decisions of replication, as pure functions of messages and time.
+"""Replication decisions as pure functions of state, message and time: in-sync sets, high watermarks, epochs,
+elections.
 
-Knows: in-sync sets, watermarks, epochs, elections. Refuses to know: sockets, disks, clocks (time is an argument), chance.
-May import: model, codec. `replica.py` is the way in: a state and a message give the next state and a `Ready` (ADR 19).
+Performs no I/O: time and random numbers are arguments. May import: model, codec.
+`replica.py` is the entry point: a state and a message give the next state and a `Ready` (ADR 19).
 """

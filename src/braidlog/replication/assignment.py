@@ -1,8 +1,8 @@
-"""Who holds one partition, as all nodes agree on it; and the changes of its in-sync set that a leader may ask for.
+"""The assignment of one partition in the cluster metadata, and the in-sync set changes that its leader may request.
 
-Knows: the in-sync set, the eligible replicas (KIP-966), the torn ones. Refuses to know: how far anybody's log reaches.
-Invariants: in_sync, eligible and torn are parts of replicas and have no node in common; there are eligible replicas only while
-in_sync is smaller than `min_in_sync`; leader_epoch grows whenever the leader changes, partition_epoch with every change.
+An assignment holds the in-sync set, the eligible leader replicas (KIP-966) and the torn replicas.
+Invariants: in_sync, eligible and torn are disjoint subsets of replicas. Eligible replicas exist only while in_sync is
+smaller than `min_in_sync`. leader_epoch grows whenever the leader changes, partition_epoch with every change.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ Nodes = tuple[int, ...]
 
 
 class TornEnd(msgspec.Struct, frozen=True, array_like=True):
-    """How far the log of a torn replica reaches, as that incarnation of its node found it."""
+    """Log end of a torn replica, reported by one incarnation of its node."""
 
     node: int
     incarnation: int
@@ -25,34 +25,36 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One partition's entry in the metadata."""
 
     replicas: Nodes
-    """The preferred leader first. While it is being reassigned: the old ones, then those that are added."""
+    """The preferred leader comes first. During a reassignment: the old replicas, then the added ones."""
     in_sync: Nodes
-    """They have all that is committed, and what is committed next waits for them."""
+    """These replicas hold every committed record, and the next commit waits for them."""
     leader: int | None
     leader_epoch: int = 1
     partition_epoch: int = 0
     eligible: Nodes = ()
-    """They left the in-sync set whole when it fell below `min_in_sync`: nothing was committed since, so they have all that is."""
+    """Replicas that left the in-sync set with a complete log after it fell below `min_in_sync`. Nothing was committed
+    since, so they hold every committed record.
+    """
     torn: Nodes = ()
-    """They were in sync or eligible, and came back without being able to promise that their log is whole."""
+    """Replicas that were in sync or eligible, and restarted without proof that their log is complete."""
     torn_ends: tuple[TornEnd, ...] = ()
-    """What the torn ones have said of themselves, where nobody else is left: the longest will lead."""
+    """Log ends reported by torn replicas when no complete replica remains; the longest log becomes leader."""
     adding: Nodes = ()
     removing: Nodes = ()
     last_leader: int | None = None
     unclean_epoch: int = 0
-    """The latest leader epoch that may have lost committed records; 0 if there was none."""
+    """The latest leader epoch that may have lost committed records; 0 if none did."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is led, and all of its replicas are in sync."""
+        """Whether the partition has a leader and all of its replicas are in sync."""
         return self.leader is not None and len(self.in_sync) == len(self.replicas)
 
     def changed(self, **fields: object) -> "Assignment":
         return msgspec.structs.replace(self, partition_epoch=self.partition_epoch + 1, **fields)
 
     def led_by(self, leader: int | None, **fields: object) -> "Assignment":
-        """Another leader, or none: always another epoch."""
+        """Set another leader, or none, and start a new leader epoch."""
         return self.changed(
             leader=leader,
             leader_epoch=self.leader_epoch + 1,
@@ -65,10 +67,10 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """A registered node, as far as decisions about partitions need it."""
+    """The fields of a registered node that partition decisions need."""
 
     incarnation: int
-    """The number of the metadata entry that registered it."""
+    """Sequence number of the metadata entry that registered the node."""
     is_fenced: bool = False
     is_draining: bool = False
 
@@ -81,7 +83,9 @@ Registered = Mapping[int, Node]
 
 
 class SetChange(msgspec.Struct, frozen=True):
-    """A leader asks that a follower join or leave the in-sync set; fenced by the epochs that it knew (KIP-497)."""
+    """A leader's request to add a follower to the in-sync set or remove it, fenced by the epochs the leader knew
+    (KIP-497).
+    """
 
     node: int
     joins: bool
@@ -91,7 +95,9 @@ class SetChange(msgspec.Struct, frozen=True):
 
 
 def may_change(known: Assignment, change: SetChange, nodes: Registered) -> bool:
-    """Whether the change makes sense at this state of the metadata: checked where it is written, never earlier."""
+    """Whether the change is valid in this state of the metadata. Check it only where the entry is written, never
+    earlier.
+    """
     if not is_current(known, change):
         return False
     if not change.joins:
@@ -117,7 +123,7 @@ def with_change(known: Assignment, change: SetChange, min_in_sync: int) -> Assig
 
 
 def joined(known: Assignment, node: int, min_in_sync: int) -> Assignment:
-    """A node has fetched its way into the set: whatever it was before, it is whole now."""
+    """Add a node that has caught up to the in-sync set. The node is then neither eligible nor torn."""
     in_sync = known.ordered((*known.in_sync, node))
     return known.changed(
         in_sync=in_sync,
@@ -127,7 +133,9 @@ def joined(known: Assignment, node: int, min_in_sync: int) -> Assignment:
 
 
 def left(known: Assignment, node: int, min_in_sync: int) -> Assignment:
-    """A whole node leaves the set. The last one never does: nobody else has everything."""
+    """Remove a node with a complete log from the in-sync set. The last member stays: no other replica holds every
+    committed record.
+    """
     in_sync = _without(known.in_sync, node)
     if not in_sync or node not in known.in_sync:
         return known
@@ -138,7 +146,7 @@ def left(known: Assignment, node: int, min_in_sync: int) -> Assignment:
 
 
 def torn_out(known: Assignment, node: int) -> Assignment:
-    """A node that is not whole: it is neither in sync nor eligible any more, even if nobody else is."""
+    """Mark a node's log as incomplete. The node leaves the in-sync and eligible sets, even as their last member."""
     if node not in known.in_sync + known.eligible:
         return known
     return known.changed(
@@ -149,13 +157,13 @@ def torn_out(known: Assignment, node: int) -> Assignment:
 
 
 def with_min_in_sync(known: Assignment, min_in_sync: int) -> Assignment:
-    """The topic's `min_in_sync` has changed."""
+    """Apply a change of the topic's `min_in_sync`."""
     eligible = _still_eligible(known.eligible, known.in_sync, min_in_sync)
     return known if eligible == known.eligible else known.changed(eligible=eligible)
 
 
 def _still_eligible(eligible: Nodes, in_sync: Nodes, min_in_sync: int) -> Nodes:
-    """With enough in sync the watermark moves again, and who is not among them misses what is committed next."""
+    """With enough members in sync the high watermark advances again, so replicas outside the set miss new commits."""
     return () if len(in_sync) >= min_in_sync else eligible
 
 

@@ -1,8 +1,9 @@
-"""What one node proposes to the metadata on behalf of all: who is fenced, who leads, which moves are finished.
+"""Metadata changes that one node proposes for the cluster: fencing, leader elections, finished reassignments.
 
-Knows: the metadata as this node has applied it, and its own verdicts. Refuses to know: whether others propose the same.
-Safety needs no controller: each proposal names the entry that it follows, and is computed at exactly that state; of two only one
-is written. That the lowest live number goes first, and the others later, only saves them the trouble.
+Decides from the metadata that this node applied and its own failure verdicts.
+Safety does not need a single controller. Each proposal names the entry that it follows and is computed at exactly that
+state; of two such proposals only one is written. The live node with the lowest number proposes first and the others
+later, which only avoids duplicate work.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,15 +18,15 @@ from braidlog.replication.swim import Verdict
 
 STAGGER_MS = 150
 PROPOSAL_MS_MAX = 250
-"""A proposal without an answer is sent again after so long: at the same entry, so that it is written once."""
+"""An unanswered proposal is sent again after this time. It names the same preceding entry, so it is written once."""
 PARTITIONS_PER_ENTRY_MAX = 3_000
 FENCED_AGAIN_MS = 60_000
 PENALTY_MS = 10_000
 PENALTY_MS_MAX = 160_000
 TORN_WAIT_MS = 30_000
-"""So long after a node last came or went the torn replicas that are not there are not waited for any more."""
+"""After this time without a node joining or leaving, an election no longer waits for absent torn replicas."""
 CALM_MS = 300_000
-"""Preferred leaders return after so long without a change of nodes."""
+"""Preferred leaders take over again after this time without a node joining or leaving."""
 
 NEVER_MS = 2**62
 
@@ -51,17 +52,17 @@ class View(msgspec.Struct, frozen=True):
 class Applied(msgspec.Struct, frozen=True):
     view: View
     changed: tuple[PartitionKey, ...] | None = None
-    """The partitions that are otherwise than in the view before, or gone; None: any of them may be."""
+    """Partitions that changed or were deleted since the previous view; None means any partition may have changed."""
 
 
 class NotWritten(msgspec.Struct, frozen=True):
-    """The proposal lost the race; what won will be applied first."""
+    """The proposal lost the race; the winning entry will be applied first."""
 
     after: int
 
 
 class LeaseLost(msgspec.Struct, frozen=True):
-    """A node's lease is gone, but it answers pings; `holders` still have theirs."""
+    """A node's lease expired, but the node answers pings; `holders` still hold their leases."""
 
     node: int
     incarnation: int
@@ -84,7 +85,7 @@ class FenceNode(msgspec.Struct, frozen=True):
 
 
 class ChangePartition(msgspec.Struct, frozen=True):
-    """Void if the partition is in other epochs than it was."""
+    """Has no effect if the partition's epochs changed since the proposal."""
 
     key: PartitionKey
     leader_epoch: int
@@ -107,11 +108,12 @@ class Suspect(msgspec.Struct, frozen=True):
     incarnation: int
     since_ms: int
     holders: tuple[int, ...] | None = None
-    """None: it is dead. Else it only lost its lease, and gives its leaderships to one of these."""
+    """None: the node is dead. Otherwise the node only lost its lease, and its leaderships move to one of these nodes.
+    """
 
 
 class Penalty(msgspec.Struct, frozen=True):
-    """A node that is fenced again and again."""
+    """The leadership ban of a node that was fenced repeatedly."""
 
     node: int
     fenced_ms: int
@@ -131,13 +133,13 @@ class Controller(msgspec.Struct, frozen=True, kw_only=True):
     penalties: tuple[Penalty, ...] = ()
     in_flight: Flight | None = None
     noticed_ms: int | None = None
-    """Since when there is something to do besides suspects."""
+    """Since when changes other than for suspects are due."""
     changed_ms: int = 0
-    """When a node last came or went."""
+    """When a node last joined or left."""
     unseen: tuple[PartitionKey, ...] | None = None
-    """The partitions in which upkeep may find something to do; None: in any of them."""
+    """Partitions that upkeep must examine; None means all."""
     look_again_ms: int = 0
-    """When there may be something to do in any of them, though nothing has changed."""
+    """When upkeep must examine all partitions again although the metadata is unchanged."""
 
     def now(self, **fields: object) -> "Controller":
         return msgspec.structs.replace(self, **fields)
@@ -156,7 +158,7 @@ def step(controller: Controller, message: ControllerMessage, now_ms: int) -> Con
             controller = _suspected(controller, Suspect(node, incarnation, now_ms, holders))
         case NotWritten(after):
             if controller.in_flight is not None and controller.in_flight.after == after:
-                # Our view is the one that lost: what won has to be applied before anything makes sense again.
+                # This view lost: apply the winning entry before computing anything else.
                 controller = controller.now(in_flight=Flight(after, now_ms))
             return controller, None
         case Tick():
@@ -189,7 +191,7 @@ def _unseen(controller: Controller, message: Applied) -> tuple[PartitionKey, ...
 
 
 def _is_open(view: View, suspect: Suspect) -> bool:
-    """Nobody has fenced it meanwhile, and it has not registered again."""
+    """Whether the suspect is neither fenced nor registered again since the suspicion."""
     node = view.nodes.get(suspect.node)
     if node is None or node.is_fenced or node.incarnation != suspect.incarnation:
         return False
@@ -208,7 +210,7 @@ def _suspected(controller: Controller, suspect: Suspect) -> Controller:
 
 
 def _penalties(controller: Controller, view: View, now_ms: int) -> tuple[Penalty, ...]:
-    """Fenced twice within a minute: it leads nothing for a while, each time twice as long."""
+    """Ban a node that is fenced twice within a minute from leading, each time for twice as long."""
     before = {} if controller.view is None else controller.view.nodes
     found = {each.node: each for each in controller.penalties}
     for number, node in view.nodes.items():
@@ -229,13 +231,13 @@ def _penalties(controller: Controller, view: View, now_ms: int) -> tuple[Penalty
 
 def _proposed(controller: Controller, now_ms: int) -> Controlled:
     view = controller.view
-    if view is None or not _is_my_turn_to_speak(controller, view, now_ms):
+    if view is None or not _may_propose(controller, view, now_ms):
         return controller, None
     due = tuple(each for each in controller.suspects if now_ms - each.since_ms >= _stagger(controller, view))
     events = tuple(_fail_over(controller, view, due, now_ms)) if due else ()
     if not events:
         if now_ms >= controller.look_again_ms:
-            controller = controller.now(unseen=None, look_again_ms=_next_look(controller, now_ms))
+            controller = controller.now(unseen=None, look_again_ms=_next_full_check_ms(controller, now_ms))
         changes, waits = _upkeep(controller, view, now_ms)
         if not changes:
             look_again_ms = min(controller.look_again_ms, controller.changed_ms + TORN_WAIT_MS if waits else NEVER_MS)
@@ -248,14 +250,14 @@ def _proposed(controller: Controller, now_ms: int) -> Controlled:
     return controller.now(in_flight=Flight(view.seq, now_ms)), Propose(view.seq, events)
 
 
-def _next_look(controller: Controller, now_ms: int) -> int:
-    """When upkeep may find something in the same view: a penalty ends, or it has been calm for long enough."""
+def _next_full_check_ms(controller: Controller, now_ms: int) -> int:
+    """When upkeep may find work in an unchanged view: a penalty ends, or the calm period is over."""
     moments = [controller.changed_ms + CALM_MS, *(each.until_ms for each in controller.penalties)]
     return min((moment for moment in moments if moment > now_ms), default=NEVER_MS)
 
 
-def _is_my_turn_to_speak(controller: Controller, view: View, now_ms: int) -> bool:
-    """One proposal at a time; and a node that is fenced itself has other things to do."""
+def _may_propose(controller: Controller, view: View, now_ms: int) -> bool:
+    """Whether this node may propose: one proposal at a time, and never while it is fenced."""
     flight = controller.in_flight
     if flight is not None and now_ms - flight.sent_ms < PROPOSAL_MS_MAX:
         return False
@@ -264,7 +266,7 @@ def _is_my_turn_to_speak(controller: Controller, view: View, now_ms: int) -> boo
 
 
 def _stagger(controller: Controller, view: View) -> int:
-    """The lowest live number at once, the next 150 ms later, and so on."""
+    """Delay before this node proposes: 0 for the lowest live node number, 150 ms more for each following one."""
     away = tuple(each.node for each in controller.suspects if each.holders is None)
     ahead = [number for number, node in view.nodes.items() if not node.is_fenced and number not in away]
     return STAGGER_MS * sum(1 for number in ahead if number < controller.node)
@@ -273,7 +275,7 @@ def _stagger(controller: Controller, view: View) -> int:
 def _fail_over(
     controller: Controller, view: View, due: tuple[Suspect, ...], now_ms: int
 ) -> Iterator[FenceNode | ChangePartition]:
-    """Everything about the dead in one entry: the fences first, then as many partitions as it holds. The rest is upkeep."""
+    """Fence all dead nodes in one entry, then change as many partitions as the entry holds. Upkeep changes the rest."""
     dead = [each for each in due if each.holders is None]
     nodes = dict(view.nodes)
     for each in dead:
@@ -304,7 +306,7 @@ def _without(known: Partition, due: tuple[Suspect, ...], nodes: Mapping[int, Nod
 
 
 def _change(key: PartitionKey, before: Assignment, after: Assignment) -> ChangePartition:
-    """One entry changes a partition once, however many nodes died at a time."""
+    """Merge all changes of a partition into one, however many nodes died together."""
     once = msgspec.structs.replace(
         after,
         partition_epoch=before.partition_epoch + 1,
@@ -314,7 +316,7 @@ def _change(key: PartitionKey, before: Assignment, after: Assignment) -> ChangeP
 
 
 def _leaders(controller: Controller, nodes: Mapping[int, Node], now_ms: int) -> dict[int, Node]:
-    """Who may be elected: also not who was fenced too often of late, unless nobody else can be."""
+    """Nodes with the banned ones marked as draining. A banned node is elected only if no other candidate exists."""
     barred = tuple(each.node for each in controller.penalties if now_ms < each.until_ms)
     return {
         number: msgspec.structs.replace(node, is_draining=True) if number in barred else node
@@ -323,8 +325,10 @@ def _leaders(controller: Controller, nodes: Mapping[int, Node], now_ms: int) -> 
 
 
 def _upkeep(controller: Controller, view: View, now_ms: int) -> tuple[tuple[ChangePartition, ...], bool]:
-    """Partitions without a leader that could have one; leaders that must go; moves that are finished; preferred leaders. And
-    whether there are some of which torn replicas are waited for."""
+    """Elect missing leaders, replace leaders that must leave, finish reassignments, restore preferred leaders.
+
+    Also returns whether a partition still waits for torn replicas.
+    """
     changes, waits = list[ChangePartition](), False
     nodes = _leaders(controller, view.nodes, now_ms)
     calm_ms = now_ms - controller.changed_ms
@@ -332,7 +336,7 @@ def _upkeep(controller: Controller, view: View, now_ms: int) -> tuple[tuple[Chan
         known = view.partitions.get(key)
         if known is None:
             continue  # its topic was deleted
-        after = _kept_up(known, nodes, view.nodes, calm_ms)
+        after = _maintained(known, nodes, view.nodes, calm_ms)
         if after != known.assignment:
             changes.append(_change(key, known.assignment, after))
         elif is_torn_apart(after):
@@ -340,8 +344,8 @@ def _upkeep(controller: Controller, view: View, now_ms: int) -> tuple[tuple[Chan
     return tuple(changes), waits
 
 
-def _kept_up(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[int, Node], calm_ms: int) -> Assignment:
-    """`leaders` are the nodes without those that were fenced too often."""
+def _maintained(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[int, Node], calm_ms: int) -> Assignment:
+    """`leaders` marks the nodes that were fenced too often as not electable."""
     before = known.assignment
     if before.leader is None:
         torn = elect_torn(before, nodes, waits=calm_ms < TORN_WAIT_MS)
@@ -352,9 +356,9 @@ def _kept_up(known: Partition, leaders: Mapping[int, Node], nodes: Mapping[int, 
         return after if after.leader is not None else fenced(before, before.leader, nodes, known.min_in_sync)
     if leader.is_draining and (after := moved(before, leaders, before.leader)) != before:
         return after
-    gone = next((node for node in before.in_sync if node not in nodes or nodes[node].is_fenced), None)
-    if gone is not None and len(before.in_sync) > 1:
-        return left(before, gone, known.min_in_sync)
+    lost = next((node for node in before.in_sync if node not in nodes or nodes[node].is_fenced), None)
+    if lost is not None and len(before.in_sync) > 1:
+        return left(before, lost, known.min_in_sync)
     for each in (leaders, nodes):
         if (after := finish(before, each, known.min_in_sync)) != before:
             return after

@@ -1,8 +1,9 @@
-"""Who leads next: the election's order, and the events that make one necessary.
+"""Leader election of one partition: the order of candidates, and the events that trigger an election.
 
-Order: an in-sync replica (the preferred one first), then an eligible one, else nobody: offline until one of them is back. Where
-all of them have come back torn, the longest of their logs leads, and says that records may be missing.
-Who may lead is what the metadata says at the entry that is written; failure detection only decides when to ask.
+The preferred in-sync replica leads, else another in-sync replica, else an eligible one. Otherwise the partition stays
+offline until one of them returns. If all of them returned torn, the longest log leads, and the election records a
+possible loss.
+The metadata at the written entry decides which nodes may lead; failure detection only decides when to propose.
 """
 
 from collections.abc import Iterable
@@ -14,7 +15,7 @@ from braidlog.replication.assignment import Assignment, Nodes, Registered, TornE
 
 
 class LogEnd(NamedTuple):
-    """How far a replica's log reaches; compared by epoch first."""
+    """Log end of a replica; compared by epoch first."""
 
     epoch: int
     end: int
@@ -25,7 +26,7 @@ def may_lead(nodes: Registered, candidates: Iterable[int]) -> Nodes:
 
 
 def elect(known: Assignment, nodes: Registered) -> Assignment:
-    """Another leader, if the order has one; else none. The present leader is not asked: exclude it before, if it must go."""
+    """Elect a new leader by the candidate order, or none. Callers exclude the current leader first if it must leave."""
     in_sync = may_lead(nodes, known.ordered(known.in_sync))
     if in_sync:
         return known.led_by(in_sync[0])
@@ -36,13 +37,17 @@ def elect(known: Assignment, nodes: Registered) -> Assignment:
 
 
 def elect_eligible(known: Assignment, node: int) -> Assignment:
-    """It has all that is committed, and so has the old in-sync set: that one becomes eligible."""
+    """Elect an eligible replica. The old in-sync set also holds every committed record, so its members become
+    eligible.
+    """
     others = tuple(each for each in known.in_sync + known.eligible if each != node)
     return known.led_by(node, in_sync=(node,), eligible=known.ordered(others))
 
 
 def fenced(known: Assignment, node: int, nodes: Registered, min_in_sync: int) -> Assignment:
-    """A node counts as dead (`nodes` says so already): it leads nothing, and leaves every set in which somebody else is left."""
+    """Remove a dead node, which `nodes` already marks as fenced, from leadership and from every set that has another
+    member.
+    """
     if known.leader == node:
         others = [each for each in known.in_sync if each != node]
         if may_lead(nodes, others):
@@ -52,7 +57,7 @@ def fenced(known: Assignment, node: int, nodes: Registered, min_in_sync: int) ->
 
 
 def moved(known: Assignment, nodes: Registered, away_from: int) -> Assignment:
-    """Leadership goes to another in-sync member that may lead, if there is one; the sets stay as they are."""
+    """Move leadership to another in-sync replica that may lead, if one exists; the sets stay unchanged."""
     for node in may_lead(nodes, known.ordered(known.in_sync)):
         if node != away_from:
             return known.led_by(node)
@@ -60,8 +65,10 @@ def moved(known: Assignment, nodes: Registered, away_from: int) -> Assignment:
 
 
 def resigned(known: Assignment, node: int, nodes: Registered) -> Assignment:
-    """A replica whose copy is damaged leaves all sets, if anybody else is eligible. Always another epoch: what it said of
-    that copy must not count for the one that takes its place."""
+    """Remove a replica with a damaged copy from all sets, if another replica can lead.
+
+    The leader epoch always grows: reports about the damaged copy must not count for the copy that replaces it.
+    """
     others = may_lead(nodes, [each for each in known.in_sync + known.eligible if each != node])
     if not others or known.leader is None:
         return known
@@ -71,8 +78,10 @@ def resigned(known: Assignment, node: int, nodes: Registered) -> Assignment:
 
 
 def registered(known: Assignment, node: int, nodes: Registered, min_in_sync: int, *, is_whole: bool) -> Assignment:
-    """A node has started (`nodes` has its new incarnation). Its leadership ends in this event, whatever it is now:
-    no log is ever led twice in one epoch."""
+    """Apply a node's start; `nodes` already holds its new incarnation.
+
+    The node's leadership ends in this event: no log is ever led twice in one epoch.
+    """
     without_leader = known.led_by(None) if known.leader == node else known
     if not is_whole or node in known.torn:
         return _merged(known, _elect_other(torn_out(without_leader, node), nodes, node))
@@ -83,7 +92,9 @@ def registered(known: Assignment, node: int, nodes: Registered, min_in_sync: int
 
 
 def elect_unclean(known: Assignment, ends: dict[int, LogEnd]) -> Assignment:
-    """The longest log of those that answered leads, and what it does not have is lost: said by `unclean_epoch`."""
+    """Elect the longest log among the nodes that reported one. Records it lacks are lost; `unclean_epoch` records
+    that.
+    """
     candidates = known.ordered(tuple(ends))
     assert candidates
     winner = max(candidates, key=lambda node: (ends[node], -known.replicas.index(node)))
@@ -94,20 +105,22 @@ def elect_unclean(known: Assignment, ends: dict[int, LogEnd]) -> Assignment:
 
 
 def is_torn_apart(known: Assignment) -> bool:
-    """Nobody is left who certainly has all that is committed; those who had it have come back without a proof."""
+    """Whether no replica surely holds every committed record, because all candidates returned torn."""
     return known.leader is None and not (known.in_sync or known.eligible) and bool(known.torn)
 
 
-def with_torn_end(known: Assignment, told: TornEnd) -> Assignment:
-    """What a torn replica says of its log; unchanged where that is not asked for, or known."""
-    if not is_torn_apart(known) or told.node not in known.torn or told in known.torn_ends:
+def with_torn_end(known: Assignment, report: TornEnd) -> Assignment:
+    """Record a torn replica's log end; unchanged if the partition does not need it or already has it."""
+    if not is_torn_apart(known) or report.node not in known.torn or report in known.torn_ends:
         return known
-    others = tuple(each for each in known.torn_ends if each.node != told.node)
-    return known.changed(torn_ends=(*others, told))
+    others = tuple(each for each in known.torn_ends if each.node != report.node)
+    return known.changed(torn_ends=(*others, report))
 
 
 def elect_torn(known: Assignment, nodes: Registered, *, waits: bool) -> Assignment:
-    """The longest of the torn logs leads: once all of them are known, or whichever are, if it no longer `waits`."""
+    """Elect the longest torn log, once all torn replicas reported their end. If it no longer `waits`, the known ends
+    suffice.
+    """
     if not is_torn_apart(known):
         return known
     there = may_lead(nodes, known.torn)
@@ -122,7 +135,9 @@ def elect_torn(known: Assignment, nodes: Registered, *, waits: bool) -> Assignme
 
 
 def _elect_other(known: Assignment, nodes: Registered, besides: int) -> Assignment:
-    """In the event that registers a node somebody else may be elected; the node itself only later, when it follows the log."""
+    """Elect another node in the event that registers this one. The registering node may lead only after it follows the
+    metadata log.
+    """
     if known.leader is not None:
         return known
     others = {number: node for number, node in nodes.items() if number != besides}
@@ -131,7 +146,7 @@ def _elect_other(known: Assignment, nodes: Registered, besides: int) -> Assignme
 
 
 def _merged(before: Assignment, after: Assignment) -> Assignment:
-    """One event, however many steps it was made of: both epochs grow by one at most."""
+    """Merge several steps into one event: both epochs grow by at most one."""
     if after == before:
         return before
     leader_epoch = before.leader_epoch + (after.leader_epoch > before.leader_epoch)

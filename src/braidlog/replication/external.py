@@ -1,7 +1,7 @@
-"""Followers outside the metadata's replicas, by name: nodes of mlog and Flux that copy the log from its leader.
+"""External followers: mlog and Flux nodes outside the metadata's replicas that copy a leader's log, known by name.
 
-A node alone counts those that were placed: the watermark waits for those in sync. Where nodes replicate they are observers:
-remembered, and never counted; what is known of observers ends with the leader's epoch.
+On a single node the placed followers count: the high watermark waits for those in sync. In a cluster they are
+observers that never count, and the leader forgets them when its epoch ends.
 """
 
 from typing import Final
@@ -17,7 +17,7 @@ OBSERVERS_MAX: Final = 32
 
 
 def placed(assigned: Assigned, known: tuple[ExternalFollower, ...] = ()) -> tuple[ExternalFollower, ...]:
-    """The external followers of a leader that hears of this assignment."""
+    """The external followers of a leader after this assignment."""
     if assigned.external is None:
         return known
     by_name = {each.node: each for each in known}
@@ -25,7 +25,7 @@ def placed(assigned: Assigned, known: tuple[ExternalFollower, ...] = ()) -> tupl
 
 
 def counted(replica: Replica, leader: Leader) -> tuple[ExternalFollower, ...]:
-    """Those that are members of the in-sync set, or may become members."""
+    """External followers that are in the in-sync set or may join it."""
     return leader.external if counts(replica) else ()
 
 
@@ -38,7 +38,9 @@ def in_sync_count(replica: Replica, leader: Leader) -> int:
 
 
 def after(replica: Replica, leader: Leader, message: External, now_ms: int) -> Leader:
-    """The leader after a message about external followers. Raises what cannot be true, and changes nothing then."""
+    """The leader after a message about external followers. Raises `BrokerError` for an invalid claim and then changes
+    nothing.
+    """
     match message:
         case ExternalFetched():
             return fetched(replica, leader, message, now_ms)
@@ -49,7 +51,7 @@ def after(replica: Replica, leader: Leader, message: External, now_ms: int) -> L
 
 
 def fetched(replica: Replica, leader: Leader, message: ExternalFetched, now_ms: int) -> Leader:
-    """A follower asks from an offset on: it has everything below."""
+    """Record a fetch: the follower holds everything below the requested offset."""
     node, offset = message.node, message.offset
     known = next((each for each in leader.external if each.node == node), None)
     if known is None and counts(replica):
@@ -60,7 +62,7 @@ def fetched(replica: Replica, leader: Leader, message: ExternalFetched, now_ms: 
             f"replica {node[:60]!r} claims offset {offset}, the leader ends at {replica.log.end}",
         )
     if counts(replica):
-        # One that lost committed records (a new disk, KIP-903) counts for nothing until it has them again.
+        # A follower that lost committed records (a new disk, KIP-903) does not count until it has them again.
         is_in_sync = known is not None and known.in_sync and offset >= replica.watermark
         found = ExternalFollower(node, offset, in_sync=is_in_sync or offset == replica.log.end, asked_ms=now_ms)
         return _with(leader, tuple(found if each.node == node else each for each in leader.external))
@@ -71,14 +73,16 @@ def fetched(replica: Replica, leader: Leader, message: ExternalFetched, now_ms: 
 
 
 def set_in_sync(replica: Replica, leader: Leader, message: SetExternalInSync) -> Leader:
-    """Refuse what is not so. Nodes of a cluster join and leave the set by themselves."""
+    """Set whether a follower is in sync. Raises `BrokerError` for a false claim. Cluster nodes join and leave the set
+    automatically.
+    """
     node, in_sync = message.node, message.in_sync
     number = node_number(node)
     if not counts(replica) and number in replica.assignment.replicas:
         if (number in replica.assignment.in_sync) != in_sync:
             raise BrokerError(
                 Reason.REPLICA_NOT_FOUND,
-                f"node {node} is {'not ' * in_sync}in sync: the cluster's nodes join and leave the set by themselves",
+                f"node {node} is {'not ' * in_sync}in sync: cluster nodes join and leave the set automatically",
             )
         return leader
     known = next((each for each in leader.external if each.node == node), None)
@@ -88,7 +92,7 @@ def set_in_sync(replica: Replica, leader: Leader, message: SetExternalInSync) ->
         reason = Reason.OFFSET_OUT_OF_RANGE if counts(replica) else Reason.REPLICA_NOT_FOUND
         raise BrokerError(
             reason,
-            f"replica {node[:60]!r} has what is below {known.end}; below {replica.watermark} is committed, so it is not in sync",
+            f"replica {node[:60]!r} ends at {known.end}, below the high watermark {replica.watermark}: not in sync",
         )
     if counts(replica):
         found = msgspec.structs.replace(known, in_sync=in_sync)
@@ -97,7 +101,7 @@ def set_in_sync(replica: Replica, leader: Leader, message: SetExternalInSync) ->
 
 
 def expired(replica: Replica, leader: Leader, message: ExpireExternal, now_ms: int) -> Leader:
-    """Those that have not asked for so long count no more."""
+    """Remove followers from the in-sync set that have not fetched for `lag_ms_max`."""
     if not counts(replica):
         return leader
     since = now_ms - message.lag_ms_max
@@ -113,5 +117,5 @@ def _with(leader: Leader, external: tuple[ExternalFollower, ...]) -> Leader:
 
 
 def unknown(node: str) -> BrokerError:
-    """The refusal of a follower that was not placed."""
+    """The error for a follower that was not placed."""
     return BrokerError(Reason.REPLICA_NOT_FOUND, f"node {node[:60]!r} holds no replica of this partition")

@@ -1,7 +1,7 @@
-"""A follower in one epoch: asks its leader, cuts what the leader does not have, appends what it sends.
+"""A follower in one epoch: fetches from its leader, truncates records the leader lacks, appends the fetched batches.
 
-Invariants: one question is under way at a time, and only its own answer counts; asking from n says that everything below n is
-safe here; what is below the watermark is never cut, but after an unclean election.
+Invariants: at most one fetch is in flight, and only its own response counts. A fetch at offset n states that
+everything below n is safe here. Records below the high watermark are truncated only after an unclean election.
 """
 
 import msgspec
@@ -36,7 +36,7 @@ from braidlog.replication.ready import (
 from braidlog.replication.replica_state import Follower, Replica, Stepped, counted_end
 
 CORRUPT_ANSWERS_MAX = 2
-"""So many answers with a wrong checksum in a row, and the leader is asked to look at its file."""
+"""After this many consecutive responses with a wrong checksum, the follower asks the leader to check its file."""
 
 
 def begin(replica: Replica, message: Assigned) -> Stepped:
@@ -65,12 +65,12 @@ def ask(replica: Replica, follower: Follower) -> Stepped:
 
 
 def may_ask(replica: Replica) -> bool:
-    """The leader takes what we ask from for safe here."""
+    """Whether everything up to the log end is safe here, because the leader relies on the fetch offset."""
     return counted_end(replica) == replica.log.end
 
 
 def ask_again(replica: Replica, follower: Follower) -> Stepped:
-    """The question or its answer was lost, or we were refused."""
+    """Fetch again after a lost fetch, a lost response or a refusal."""
     return ask(replica, msgspec.structs.replace(follower, asked=None))
 
 
@@ -86,51 +86,51 @@ def answered(replica: Replica, follower: Follower, answer: Answer) -> Stepped:
         case Diverging():
             return _cut(replica, follower, truncation_point(replica, answer))
         case StartAnew(start=start):
-            return _started_anew(replica, follower, start)
+            return _log_reset(replica, follower, start)
         case Refused():
-            # Time or the metadata will tell when to ask again: at once would be a loop.
+            # The next tick or a metadata change triggers the next fetch. An immediate retry would loop.
             return replica.now(role=follower), NOTHING
 
 
 def is_for_my_question(follower: Follower, answer: Answer) -> bool:
-    """A late answer describes a log that we do not have any more."""
+    """Whether this response answers the fetch in flight. A late response describes a log that may have changed here."""
     return answer.question == follower.asked
 
 
-# ── Parting logs ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Diverging logs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def truncation_point(replica: Replica, answer: Diverging) -> int:
-    """KIP-279: where the leader's last epoch that is not above ours ended, there or here, whichever is lower."""
+    """KIP-279: the lower end, on leader or follower, of the leader's last epoch that is not above the follower's."""
     _, our_end = replica.log.end_of(answer.epoch)
     return max(replica.log.start, min(answer.end, our_end))
 
 
 def _cut(replica: Replica, follower: Follower, end: int) -> Stepped:
-    lowered = _lowered(replica, end)
+    lowered = _loss_effects(replica, end)
     replica = replica.now(log=replica.log.truncated(end), watermark=min(replica.watermark, end))
     after, ready = ask(replica, follower)
     return after, Ready((Truncate(end),), apply=(*lowered, DropAbove(end))).then(ready)
 
 
-def _started_anew(replica: Replica, follower: Follower, start: int) -> Stepped:
-    lowered = _lowered(replica, start)
-    # What is below the leader's beginning was committed: it could not have been deleted otherwise.
+def _log_reset(replica: Replica, follower: Follower, start: int) -> Stepped:
+    lowered = _loss_effects(replica, start)
+    # Everything below the leader's log start was committed: only committed records can be deleted.
     replica = replica.now(log=replica.log.restarted(start), watermark=start)
     after, ready = ask(replica, follower)
     return after, Ready((RestartAt(start),), apply=(*lowered, DropAbove(start), Watermark(start))).then(ready)
 
 
-def _lowered(replica: Replica, end: int) -> tuple[Apply, ...]:
-    """Refuse to lose what is committed; an unclean election has lost it already."""
+def _loss_effects(replica: Replica, end: int) -> tuple[Apply, ...]:
+    """Assert that no committed record is truncated, unless an unclean election already lost it."""
     if end >= replica.watermark:
         return ()
-    assert is_after_unclean(replica), f"asked to cut to {end}, but everything below {replica.watermark} is committed"
+    assert is_after_unclean(replica), f"truncation to {end} is below the high watermark {replica.watermark}"
     return (LossPossible(end, replica.watermark),)
 
 
 def is_after_unclean(replica: Replica) -> bool:
-    """Whether, since our last record, somebody was elected who may not have had all that was committed."""
+    """Whether an unclean election happened after this log's last record."""
     return replica.assignment.unclean_epoch > max(replica.log.last_record_epoch, 0)
 
 
@@ -152,9 +152,9 @@ def _fetched(replica: Replica, follower: Follower, answer: Fetched) -> Stepped:
         log = log.trimmed(answer.start)
         persist.append(Trim(answer.start))
     watermark = learned_watermark(replica.watermark, answer.watermark, log.end)
-    told: tuple[Apply, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
+    advanced: tuple[Apply, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
     after, ready = ask(replica.now(log=log, watermark=watermark), follower)
-    return after, Ready(tuple(persist), apply=told).then(ready)
+    return after, Ready(tuple(persist), apply=advanced).then(ready)
 
 
 def follows_start(log: LogSummary, start: int) -> bool:
@@ -162,12 +162,12 @@ def follows_start(log: LogSummary, start: int) -> bool:
 
 
 def has_idle_epoch(log: LogSummary, batch: Batch) -> bool:
-    """An epoch that wrote nothing here: it is no part of the leader's history, and must not be of ours."""
+    """Whether the latest epoch here wrote no record. The leader's history lacks that epoch, so this log drops it."""
     return log.latest_epoch > batch.epoch and log.epochs[-1][1] >= log.end
 
 
 def fitted(start: int, end: int, batch: Batch) -> Batch:
-    """The batch as it can follow our end. The leader sends whole batches: the first may begin before it."""
+    """The batch as it fits this log end. The leader sends whole batches, so the first may begin below the end."""
     assert batch.base <= end, f"a batch begins at {batch.base}, the log ends at {end}"
     if end in (batch.base, start):
         return batch
@@ -175,9 +175,9 @@ def fitted(start: int, end: int, batch: Batch) -> Batch:
     return msgspec.structs.replace(batch, base=end)
 
 
-def learned_watermark(known: int, told: int, end: int) -> int:
-    """A new leader may know less than we do: what is committed stays committed."""
-    return max(known, min(told, end))
+def learned_watermark(known: int, sent: int, end: int) -> int:
+    """The new high watermark. A new leader may know a lower one, but committed records stay committed."""
+    return max(known, min(sent, end))
 
 
 # ── Damage ────────────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,8 +1,8 @@
-"""Consumers that read from a follower (KIP-392): who may serve them, and whom a leader sends them to. Pure.
+"""Reads from a follower (KIP-392): which replica may serve consumers, and which follower a leader prefers.
 
-Knows: what a replica knows of itself and of its followers. Refuses to know: racks, nodes' ports, records.
-Invariant: a follower serves only while it is a member of the in-sync set whose log its leader has found to be a beginning of its
-own; a leader sends nobody to a follower that it has not told everything below the wanted offset to be committed.
+Does not handle: racks, ports, records.
+Invariants: a follower serves only while it is in sync and its leader has confirmed that its log is a prefix of the
+leader's log. A leader sends no consumer to a follower that does not yet know the requested offset to be committed.
 """
 
 from collections.abc import Container
@@ -12,17 +12,21 @@ from braidlog.replication.replica_state import Follower, Leader, Replica
 
 
 def refusal(replica: Replica) -> Reason | None:
-    """Why consumers are not served here: they are to go back to the leader (NOT_LEADER), or to wait; None if they are."""
+    """Why this replica does not serve consumers; None if it does. NOT_LEADER sends the consumer to the leader,
+    OFFSET_NOT_AVAILABLE makes it retry.
+    """
     match replica.role:
         case Leader():
             return None
         case Follower(agrees=agrees) if replica.node in replica.assignment.in_sync:
             return None if agrees else Reason.OFFSET_NOT_AVAILABLE
-    return Reason.NOT_LEADER  # it holds none any more, is damaged, has no leader, or lags
+    return Reason.NOT_LEADER  # the replica was removed, is damaged, has no leader, or is not in sync
 
 
 def preferred(replica: Replica, nodes: Container[int], offset: int) -> int | None:
-    """The follower among `nodes` that can serve from `offset` on, and has most; None if there is none, or we do not lead."""
+    """The follower among `nodes` with the longest log that can serve `offset`; None if none can, or this node does not
+    lead.
+    """
     if not isinstance(replica.role, Leader):
         return None
     in_sync = replica.assignment.in_sync

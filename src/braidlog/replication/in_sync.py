@@ -1,7 +1,7 @@
-"""The in-sync set as its leader sees it: what the metadata says, and the one change that is under way.
+"""The in-sync set in the leader's view: the committed set from the metadata, and one pending change.
 
-Invariants (KIP-497): what is committed waits for the larger of both sets; whether there are enough is asked of the committed one
-alone; one change is pending at a time, and it is pending until the metadata or a certain refusal says otherwise.
+Invariants (KIP-497): a commit waits for the larger of both sets. Only the committed set counts for `min_in_sync`. At
+most one change is pending, until the metadata or a definite refusal settles it.
 """
 
 import msgspec
@@ -18,7 +18,7 @@ class InSyncSet(msgspec.Struct, frozen=True):
 
 
 def waited_for(members: InSyncSet) -> Nodes:
-    """The committed set, and whoever is about to join it. Who is about to leave is still in it."""
+    """The committed set plus a replica that is about to join. A replica about to leave still belongs to it."""
     if members.pending is not None and members.pending.joins:
         return (*members.committed, members.pending.node)
     return members.committed

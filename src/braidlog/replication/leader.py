@@ -1,7 +1,8 @@
-"""The leader of a partition, in one epoch: takes records, answers followers, knows what is committed.
+"""The leader of a partition in one epoch: appends records, serves follower fetches, advances the high watermark.
 
-Invariants: nothing is written before the epoch is durable; a follower counts by what it asked for in this epoch and incarnation;
-the watermark waits for everyone in the set and for whoever is about to join it, and stands while the set is too small.
+Invariants: nothing is written before the epoch is durable. A follower counts by its fetch offset in this epoch and
+incarnation. The high watermark waits for every in-sync replica and for one that is about to join; it does not move
+while the set is below `min_in_sync`.
 """
 
 import msgspec
@@ -59,11 +60,13 @@ from braidlog.replication.replica_state import (
     counted_end,
 )
 
-# ── Its beginning and end ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Epoch start and end ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def begin(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
-    """The watermark stays as it was last known: what is above it may be committed, and the followers will tell."""
+    """Start to lead. The high watermark keeps its last known value; follower fetches show which records above it are
+    committed.
+    """
     leader = Leader(
         start=replica.log.end,
         members=InSyncSet(message.assignment.in_sync),
@@ -73,8 +76,8 @@ def begin(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
     log = replica.log.begun(replica.epoch)
     persist: tuple[Effect, ...] = (BeginEpoch(replica.epoch),)
     is_unclean = message.assignment.unclean_epoch == replica.epoch
-    told = (UncleanLeader(replica.log.end),) if is_unclean else ()
-    return replica.now(log=log, role=leader), Ready(persist + wanted_sync(replica), apply=told)
+    events = (UncleanLeader(replica.log.end),) if is_unclean else ()
+    return replica.now(log=log, role=leader), Ready(persist + wanted_sync(replica), apply=events)
 
 
 def epoch_begun(replica: Replica, leader: Leader, message: EpochBegun) -> Stepped:
@@ -84,7 +87,7 @@ def epoch_begun(replica: Replica, leader: Leader, message: EpochBegun) -> Steppe
 
 
 def ended(replica: Replica, leader: Leader) -> Stepped:
-    """Whoever waits began to wait in this epoch: no later one answers him."""
+    """Stop to lead. All waiters fail, because their epoch ended."""
     waiting: tuple[Waiter | Read, ...] = (*leader.waiting, *leader.deleting, *leader.reads)
     failed = tuple(Failed(each.token, Reason.NOT_LEADER) for each in waiting)
     refused = tuple(
@@ -96,12 +99,12 @@ def ended(replica: Replica, leader: Leader) -> Stepped:
 
 
 def deposed(replica: Replica, leader: Leader, _: Assigned) -> Stepped:
-    """An administrator has said so, on a node that is alone: no other leads, and the epoch stays."""
+    """An operator moved leadership away on a single node: no other node leads, and the epoch stays."""
     return ended(replica, leader)
 
 
 def reassigned(replica: Replica, leader: Leader, message: Assigned) -> Stepped:
-    """The metadata of our own epoch has changed: that settles the change that was pending."""
+    """Apply a metadata change within this epoch, which settles the pending in-sync change."""
     pending = leader.members.pending
     if pending is not None and pending.partition_epoch != message.assignment.partition_epoch:
         pending = None
@@ -122,7 +125,7 @@ def change_refused(replica: Replica, leader: Leader, message: ChangeRefused) -> 
 
 
 def _followers(replica: Replica, message: Assigned, known: tuple[Progress, ...], now_ms: int) -> tuple[Progress, ...]:
-    """One that has started anew since is another one: what its former life had does not count."""
+    """Progress per follower. A restarted follower starts over: the log of its earlier incarnation does not count."""
     found = []
     for node in message.assignment.replicas:
         incarnation = message.incarnation_of(node)
@@ -137,7 +140,7 @@ def _followers(replica: Replica, message: Assigned, known: tuple[Progress, ...],
 
 def fetched(replica: Replica, leader: Leader, fetch: Fetch, now_ms: int) -> Stepped:
     if fetch.epoch > replica.epoch:
-        # Somebody else leads already: we are the last to know.
+        # A newer epoch exists, and this leader did not know about it.
         return _then_refused(ended(replica, leader), fetch, Refusal.UNKNOWN_EPOCH)
     if is_stale(replica, fetch):
         return _then_refused((replica, NOTHING), fetch, Refusal.FENCED_EPOCH)
@@ -154,7 +157,7 @@ def fetched(replica: Replica, leader: Leader, fetch: Fetch, now_ms: int) -> Step
 
 
 def is_stale(replica: Replica, fetch: Fetch) -> bool:
-    """A question of an earlier epoch tells of a log that may have been cut since (KIP-320)."""
+    """Whether the fetch is from an earlier epoch: it describes a log that may have been truncated since (KIP-320)."""
     return fetch.epoch < replica.epoch
 
 
@@ -163,26 +166,31 @@ def is_registered(progress: Progress, fetch: Fetch) -> bool:
 
 
 def compared(log: LogSummary, fetch: Fetch) -> Diverging | StartAnew | None:
-    """Where a follower's log parts from ours; None if it is a beginning of ours."""
+    """Where a follower's log diverges from the leader's; None if it is a prefix of the leader's log."""
     if fetch.last_epoch == NO_EPOCH:
         return None if log.start <= fetch.offset <= log.end else StartAnew(fetch, log.start)
     if fetch.offset < log.start:
         return StartAnew(fetch, log.start)
     if fetch.offset == log.start:
-        # Its last record is one that we have deleted: which epoch wrote it we have forgotten, but none later than ours.
+        # The follower's last record was deleted here. Its epoch is unknown, but cannot be later than the epoch at the
+        # log start.
         in_force = max(log.epoch_at(log.start), NO_EPOCH)
         return None if fetch.last_epoch <= in_force else StartAnew(fetch, log.start)
     if fetch.offset <= log.end and log.epoch_at(fetch.offset - 1) == fetch.last_epoch:
         return None
     epoch, end = log.end_of(fetch.last_epoch)
     if end == log.start > fetch.start:
-        # Where the logs part is deleted here: what it has from there on up to our start may be other records than ours were.
+        # The point of divergence was deleted here, so the follower's records up to this log start may differ.
         return StartAnew(fetch, log.start)
     return Diverging(fetch, epoch, end)
 
 
 def noted(progress: Progress, fetch: Fetch, log_end: int, now_ms: int) -> Progress:
-    """It was caught up now, if it asks from our end; or when it last asked, if it asks from where our end was then."""
+    """Progress after this fetch.
+
+    The follower is caught up now if it fetches from the leader's end. It was caught up at its previous fetch if it now
+    fetches from where the leader ended then.
+    """
     caught_up_ms = progress.caught_up_ms
     if fetch.offset >= log_end:
         caught_up_ms = now_ms
@@ -213,9 +221,10 @@ def _then_refused(stepped: Stepped, fetch: Fetch, refusal: Refusal) -> Stepped:
 
 
 def _joined(replica: Replica, leader: Leader, node: int) -> Stepped:
-    """Ask that a follower join which has just asked: who asked long ago may be dead, and would be waited for in vain.
+    """Propose to add the follower that just fetched. A follower that fetched long ago may be dead and would block
+    commits.
 
-    The watermark moves first: whoever was in its way must not come back before he has caught up.
+    The high watermark advances first: a follower that held it back must catch up before it joins again.
     """
     replica, ready = advanced(replica, leader)
     leader = replica.role if isinstance(replica.role, Leader) else leader
@@ -227,7 +236,7 @@ def _joined(replica: Replica, leader: Leader, node: int) -> Stepped:
 
 
 def may_join(replica: Replica, leader: Leader, follower: Progress) -> bool:
-    """Whether a follower has all that is committed, all that earlier epochs have left here, and nothing that was deleted."""
+    """Whether a follower holds every committed record, everything earlier epochs left here, and no deleted records."""
     return (
         leader.has_begun
         and leader.members.pending is None
@@ -251,7 +260,7 @@ def _proposed(replica: Replica, leader: Leader, follower: Progress, *, joins_set
 
 
 def tick(replica: Replica, leader: Leader, now_ms: int) -> Stepped:
-    """Answer who has waited long enough; ask that who lags behind leave; ask again for what is still pending."""
+    """Respond to fetches that waited long enough, propose to remove a lagging follower, repeat a pending proposal."""
     ready, wait_ms_max = NOTHING, fetch_wait_ms_max(replica, leader)
     for each in leader.followers:
         if each.parked is None:
@@ -284,7 +293,9 @@ def _lags(replica: Replica, leader: Leader, follower: Progress, now_ms: int) -> 
 
 
 def committed_end(replica: Replica, leader: Leader) -> int:
-    """How far everybody in the set has got; where the watermark was, while there are too few of them."""
+    """The log end that every in-sync replica has reached; the current high watermark if the set is below
+    `min_in_sync`.
+    """
     outside = external.counted(replica, leader)
     may_move = external.counts(replica) or leader.members.has_enough(replica.min_in_sync)
     if not (leader.has_begun and may_move):
@@ -295,9 +306,9 @@ def committed_end(replica: Replica, leader: Leader) -> int:
 
 
 def advanced(replica: Replica, leader: Leader) -> Stepped:
-    """Move the watermark, tell those who waited for it, and answer the followers that have something to learn."""
+    """Advance the high watermark, complete the waiters it reaches, and respond to followers that have news."""
     watermark = committed_end(replica, leader)
-    told: tuple[Watermark, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
+    advance: tuple[Watermark, ...] = (Watermark(watermark),) if watermark > replica.watermark else ()
     replica = replica.now(watermark=watermark)
     done = tuple(each for each in leader.waiting if is_done(replica, each) and has_reached(replica, leader, each))
     deleted = tuple(each for each in leader.deleting if is_deleted(replica, leader, each))
@@ -309,7 +320,7 @@ def advanced(replica: Replica, leader: Leader) -> Stepped:
         )
     leader, answered = read_index.settled(replica, leader) if leader.reads else (leader, ())
     reached: tuple[Waiter | Read, ...] = (*done, *deleted, *answered)
-    ready = Ready(apply=(*told, *(Done(each.token, each.end) for each in reached)))
+    ready = Ready(apply=(*advance, *(Done(each.token, each.end) for each in reached)))
     for each in leader.followers:
         if each.parked is not None and has_news(replica, leader, each):
             leader, answer = _responded(replica, leader, each)
@@ -322,7 +333,7 @@ def is_done(replica: Replica, waiter: Waiter) -> bool:
 
 
 def has_reached(replica: Replica, leader: Leader, waiter: Waiter) -> bool:
-    """Whether those have it, too, whom the writer asks for beside the set."""
+    """Whether the replicas that the writer requires beyond the in-sync set also hold the records."""
     wanted = max(waiter.in_sync_min, replica.min_in_sync)
     if waiter.in_sync_min and external.in_sync_count(replica, leader) < wanted:
         return False
@@ -335,7 +346,7 @@ def has_reached(replica: Replica, leader: Leader, waiter: Waiter) -> bool:
 
 
 def has_news(replica: Replica, leader: Leader, follower: Progress) -> bool:
-    """Records, another watermark, or a round that readers wait for."""
+    """Whether the follower lacks records, the current high watermark, or a round that readers wait for."""
     return (
         follower.end < replica.log.end
         or (replica.is_watermark_urgent and follower.watermark_sent != replica.watermark)
@@ -344,14 +355,18 @@ def has_news(replica: Replica, leader: Leader, follower: Progress) -> bool:
 
 
 def is_deleted(replica: Replica, leader: Leader, waiter: Waiter) -> bool:
-    """For whoever may lead next: while the set is too small that is also somebody who is not in it any more."""
+    """Whether every possible next leader applied the deletion. Below `min_in_sync` a replica outside the set may be
+    elected.
+    """
     return leader.members.has_enough(replica.min_in_sync) and all(
         each.start >= waiter.end for each in leader.followers if each.node in waited_for(leader.members)
     )
 
 
 def common_end(replica: Replica, leader: Leader) -> int:
-    """Every replica has all below, also one that is away: nothing, until it has asked in this epoch."""
+    """The log end that every replica has reached, absent ones included; 0 until every replica has fetched in this
+    epoch.
+    """
     ends = [max(each.end, 0) for each in leader.followers]
     ends += [each.end for each in external.counted(replica, leader)]
     return min([replica.log.end, *ends])
@@ -369,7 +384,7 @@ def _responded(replica: Replica, leader: Leader, follower: Progress) -> tuple[Le
 
 
 def append(replica: Replica, leader: Leader, message: Append) -> Stepped:
-    """Refused before anything is written, if it could not be acknowledged as things stand."""
+    """Append records. Refuses before any write if the append could not be acknowledged now."""
     refused = refusal(replica, leader, needs_all=message.needs_all, reach=message.reach)
     if refused is not None:
         return replica, Ready(apply=(Failed(message.token, refused),))
@@ -392,7 +407,9 @@ def await_commit(replica: Replica, leader: Leader, message: Await) -> Stepped:
 
 
 def read(replica: Replica, leader: Leader, message: ReadIndex) -> Stepped:
-    """Of what we have up to our end now, once that is committed. While the set is too small he waits, until he withdraws."""
+    """Read up to the current log end, once that is committed. While the set is below `min_in_sync` the reader waits
+    until it withdraws.
+    """
     refused = refusal(replica, leader, needs_all=False)
     if refused is not None:
         return replica, Ready(apply=(Failed(message.token, refused),))
@@ -429,12 +446,12 @@ def delete_below(replica: Replica, leader: Leader, message: DeleteBelow) -> Step
 
 
 def may_delete(replica: Replica, offset: int) -> bool:
-    """What is not committed may yet be cut, and then written again at the same offsets."""
+    """Whether the offset is committed. Uncommitted records may be truncated, and their offsets reused."""
     return offset <= replica.watermark
 
 
 def refusal(replica: Replica, leader: Leader, *, needs_all: bool, reach: Reach = Reach.IN_SYNC) -> Reason | None:
-    """Why nothing is written now."""
+    """Why the leader rejects writes now; None if it accepts them."""
     if not leader.has_begun:
         return Reason.NOT_LEADER
     if replica.is_damaged or len(leader.waiting) + len(leader.deleting) + len(leader.reads) >= WAITING_MAX:
@@ -456,7 +473,7 @@ def wanted_sync(replica: Replica) -> tuple[Effect, ...]:
 
 
 def complained(replica: Replica, leader: Leader, message: Complaint) -> Stepped:
-    """A follower may be wrong, or the network: look at our own file before giving anything up."""
+    """Check this leader's own file after a follower's checksum complaint. The follower or network may be at fault."""
     if message.epoch != replica.epoch or leader.progress(message.node) is None:
         return replica, NOTHING
     return replica, Ready((CheckFile(message.offset),))

@@ -1,4 +1,4 @@
-"""What replication knows of a log: where it begins and ends, how far it is durable, which epoch wrote what.
+"""Summary of a partition's log: its start, end and durable offsets, and which epoch wrote which records.
 
 Invariants: start ≤ end; durable ≤ end; epochs ascend in number and in first offset.
 """
@@ -9,15 +9,17 @@ NO_EPOCH = -1
 
 
 class LogSummary(msgspec.Struct, frozen=True):
-    """A log without its records. Whoever carries out effects on the real log keeps this in step with it."""
+    """A log without its records. The caller that applies effects to the real log keeps both in step."""
 
     start: int = 0
     end: int = 0
     durable: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
-    """(epoch, its first offset). The last may have begun at the end: it has written nothing yet."""
+    """Pairs of epoch and first offset. The last epoch may have begun at the log end and written nothing yet."""
     cuts: int = 0
-    """How often records were taken back. A sync that began before the last cut says nothing about what came after it."""
+    """Number of truncations. A sync that began before the last truncation proves nothing about records written after
+    it.
+    """
 
     @property
     def latest_epoch(self) -> int:
@@ -25,14 +27,14 @@ class LogSummary(msgspec.Struct, frozen=True):
 
     @property
     def last_record_epoch(self) -> int:
-        """The epoch of the last record; none if there is no record."""
+        """The epoch of the last record; `NO_EPOCH` if the log is empty."""
         return self.epoch_at(self.end - 1) if self.end > self.start else NO_EPOCH
 
     def epoch_at(self, offset: int) -> int:
         return max((epoch for epoch, first in self.epochs if first <= offset), default=NO_EPOCH)
 
     def end_of(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch here that is not above `epoch`, and where it ended (KIP-279); (-1, start) if all are above."""
+        """The largest epoch that is not above `epoch`, and its end (KIP-279); (-1, start) if all are above."""
         known = NO_EPOCH
         for each, first in self.epochs:
             if each > epoch:
@@ -50,7 +52,7 @@ class LogSummary(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, end=end, epochs=epochs)
 
     def truncated(self, end: int) -> "LogSummary":
-        """Also forgets the epochs that began at `end` or above, even if no record is cut."""
+        """Truncate to `end`. Also drops epochs that began at `end` or above, even if no record is removed."""
         assert self.start <= end <= self.end
         cuts = self.cuts + (end < self.end)
         return msgspec.structs.replace(
@@ -58,7 +60,7 @@ class LogSummary(msgspec.Struct, frozen=True):
         )
 
     def restarted(self, offset: int) -> "LogSummary":
-        """Empty, beginning at `offset`."""
+        """An empty log that starts at `offset`."""
         return LogSummary(start=offset, end=offset, durable=offset, cuts=self.cuts + 1)
 
     def trimmed(self, start: int) -> "LogSummary":

@@ -1,7 +1,7 @@
-"""What the replica of a partition is told: by the metadata, by its own log, by its peers, by clients, by the clock.
+"""Input messages of a partition's replica: from the metadata, its log, other nodes, clients and the clock.
 
-Between nodes a follower asks and a leader answers; every answer repeats the question, and counts for that one only. Two
-questions with the same words are the same question: within an epoch the leader's log only grows, so both answers are true.
+Between nodes a follower fetches and a leader responds. Every response repeats its fetch and counts for that fetch
+only. Two equal fetches are interchangeable: within an epoch the leader's log only grows, so both responses are valid.
 """
 
 from enum import Enum, auto
@@ -12,43 +12,43 @@ from braidlog.replication.assignment import Assignment, SetChange
 
 
 class Refusal(Enum):
-    """Why a question of a follower is not answered."""
+    """Why a leader refuses a follower's fetch."""
 
     FENCED_EPOCH = auto()
-    """It asks in an epoch that is over; it will learn of the new one from the metadata."""
+    """The fetch is from an earlier epoch; the follower learns the new one from the metadata."""
     UNKNOWN_EPOCH = auto()
-    """It knows a later epoch than we do, or ours has not begun: it asks again later."""
+    """The fetch is from a later epoch, or this epoch has not started yet; the follower retries later."""
     UNKNOWN_REPLICA = auto()
-    """It holds no replica, or is not the incarnation that is registered (KIP-903)."""
+    """The node holds no replica, or its incarnation is not the registered one (KIP-903)."""
 
 
 class Reach(Enum):
-    """Whom a write, or a read, asks for beside the in-sync set."""
+    """Replicas that a write or read requires beyond the in-sync set."""
 
     IN_SYNC = auto()
-    """Nobody."""
+    """No further replica."""
     MAJORITY = auto()
-    """That the set is more than half of the assigned replicas."""
+    """The in-sync set is more than half of the assigned replicas."""
     EVERY = auto()
     """Every assigned replica, in sync or not."""
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """Records of one epoch, opaque."""
+    """Records of one epoch, as opaque data."""
 
     base: int
     end: int
     epoch: int
     records: object = None
     is_empty: bool = False
-    """Compaction has removed all of its records; it may cover more offsets than a batch that was written."""
+    """Compaction removed all of the batch's records; it may cover more offsets than any written batch."""
 
 
 # ── Between nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Fetch(msgspec.Struct, frozen=True):
-    """A follower has everything below `offset` (durably, if the topic says so) and asks for what follows."""
+    """A follower holds everything below `offset` (durably, if the topic requires it) and requests what follows."""
 
     node: int
     incarnation: int
@@ -56,27 +56,27 @@ class Fetch(msgspec.Struct, frozen=True):
     epoch: int
     offset: int
     last_epoch: int
-    """The epoch of its last record; -1 if it has none."""
+    """The epoch of the follower's last record; -1 if it has none."""
     start: int
     round: int = 0
-    """Of the last answer that it had from its leader in this epoch (`ReadIndex`)."""
+    """The round of the last response that the follower received from its leader in this epoch (`ReadIndex`)."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
-    """The logs agree below the offset that was asked for; here is what follows."""
+    """Response: the logs match below the requested offset; these batches follow."""
 
     question: Fetch
     batches: tuple[Batch, ...]
     watermark: int
     start: int
     common_end: int = 0
-    """No assigned replica ends below: tombstones below it may go."""
+    """No assigned replica ends below this offset, so tombstones below it may be removed."""
     round: int = 0
-    """The leader's, when it sent this."""
+    """The leader's round when it sent this response."""
 
 
 class Diverging(msgspec.Struct, frozen=True):
-    """The logs part before the offset that was asked for: in the leader's log `epoch` ended at `end`."""
+    """Response: the logs diverge below the requested offset; in the leader's log `epoch` ended at `end`."""
 
     question: Fetch
     epoch: int
@@ -84,7 +84,7 @@ class Diverging(msgspec.Struct, frozen=True):
 
 
 class StartAnew(msgspec.Struct, frozen=True):
-    """The leader's log begins beyond what was asked for, at `start`."""
+    """Response: the follower must reset its log to `start`, the leader's log start."""
 
     question: Fetch
     start: int
@@ -97,7 +97,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Complaint(msgspec.Struct, frozen=True):
-    """A follower got a batch with a wrong checksum twice, from this offset on."""
+    """A follower received a batch with a wrong checksum twice, from this offset on."""
 
     node: int
     epoch: int
@@ -111,21 +111,23 @@ Answer = Fetched | Diverging | StartAnew | Refused
 
 
 class Assigned(msgspec.Struct, frozen=True):
-    """The metadata of this partition, as of one entry."""
+    """The metadata of this partition as of one entry."""
 
     assignment: Assignment
     incarnations: tuple[tuple[int, int], ...]
-    """(node, incarnation) of every replica that is registered."""
+    """Pairs of node and incarnation, for every registered replica."""
     min_in_sync: int = 1
     external: tuple[str, ...] | None = None
-    """On a node that is alone, the names of the followers that were placed: they count. None: who copies the log observes."""
+    """On a single node, the names of the placed external followers, which count. None: external followers are
+    observers.
+    """
 
     def incarnation_of(self, node: int) -> int | None:
         return next((incarnation for each, incarnation in self.incarnations if each == node), None)
 
 
 class ChangeRefused(msgspec.Struct, frozen=True):
-    """A change that we proposed was certainly not written. Silence is no answer: such a change stays pending."""
+    """A proposed change was definitely not written. Without this message the change stays pending."""
 
     change: SetChange
 
@@ -134,24 +136,24 @@ class ChangeRefused(msgspec.Struct, frozen=True):
 
 
 class EpochBegun(msgspec.Struct, frozen=True):
-    """`BeginEpoch` is durable."""
+    """The epoch start requested by `BeginEpoch` is durable."""
 
     epoch: int
 
 
 class Synced(msgspec.Struct, frozen=True):
-    """Everything below `end` is durable. `cuts` as in the `Sync` that this answers."""
+    """Everything below `end` is durable. `cuts` repeats the value of the `Sync` that requested this."""
 
     end: int
     cuts: int
 
 
 class Damaged(msgspec.Struct, frozen=True):
-    """This copy cannot be read, or the log has stopped by a fault."""
+    """This copy is unreadable, or the log stopped after a storage fault."""
 
 
 class CorruptAnswer(msgspec.Struct, frozen=True):
-    """A batch in the answer to this question had a wrong checksum."""
+    """A batch in the response to this fetch had a wrong checksum."""
 
     question: Fetch
 
@@ -160,64 +162,70 @@ class CorruptAnswer(msgspec.Struct, frozen=True):
 
 
 class Append(msgspec.Struct, frozen=True):
-    """Write `count` records; `token` is named again in the outcome."""
+    """Append `count` records; the outcome names `token`."""
 
     token: int
     count: int
     records: object = None
     needs_all: bool = True
-    """acks=all; else what this log promises by itself is enough."""
+    """acks=all; otherwise the durability of the local log suffices."""
     reach: Reach = Reach.IN_SYNC
 
 
 class Await(msgspec.Struct, frozen=True):
-    """Tell `token` once everything below `end` is committed: a duplicate of a batch that is in the log already."""
+    """Complete `token` once everything below `end` is committed. Used for a duplicate of a batch that is already in
+    the log.
+    """
 
     token: int
     end: int
     needs_all: bool = True
     reach: Reach = Reach.IN_SYNC
     in_sync_min: int = 0
-    """So many must be in sync, external followers among them."""
+    """Minimum number of in-sync replicas, external followers included."""
 
 
 class ReadIndex(msgspec.Struct, frozen=True):
-    """Tell `token` an end of the log by which a reader may be answered who asks now: all that was acknowledged before this is
-    below it, and all below it is committed. The set is asked whether it still follows us; with `EVERY`, all replicas have it."""
+    """Complete `token` with a log end for a linearizable read: everything acknowledged before this message is below
+    it.
+
+    Everything below it is committed. The leader confirms with its in-sync set that it still leads; with `EVERY`, all
+    replicas hold the records.
+    """
 
     token: int
     reach: Reach = Reach.MAJORITY
 
 
 class Withdraw(msgspec.Struct, frozen=True):
-    """Nobody waits for `token` any more: nothing is told to it. What was written stays."""
+    """Cancel the wait of `token`. Written records stay."""
 
     token: int
 
 
 class DeleteBelow(msgspec.Struct, frozen=True):
-    """Let the log begin at `offset`, and tell `token` when every in-sync replica does."""
+    """Move the log start to `offset`, and complete `token` once every in-sync replica has done so."""
 
     token: int
     offset: int
 
 
 class ExternalFetched(msgspec.Struct, frozen=True):
-    """A follower that is no node of the metadata asks from `offset` on: it has everything below."""
+    """A follower outside the metadata fetches from `offset`: it holds everything below."""
 
     node: str
     offset: int
 
 
 class SetExternalInSync(msgspec.Struct, frozen=True):
-    """An administrator says that a follower counts, or does not."""
+    """An operator sets whether a follower is in sync."""
 
     node: str
     in_sync: bool
 
 
 class ExpireExternal(msgspec.Struct, frozen=True):
-    """External followers that have not asked for so long count no more."""
+    """Remove external followers from the in-sync set that have not fetched for `lag_ms_max`."""
 
     lag_ms_max: int
 

@@ -1,11 +1,14 @@
-"""When a leader may answer who reads the latest: it asks its in-sync set, in rounds, whether it still leads.
+"""Linearizable reads at the leader: before it serves a read, it confirms with its in-sync set, in rounds, that it
+still leads.
 
-Knows: who has answered which round. Refuses to know: what is read.
-Why it is enough: a new leader is one of the set, or was left eligible when the set fell below `min_in_sync`. It sends no question
-in the old epoch once it has applied its election, and acknowledges nothing before. A follower names the round of the last answer
-that it had: one begun after a read had come tells that it had not been elected when the read came, so nothing was acknowledged by
-then that this log does not hold. A question that was under way meanwhile names an earlier round, and tells nothing.
-Invariants: what is told is committed, the epoch's start included; while the set is no majority or too small nobody is told.
+Why this is sufficient: a new leader was in the set, or became eligible when the set fell below `min_in_sync`. After it
+applies its election, it sends no fetch in the old epoch, and it acknowledges nothing before. A fetch names the round
+of the last response that the follower received. A round that started after a read arrived proves that the follower was
+not elected before that read. So no record outside this log was acknowledged by then. A fetch that was already in
+flight names an earlier round and proves nothing.
+
+Invariants: a completed read sees committed records only, the epoch's start included. While the set is no majority or
+is below `min_in_sync`, no read completes.
 """
 
 import msgspec
@@ -16,7 +19,9 @@ from braidlog.replication.replica_state import Leader, Progress, Read, Replica
 
 
 def in_new_round(leader: Leader) -> Leader:
-    """One that nobody has been sent yet: what has been may be answered by something that was sent before."""
+    """Start a round that no follower has received. A round already sent may be confirmed by a fetch from before the
+    read.
+    """
     if leader.round and all(each.round_sent < leader.round for each in leader.followers):
         return leader
     return msgspec.structs.replace(leader, round=leader.round + 1)
@@ -27,12 +32,12 @@ def echoed(progress: Progress, fetch: Fetch) -> int:
 
 
 def settled(replica: Replica, leader: Leader) -> tuple[Leader, tuple[Read, ...]]:
-    """Who may be answered now; the others wait on."""
+    """Split the reads into those that complete now and those that keep waiting."""
     done, waiting = list[Read](), list[Read]()
     for each in leader.reads:
         read = each
         if read.reach is Reach.EVERY and not read.is_settled and is_answered(replica, leader, read):
-            # All replicas are to know that it is committed: a round of its own tells them so.
+            # All replicas must learn that the read is committed, which takes another round.
             leader = in_new_round(leader)
             read = msgspec.structs.replace(read, round=leader.round, is_settled=True)
         (done if is_answered(replica, leader, read) else waiting).append(read)
@@ -40,19 +45,21 @@ def settled(replica: Replica, leader: Leader) -> tuple[Leader, tuple[Read, ...]]
 
 
 def is_answered(replica: Replica, leader: Leader, read: Read) -> bool:
-    """Whether those have answered whom it waits for now."""
+    """Whether the replicas that the read currently waits for have confirmed it."""
     if read.is_settled:
         return all(each.round >= read.round and each.end >= read.end for each in leader.followers)
     return is_committed(replica, read) and may_answer(replica, leader) and has_confirmed(leader, read)
 
 
 def is_committed(replica: Replica, read: Read) -> bool:
-    """A log that ends where the epoch began has to be committed, too: earlier leaders may have acknowledged all of it."""
+    """Whether the log up to the read's end is committed, the epoch's start included: earlier leaders may have
+    acknowledged all of it.
+    """
     return replica.watermark >= read.end
 
 
 def may_answer(replica: Replica, leader: Leader) -> bool:
-    """Below `min_in_sync` somebody may be elected who is not in the set."""
+    """Whether no replica outside the in-sync set can be elected, which takes `min_in_sync` members and a majority."""
     return leader.members.has_enough(replica.min_in_sync) and has_majority(replica, leader)
 
 

@@ -1,7 +1,7 @@
-"""What follows from a step, as values: to be carried out by whoever has the disk, the network and the waiters.
+"""Effects of a step, as values. The caller with access to disk, network and waiters carries them out.
 
-The order is the promise: first all of `persist`, then all of `send`, then all of `apply`. A crash between any two of them must be
-harmless; a crash cannot come between the step and its state, because the state is in memory only.
+The order is guaranteed: all of `persist`, then all of `send`, then all of `apply`. A crash between any two effects
+must be harmless. A crash cannot separate the step from its state, because the state is only in memory.
 """
 
 import msgspec
@@ -12,13 +12,13 @@ from braidlog.replication.messages import Answer, Batch, Complaint, Fetch
 
 
 class BeginEpoch(msgspec.Struct, frozen=True):
-    """Make it durable that this log is in `epoch` from its end on; answered by `EpochBegun`. May be gathered for many logs."""
+    """Durably start `epoch` at the log end; answered by `EpochBegun`. Effects of many logs may be combined."""
 
     epoch: int
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Append a batch. Written, not synced."""
+    """Append a batch without a sync."""
 
     batch: Batch
 
@@ -31,35 +31,35 @@ class Sync(msgspec.Struct, frozen=True):
 
 
 class Truncate(msgspec.Struct, frozen=True):
-    """Cut the log to `end`, and forget epochs that began there or above. Done, durably, before anything is sent."""
+    """Truncate the log to `end`, and drop epochs that began there or above. Durable before anything is sent."""
 
     end: int
 
 
 class RestartAt(msgspec.Struct, frozen=True):
-    """Forget the whole log and begin at `offset`. Done, durably, before anything is sent."""
+    """Drop the whole log and start it at `offset`. Durable before anything is sent."""
 
     offset: int
 
 
 class CopyAnew(msgspec.Struct, frozen=True):
-    """Give up this damaged copy and begin an empty log. Done, durably, before anything is sent."""
+    """Give up this damaged copy and start an empty log. Durable before anything is sent."""
 
 
 class Trim(msgspec.Struct, frozen=True):
-    """The log begins at `start` now."""
+    """Move the log start to `start`."""
 
     start: int
 
 
 class CheckFile(msgspec.Struct, frozen=True):
-    """Read what is stored from `offset` on; answered by `Damaged` if it cannot be."""
+    """Read the stored records from `offset` on; answered by `Damaged` if that fails."""
 
     offset: int
 
 
 class Respond(msgspec.Struct, frozen=True):
-    """Answer with `Fetched`: the whole batches that hold the offset asked for and what follows, below `end`."""
+    """Answer with `Fetched`: the whole batches below `end`, from the one that holds the requested offset."""
 
     question: Fetch
     end: int
@@ -70,26 +70,26 @@ class Respond(msgspec.Struct, frozen=True):
 
 
 class ProposeChange(msgspec.Struct, frozen=True):
-    """To the metadata. The same proposal may be sent again; it is written once."""
+    """Propose an in-sync set change to the metadata. A repeated proposal is written once."""
 
     change: SetChange
 
 
 class Resign(msgspec.Struct, frozen=True):
-    """To the metadata: this copy is to leave all sets, and somebody else to lead."""
+    """Request in the metadata that this copy leaves all sets and that another replica leads."""
 
     node: int
     leader_epoch: int
 
 
 class TellEnd(msgspec.Struct, frozen=True):
-    """To the metadata: how far this torn copy reaches, where nobody has a whole one."""
+    """Report this torn copy's log end to the metadata when no complete copy remains."""
 
     told: TornEnd
 
 
 class Done(msgspec.Struct, frozen=True):
-    """What `token` waited for has come true; `end` is the offset behind it."""
+    """The condition that `token` waited for is met; `end` is the offset after the last record."""
 
     token: int
     end: int
@@ -101,53 +101,55 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class Watermark(msgspec.Struct, frozen=True):
-    """Everything below is committed: wake readers; keep it beside the log now and then."""
+    """Everything below `offset` is committed: wake readers, and persist the value beside the log from time to time."""
 
     offset: int
 
 
 class DropAbove(msgspec.Struct, frozen=True):
-    """Whatever was computed from records at or above `offset` is void."""
+    """Discard everything computed from records at or above `offset`."""
 
     offset: int
 
 
 class LossPossible(msgspec.Struct, frozen=True):
-    """After an unclean election records were cut that had been committed: from `offset` to `until`. To be said loudly."""
+    """After an unclean election, committed records from `offset` to `until` were truncated. Logged as an error."""
 
     offset: int
     until: int
 
 
 class UncleanLeader(msgspec.Struct, frozen=True):
-    """This copy, the longest that was left, leads from `offset` on: what was acknowledged last may be lost. To be said loudly."""
+    """This copy, the longest remaining one, leads from `offset` on. Acknowledged records may be lost; the caller logs
+    an error.
+    """
 
     offset: int
 
 
 class Stopped(msgspec.Struct, frozen=True):
-    """This node's number is registered by another process: stop the node."""
+    """Another process registered this node's number: stop this node."""
 
 
 Effect = BeginEpoch | Write | Sync | Truncate | RestartAt | CopyAnew | Trim | CheckFile
 Proposal = ProposeChange | Resign | TellEnd
-"""What goes to the metadata."""
+"""Effects that go to the metadata."""
 Send = Fetch | Respond | Answer | Complaint | Proposal
 Apply = Done | Failed | Watermark | DropAbove | LossPossible | UncleanLeader | Stopped
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """One step's outcome."""
+    """The effects of one step."""
 
     persist: tuple[Effect, ...] = ()
-    """First, in this order, on the log."""
+    """First: effects on the log, in this order."""
     send: tuple[Send, ...] = ()
-    """Second: to peers and to the metadata. What is said here may rely on what was persisted."""
+    """Second: messages to peers and to the metadata. They may rely on everything persisted."""
     apply: tuple[Apply, ...] = ()
-    """Last: to those who wait on this node."""
+    """Last: results for waiters on this node."""
 
     def then(self, other: "Ready") -> "Ready":
-        """Both, as one step."""
+        """Combine two steps into one."""
         return Ready(self.persist + other.persist, self.send + other.send, self.apply + other.apply)
 
 

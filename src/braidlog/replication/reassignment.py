@@ -1,6 +1,8 @@
-"""A partition moves to other nodes: they are added, fetch their way into the in-sync set, and then take over in one entry.
+"""Reassign a partition to other nodes: added replicas join the in-sync set, then replace the removed ones in one
+entry.
 
-Until then minimum and elections go by old and added replicas together. A cancel is the same entry the other way.
+Until then `min_in_sync` and elections count old and added replicas together. A cancel reverts to the old replicas in
+one entry.
 """
 
 from braidlog.replication.assignment import Assignment, Nodes, Registered
@@ -8,7 +10,7 @@ from braidlog.replication.election import may_lead
 
 
 def reassign(known: Assignment, target: Nodes) -> Assignment:
-    """Begin to move to `target`, the preferred leader first; also from the middle of another move."""
+    """Begin a move to `target`, the preferred leader first. Another move may be in progress."""
     assert target
     original = tuple(node for node in known.replicas if node not in known.adding)
     removing = tuple(node for node in known.replicas if node not in target)
@@ -20,24 +22,24 @@ def reassign(known: Assignment, target: Nodes) -> Assignment:
 
 
 def finish(known: Assignment, nodes: Registered, min_in_sync: int) -> Assignment:
-    """Swap, if everyone who is added is in the committed set; unchanged if it is too early."""
+    """Finish the move if every added replica is in the committed in-sync set; unchanged if it is too early."""
     if not (known.adding or known.removing) or any(node not in known.in_sync for node in known.adding):
         return known
     return _cut_to(known, tuple(node for node in known.replicas if node not in known.removing), nodes, min_in_sync)
 
 
 def cancel(known: Assignment, nodes: Registered, min_in_sync: int) -> Assignment:
-    """Back to the nodes before the move; unchanged if too few of them are in sync now."""
+    """Return to the replicas from before the move; unchanged if too few of them are in sync now."""
     if not (known.adding or known.removing):
         return known
     return _cut_to(known, tuple(node for node in known.replicas if node not in known.adding), nodes, min_in_sync)
 
 
 def _cut_to(known: Assignment, replicas: Nodes, nodes: Registered, min_in_sync: int) -> Assignment:
-    """One entry: replicas, sets and, if it must, the leader with a new epoch."""
+    """Change replicas, sets and, if necessary, leader and epoch in one entry."""
     in_sync = tuple(node for node in replicas if node in known.in_sync)
     if len(in_sync) < min(min_in_sync, len(replicas)):
-        # Whoever would go may be eligible, and have what one lost disk takes from the rest.
+        # A removed replica may be eligible and hold records that a single disk failure would take from the rest.
         return known
     fields = {
         "replicas": replicas,
@@ -50,7 +52,7 @@ def _cut_to(known: Assignment, replicas: Nodes, nodes: Registered, min_in_sync: 
     if known.leader is None:
         return known.changed(**fields)
     if known.leader in replicas:
-        # A new epoch all the same: what a node said of the copy that it removes now must not count when it comes back.
+        # The epoch still grows: reports about a removed copy must not count when its node returns.
         return known.led_by(known.leader, **fields)
     candidates = may_lead(nodes, in_sync)
     return known.led_by(candidates[0], **fields) if candidates else known

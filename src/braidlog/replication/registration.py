@@ -1,6 +1,6 @@
-"""Whether a node that starts still has all that it once promised: whether it is whole, for one partition.
+"""Decides whether a starting node still holds everything it acknowledged for one partition.
 
-A promise outlives the process in the page cache, and the machine only on the disk.
+Acknowledged data in the page cache survives a process crash; only synced data survives a machine crash.
 """
 
 from collections.abc import Container
@@ -15,29 +15,34 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     """Changes when the machine starts, not when the process does."""
     folder_id: str
     remembers: int = 0
-    """The last incarnation that its folder knows of: less than the metadata's if it is a copy or a backup."""
+    """The last incarnation recorded in the node's folder; lower than the metadata's if the folder is a copy or a
+    backup.
+    """
     stopped_cleanly: bool = False
     start_id: str = ""
-    """Of this start and no other, written into the folder before the node asks to be registered under it."""
+    """Unique to this start; written into the folder before the node registers under it."""
 
 
 class Registration(msgspec.Struct, frozen=True):
-    """A life with the incarnation that the metadata gave it."""
+    """A start with the incarnation that the metadata assigned to it."""
 
     incarnation: int
     life: Life
 
 
 def remembered(before: Registration | None, known: int, start_ids: Container[str]) -> int:
-    """The last incarnation that a folder knows of: the one it was told of, or one that it asked for and died before it heard.
+    """The last incarnation that a folder knows: a confirmed one, or one requested just before a crash.
 
-    Else a node that dies between the two would come back as if its folder were a copy, and count for nothing.
+    Without the second case, a node that crashes between request and confirmation would look like a copied folder and
+    lose its in-sync state.
     """
     return before.incarnation if before is not None and before.life.start_id in start_ids else known
 
 
 def is_whole(before: Registration | None, now: Life, *, flush_on_ack: bool, is_damaged: bool) -> bool:
-    """`flush_on_ack` as it was when the node last registered; `is_damaged` of this partition's copy, found when it was opened."""
+    """Whether the copy is complete. `flush_on_ack` is the value at the last registration; `is_damaged` is the result
+    of opening this copy.
+    """
     if before is None or is_damaged or not is_same_folder(before, now):
         return False
     return now.stopped_cleanly or flush_on_ack or is_same_boot(before, now)

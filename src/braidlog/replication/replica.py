@@ -1,8 +1,7 @@
-"""The replica of one partition on one node: `step(replica, message, now_ms)` gives what it is now, and what is to be done.
+"""The replica of one partition on one node: `step(replica, message, now_ms)` returns its next state and the effects.
 
-Knows: its log in summary, its watermark, whether it leads or follows. Refuses to know: disks, sockets, clocks, chance.
-Invariants: it acts on no metadata before that holds its own registration; the watermark never falls while the node runs, but
-after an unclean election; an epoch that is over is never returned to.
+Invariants: a replica ignores metadata from before its own registration. The high watermark never falls while the node
+runs, except after an unclean election. A replica never returns to an ended epoch.
 """
 
 from braidlog.model.errors import Reason
@@ -43,7 +42,7 @@ __all__ = ["readable_end", "step"]
 
 
 def step(replica: Replica, message: Message, now_ms: int) -> Stepped:
-    """Take a message in. Pure: the same three arguments give the same two results."""
+    """Apply a message. Pure: equal arguments give equal results."""
     match message:
         case Assigned():
             return _assigned(replica, message, now_ms)
@@ -55,11 +54,11 @@ def step(replica: Replica, message: Message, now_ms: int) -> Stepped:
             return _lead(replica, replica.role, message, now_ms)
         case _ if isinstance(replica.role, Follower):
             return _follow(replica, replica.role, message)
-    return replica, _turned_away(replica, message)
+    return replica, _rejected(replica, message)
 
 
 def readable_end(replica: Replica) -> int:
-    """Readers see what is below, on a leader and on a follower alike."""
+    """The offset below which readers may read, on a leader and on a follower."""
     return replica.watermark
 
 
@@ -82,18 +81,21 @@ def _assigned(replica: Replica, message: Assigned, now_ms: int) -> Stepped:
     ended, over = leading.ended(replica, replica.role) if isinstance(replica.role, Leader) else (replica, NOTHING)
     ended = ended.now(epoch=assignment.leader_epoch, role=None)
     if replica.node not in assignment.replicas or assignment.leader is None:
-        return ended, over.then(_end_told(ended))
+        return ended, over.then(_torn_end_reported(ended))
     if assignment.leader == replica.node:
         after, ready = leading.begin(ended, message, now_ms)
     elif replica.is_damaged:
-        after, ready = _copied_anew(ended, message)
+        after, ready = _resynced(ended, message)
     else:
         after, ready = following.begin(ended, message)
     return after, over.then(ready)
 
 
 def _has_returned(replica: Replica, assignment: Assignment) -> bool:
-    """Moved away and back within one epoch of the leader. Who led in it does not begin anew, nor does a copy that is damaged."""
+    """Whether the replica was removed and re-added within one leader epoch.
+
+    The epoch's own leader does not restart in it, and neither does a damaged copy.
+    """
     is_led = assignment.leader not in (None, replica.node)
     return (
         assignment.leader_epoch == replica.epoch
@@ -104,12 +106,12 @@ def _has_returned(replica: Replica, assignment: Assignment) -> bool:
 
 
 def is_own_registration(replica: Replica, registered: int | None) -> bool:
-    """Metadata from before our registration is of another life: acting on it would resume an epoch with a shorter log."""
+    """Whether the metadata names this incarnation. Earlier metadata would resume an epoch with a shorter log."""
     return registered == replica.incarnation
 
 
 def _damaged(replica: Replica) -> Stepped:
-    """A leader is read-only from here on, and somebody else leads once the metadata says so, if anybody is eligible."""
+    """Mark this copy as damaged. A leader becomes read-only until the metadata names another leader."""
     role = replica.role if isinstance(replica.role, Leader) else None
     return replica.now(is_damaged=True, role=role), _resigned(replica)
 
@@ -118,22 +120,24 @@ def _resigned(replica: Replica) -> Ready:
     return Ready(send=(Resign(replica.node, replica.epoch),)) if replica.epoch else NOTHING
 
 
-def _end_told(replica: Replica) -> Ready:
-    """Where nobody has a whole copy, say how far this one reaches; again, until the metadata has it."""
+def _torn_end_reported(replica: Replica) -> Ready:
+    """Report this copy's log end while no complete copy remains, and repeat it until the metadata has it."""
     if replica.assigned is None or replica.is_damaged:
         return NOTHING
     log = replica.log
-    told = TornEnd(replica.node, replica.incarnation, log.last_record_epoch, log.end)
-    is_news = with_torn_end(replica.assignment, told) != replica.assignment
-    return Ready(send=(TellEnd(told),)) if is_news else NOTHING
+    torn_end = TornEnd(replica.node, replica.incarnation, log.last_record_epoch, log.end)
+    is_news = with_torn_end(replica.assignment, torn_end) != replica.assignment
+    return Ready(send=(TellEnd(torn_end),)) if is_news else NOTHING
 
 
-def _copied_anew(replica: Replica, message: Assigned) -> Stepped:
-    """In an epoch in which this copy has said nothing, and no set has it: whatever it had before does not count any more."""
+def _resynced(replica: Replica, message: Assigned) -> Stepped:
+    """Replace a damaged copy in an epoch in which it reported nothing and belongs to no set, so its old data does not
+    count.
+    """
     if replica.node in message.assignment.in_sync + message.assignment.eligible:
         return replica, _resigned(replica)
-    anew = replica.now(log=replica.log.restarted(0), watermark=0, is_damaged=False)
-    after, ready = following.begin(anew, message)
+    empty = replica.now(log=replica.log.restarted(0), watermark=0, is_damaged=False)
+    after, ready = following.begin(empty, message)
     return after, Ready((CopyAnew(),)).then(ready)
 
 
@@ -189,17 +193,17 @@ def _follow(replica: Replica, follower: Follower, message: Message) -> Stepped:
             return following.corrupt(replica, follower, message)
         case Tick():
             return following.ask_again(replica, follower)
-    return replica, _turned_away(replica, message)
+    return replica, _rejected(replica, message)
 
 
-def _turned_away(replica: Replica, message: Message) -> Ready:
-    """What only a leader can answer."""
+def _rejected(replica: Replica, message: Message) -> Ready:
+    """Reject messages that only a leader can serve."""
     match message:
         case Fetch():
             refusal = Refusal.FENCED_EPOCH if message.epoch < replica.epoch else Refusal.UNKNOWN_EPOCH
             return Ready(send=(Refused(message, refusal, replica.epoch),))
         case Tick():
-            return _resigned(replica) if replica.is_damaged else _end_told(replica)
+            return _resigned(replica) if replica.is_damaged else _torn_end_reported(replica)
         case Append(token) | Await(token) | ReadIndex(token) | DeleteBelow(token):
             return Ready(apply=(Failed(token, Reason.NOT_LEADER),))
     return NOTHING

@@ -1,4 +1,4 @@
-"""What a replica remembers between two steps, as values that can be compared, hashed and printed."""
+"""State of a replica between two steps, as values that can be compared, hashed and printed."""
 
 import msgspec
 
@@ -10,41 +10,45 @@ from braidlog.replication.ready import Ready
 
 UNKNOWN_END = -1
 UNREGISTERED = 1 << 62
-"""The incarnation of a replica whose node does not know yet as which it is registered: no metadata can name it."""
+"""The incarnation of a replica before its node is registered; no metadata entry can name it."""
 LAG_MS_MAX = 10_000
 FETCH_WAIT_MS_MAX = 500
-"""So long a question of a follower waits that has everything."""
+"""How long the leader holds a fetch from a caught-up follower."""
 QUIET_WAIT_MS_MAX = 2_000
-"""The same while nobody waits for the followers; by asking they tell that they follow, so a quarter of `lag_ms_max` at most."""
+"""The same while no client waits for followers. Fetches also show that followers are alive, so at most a quarter of
+`lag_ms_max`.
+"""
 WAITING_MAX = 10_000
-"""Appends and deletions of one partition that wait for its followers."""
+"""Maximum number of waiting appends, deletions and reads per partition."""
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """A follower, as its leader sees it in this epoch."""
+    """A follower's progress, as its leader sees it in this epoch."""
 
     node: int
     incarnation: int | None
     end: int = UNKNOWN_END
-    """It has everything below, durably if the topic says so. Unknown until it has asked in this epoch."""
+    """The follower holds everything below, durably if the topic requires it. Unknown until its first fetch in this
+    epoch.
+    """
     start: int = 0
     caught_up_ms: int = 0
-    """When it last had all that there was at the time."""
+    """When the follower last held the complete log of that time."""
     asked_ms: int = 0
     leader_end: int = 0
-    """Where our log ended when it last asked."""
+    """The leader's log end at the follower's last fetch."""
     watermark_sent: int = UNKNOWN_END
     round_sent: int = 0
     round: int = 0
-    """The latest round that it has answered: it followed us after we had begun it."""
+    """The latest round that the follower confirmed: it followed this leader after that round began."""
     parked: Fetch | None = None
-    """A question that has no answer yet: nothing was written since."""
+    """A fetch without a response yet, because nothing was written since."""
     parked_ms: int = 0
-    """When it was first asked: asking again in the same words does not make it younger."""
+    """When the parked fetch first arrived; an identical repeat keeps this time."""
 
 
 class ExternalFollower(msgspec.Struct, frozen=True):
-    """A follower that the metadata does not assign, by name. `end` is the next offset it asked for."""
+    """A follower outside the metadata, known by name. `end` is the next offset that it requested."""
 
     node: str
     end: int = 0
@@ -53,7 +57,7 @@ class ExternalFollower(msgspec.Struct, frozen=True):
 
 
 class Waiter(msgspec.Struct, frozen=True):
-    """Who is told once everything below `end` is committed, or safe on this node if that is enough."""
+    """A caller that waits until everything below `end` is committed, or safe on this node if that suffices."""
 
     token: int
     end: int
@@ -63,30 +67,32 @@ class Waiter(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Who is told `end` once it is certain that we led when he asked."""
+    """A reader that receives `end` once the leader has confirmed that it led when the read arrived."""
 
     token: int
     end: int
     round: int
-    """Begun when he asked or later: whoever has answered it had not applied another leader's election by then."""
+    """This round began at or after the read. A follower that confirms it had not applied another election before the
+    read.
+    """
     reach: Reach
     is_settled: bool = False
-    """The set has answered; what is missing are the other replicas."""
+    """The in-sync set has confirmed; the other replicas have not."""
 
 
 class Leader(msgspec.Struct, frozen=True):
     start: int
-    """Where this epoch begins."""
+    """The log offset where this epoch starts."""
     members: InSyncSet
     followers: tuple[Progress, ...]
     external: tuple[ExternalFollower, ...] = ()
     has_begun: bool = False
-    """Whether the epoch is durable: before that nothing is written and nobody is served."""
+    """Whether the epoch is durable. Before that, nothing is written and no client is served."""
     waiting: tuple[Waiter, ...] = ()
     deleting: tuple[Waiter, ...] = ()
     reads: tuple[Read, ...] = ()
     round: int = 0
-    """Grows when somebody reads and the present one is on its way already: readers share one."""
+    """Grows when a read arrives and the current round was already sent; concurrent reads share a round."""
 
     def progress(self, node: int) -> Progress | None:
         return next((each for each in self.followers if each.node == node), None)
@@ -99,35 +105,39 @@ class Leader(msgspec.Struct, frozen=True):
 class Follower(msgspec.Struct, frozen=True):
     leader: int
     agrees: bool = False
-    """Whether the leader of this epoch has found our log to be a beginning of its own."""
+    """Whether the leader of this epoch has confirmed that this log is a prefix of its own."""
     asked: Fetch | None = None
-    """The question that is under way; its answer counts, and no other."""
+    """The fetch in flight; only its response counts."""
     corrupt_answers: int = 0
     round: int = 0
-    """The leader's, by its last answer in this epoch."""
+    """The round in the leader's last response in this epoch."""
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. A node that starts makes one from its log, with `epoch` 0 and no role."""
+    """Complete state of a replica. A starting node creates one from its log, with `epoch` 0 and no role."""
 
     node: int
     incarnation: int
     log: LogSummary
     watermark: int = 0
-    """As last known: kept beside the log, then learned from the leader or from the followers. Never the log's end by itself."""
+    """The last known high watermark: read from beside the log, then learned from the leader or the followers. The log
+    end alone never sets it.
+    """
     flush_on_ack: bool = True
     is_watermark_urgent: bool = True
-    """Whether followers are told at once of a watermark that has moved. Else with the next records, or by the next tick."""
+    """Whether the leader sends a new high watermark to followers immediately. Otherwise it goes with the next records
+    or the next tick.
+    """
     lag_ms_max: int = LAG_MS_MAX
-    """A follower that has not had all that there was for so long is asked to leave the in-sync set."""
+    """The leader proposes to remove a follower from the in-sync set that was not caught up for this time."""
     epoch: int = 0
-    """The latest leader epoch that this incarnation has taken part in."""
+    """The latest leader epoch that this incarnation joined."""
     assigned: Assigned | None = None
     is_damaged: bool = False
-    """This copy cannot be read, or takes no writes: it counts for nothing, and is copied anew once the metadata says so."""
+    """This copy is unreadable or read-only. It counts for nothing, and is copied again once the metadata permits it."""
     role: Leader | Follower | None = None
     external: tuple[ExternalFollower, ...] = ()
-    """Those that counted when this replica last led, on a node that is alone."""
+    """External followers that counted when this replica last led on a single node."""
 
     @property
     def assignment(self) -> Assignment:
@@ -142,12 +152,12 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **fields)
 
     def registered_as(self, incarnation: int) -> "Replica":
-        """The node was taken for dead and registers again: another life, over the same log."""
+        """The state after the node was fenced and registered again: a new incarnation over the same log."""
         return self.now(incarnation=incarnation, epoch=0, assigned=None, role=None)
 
 
 def opened(node: int, incarnation: int, log: LogSummary, saved_watermark: int, *, flush_on_ack: bool) -> Replica:
-    """A replica over a log that was just opened. What is above the kept watermark may be committed or not."""
+    """A replica over a newly opened log. Records above the saved high watermark may or may not be committed."""
     watermark = first_watermark(log, saved_watermark)
     return Replica(node=node, incarnation=incarnation, log=log, watermark=watermark, flush_on_ack=flush_on_ack)
 
@@ -160,5 +170,5 @@ Stepped = tuple[Replica, Ready]
 
 
 def counted_end(replica: Replica) -> int:
-    """How far our own copy counts: what is durable, if that is the topic's promise."""
+    """How far this node's copy counts: the durable end if the topic requires a sync, else the log end."""
     return replica.log.durable if replica.flush_on_ack else replica.log.end

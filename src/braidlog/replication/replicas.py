@@ -1,4 +1,4 @@
-"""The replicas of a partition, as a value: for ports, pages and metrics."""
+"""The replicas of a partition as a value, for protocol adapters, pages and metrics."""
 
 import msgspec
 
@@ -7,7 +7,9 @@ from braidlog.replication.replica_state import UNKNOWN_END, ExternalFollower, Le
 
 
 class ReplicaInfo(msgspec.Struct, frozen=True):
-    """One replica besides the leader. `end_offset` is the next offset it asked for: it has everything below. -1: unknown."""
+    """One replica other than the leader. `end_offset` is the next offset it requested, so it holds everything below;
+    -1 if unknown.
+    """
 
     node: str
     end_offset: int = 0
@@ -15,7 +17,9 @@ class ReplicaInfo(msgspec.Struct, frozen=True):
 
 
 class Replicas(msgspec.Struct, frozen=True):
-    """As this node knows them. Observers copy the log and are no members; one is in sync that has what is committed."""
+    """The replicas as this node knows them. Observers copy the log without being members; an observer that holds every
+    committed record is shown as in sync.
+    """
 
     leader: str = ""
     min_in_sync: int = 1
@@ -37,7 +41,9 @@ class Replicas(msgspec.Struct, frozen=True):
 
 
 def described(assigned: Assigned | None, replica: Replica | None, own_name: str) -> Replicas:
-    """`replica` is None while the log is closed: then it is the only one. `own_name`: the node's, where it is alone."""
+    """Describe the replicas. `replica` is None while the log is closed; the replica is then the only one. `own_name`
+    is the name of a single node.
+    """
     if assigned is None:
         return Replicas()
     assignment = assigned.assignment

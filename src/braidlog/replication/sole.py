@@ -1,7 +1,8 @@
-"""An only replica: it leads, and what it has, durably if the topic says so, is committed.
+"""Rules for the only replica of a partition: it leads, and its records are committed once they are as durable as the
+topic requires.
 
-Its log may be written without a step (`partition/replicated.py`); these rules say when. The replica's state catches up before
-its next step.
+These rules say when its log may be written without a step (`partition/replicated.py`). The replica's state catches up
+before its next step.
 """
 
 from braidlog.replication import external
@@ -12,7 +13,7 @@ from braidlog.replication.replica_state import Leader, Replica
 
 
 def is_sole(replica: Replica) -> bool:
-    """Whether this replica leads and is the only one: what it has, durably if the topic says so, is committed then."""
+    """Whether this replica leads and is the only one, so that its own records are committed."""
     role = replica.role
     return (
         isinstance(role, Leader)
@@ -30,7 +31,7 @@ def has_external(replica: Replica) -> bool:
 
 
 def counts_alone(replica: Replica) -> bool:
-    """Whether all that an only replica has is committed, and no waiter needs a step that says so."""
+    """Whether every record of the only replica is committed and no waiter needs a step."""
     role = replica.role
     return (
         is_sole(replica)
@@ -40,8 +41,10 @@ def counts_alone(replica: Replica) -> bool:
 
 
 def resumed(replica: Replica, message: Assigned, epoch: int) -> Replica:
-    """The only replica leads on in its last epoch when its log is opened again: no other has led meanwhile. One that is damaged
-    leads, too: there is no copy to take over, and its log refuses writes by itself."""
+    """Resume the last epoch of the only replica when its log is opened again, as no other replica has led since.
+
+    A damaged replica also leads: no other copy exists, and its log rejects writes.
+    """
     incarnation = message.incarnation_of(replica.node)
     replica = replica.now(incarnation=incarnation, assigned=message, epoch=epoch, is_damaged=False)
     leader = Leader(

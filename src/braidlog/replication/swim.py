@@ -1,9 +1,10 @@
-"""Who is alive, as one node sees it: pings, silence, witnesses, doubt in oneself (SWIM, Lifeguard).
+"""Failure detection of one node: pings, silence, witnesses and self-doubt (SWIM, Lifeguard).
 
-Knows: when it last heard of whom. Refuses to know: what a verdict leads to; it only decides when somebody proposes something.
-Invariants: silence alone accuses no node, a second node must find the same; silence is a PING without an answer, not the absence
-of a PING. A node that was late counts no silence meanwhile; for a while it waits longer, as witness too: the longer, the later it
-was. A peer that answers slowly is given that time as well. An incarnation that never answered is accused by its lease alone.
+A verdict does not act; it only prompts a proposal to the metadata.
+Invariants: silence at one node is not enough, a second node must find the same. Silence means a PING without an
+answer, not a missing PING. A node that was late does not count that time as silence; it then waits longer in
+proportion, also as a witness. A peer that answers slowly is given that extra time too. An incarnation that never
+answered can be accused by its lease alone.
 """
 
 from typing import Final
@@ -14,31 +15,31 @@ PING_MS = 100
 SILENCE_MS_MAX = 500
 """The default of `Swim.silence_ms`."""
 LATE_MS = 250
-"""A tick that comes so much too late says that we, not the others, were away."""
+"""A tick later than this shows that this node was paused, not that the other nodes were silent."""
 JITTER_MS_MAX = PING_MS
-"""A lateness up to it raises no doubt."""
+"""Lateness up to this value raises no doubt."""
 DOUBT_MS = 10_000
 PATIENCE_FACTOR_MAX = 10
-"""A doubt makes no wait longer than so many times itself."""
+"""Doubt multiplies a wait by at most this factor."""
 FINDERS = 2
-"""Nodes that must find the same silence: the accuser and a witness."""
+"""Number of nodes that must find the same silence: the accuser and a witness."""
 LEASE_CALM_MS = 5_000
-"""After an outage of the metadata its leases count again so long after its first sign of life."""
+"""After a metadata outage, leases count again this long after the first sign of life."""
 PING_ALL_MAX = 8
 PINGED_AT_ONCE = 3
 
 
-# ── What it is told ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Input messages ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Members(msgspec.Struct, frozen=True):
-    """(node, incarnation) of everyone registered and not fenced, from the metadata."""
+    """Pairs of node and incarnation of every registered node that is not fenced, from the metadata."""
 
     nodes: tuple[tuple[int, int], ...]
 
 
 class Tick(msgspec.Struct, frozen=True):
-    """Every `PING_MS`. `draw` is a random number, by which some are chosen where there are too many to ping all."""
+    """Sent every `PING_MS`. `draw` is a random number that selects the peers to ping in a large cluster."""
 
     draw: int = 0
 
@@ -49,13 +50,13 @@ class Pong(msgspec.Struct, frozen=True):
 
 
 class ConnectionRefused(msgspec.Struct, frozen=True):
-    """A connection was reset, and the next one refused: nobody listens there."""
+    """A connection was reset and the next attempt was refused: the port is closed."""
 
     node: int
 
 
 class PingRequest(msgspec.Struct, frozen=True):
-    """Another node asks us to look."""
+    """Another node asks this node to ping a suspect."""
 
     by: int
     node: int
@@ -63,7 +64,7 @@ class PingRequest(msgspec.Struct, frozen=True):
 
 
 class WitnessReport(msgspec.Struct, frozen=True):
-    """What a witness found."""
+    """The result of a witness."""
 
     by: int
     node: int
@@ -78,17 +79,17 @@ class LeaseExpired(msgspec.Struct, frozen=True):
 
 
 class MetadataTick(msgspec.Struct, frozen=True):
-    """The metadata has shown a sign of life, and that the leases of `holders` live."""
+    """The metadata answered and confirmed the leases of `holders`."""
 
     holders: tuple[int, ...] = ()
 
 
 class MetadataSilent(msgspec.Struct, frozen=True):
-    """The metadata does not answer: leases say nothing."""
+    """The metadata does not answer, so leases are unknown."""
 
 
 class Leave(msgspec.Struct, frozen=True):
-    """A node says that it stops."""
+    """A node announces that it stops."""
 
     node: int
     incarnation: int
@@ -108,7 +109,7 @@ SwimMessage = (
 )
 
 
-# ── What follows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Effects ───────────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Ping(msgspec.Struct, frozen=True):
@@ -129,7 +130,7 @@ class SendReport(msgspec.Struct, frozen=True):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """This incarnation is dead, as far as we can know."""
+    """This incarnation is probably dead."""
 
     node: int
     incarnation: int
@@ -168,21 +169,21 @@ class Peer(msgspec.Struct, frozen=True):
     node: int
     incarnation: int
     heard_ms: int
-    """When it last answered, or when we began to listen anew."""
+    """When the peer last answered, or when observation restarted."""
     asks_since_ms: int | None = None
-    """When the first PING went that is not answered yet."""
+    """When the first unanswered PING was sent."""
     has_answered: bool = False
     slow: Lateness = Lateness()
-    """How long its answers took."""
+    """How long the peer's answers took."""
     is_refused: bool = False
     witnesses_ms: int | None = None
     """When witnesses were last asked."""
     accused: tuple[int, int] | None = None
-    """Who asked us last to look, and when: it finds no answer either."""
+    """The node that last asked for a witness check, and when: that node got no answer either."""
     has_lost_lease: bool = False
     is_condemned: bool = False
     requests: tuple[int, ...] = ()
-    """The nodes that wait for our report."""
+    """Nodes that wait for this node's report."""
 
 
 class Swim(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,16 +192,16 @@ class Swim(msgspec.Struct, frozen=True, kw_only=True):
     ticked_ms: int | None = None
     silence_ms: int = SILENCE_MS_MAX
     late: Lateness = Lateness()
-    """How late this node was itself."""
+    """How late this node was."""
     leases_count_from_ms: int | None = None
-    """None: no sign of life of the metadata yet, or not any more."""
+    """None: no sign of life from the metadata yet, or the metadata is silent."""
 
     def peer(self, node: int, incarnation: int | None = None) -> Peer | None:
         found = next((each for each in self.peers if each.node == node), None)
         return found if found is not None and incarnation in (None, found.incarnation) else None
 
     def with_peer(self, peer: Peer, **fields: object) -> "Swim":
-        """The peer as given, but for `fields`."""
+        """Replace a peer's entry by `peer` with `fields` changed."""
         changed = msgspec.structs.replace(peer, **fields)
         return msgspec.structs.replace(
             self, peers=tuple(changed if each.node == peer.node else each for each in self.peers)
@@ -208,11 +209,11 @@ class Swim(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def witness_ms(self) -> int:
-        """For how long a witness has waited for an answer when it says that there was none."""
+        """How long a witness waits for an answer before it reports silence."""
         return self.silence_ms * 2 // 5
 
     def in_doubt(self, patience_ms: int, now_ms: int, peer: Peer | None = None) -> int:
-        """A wait, longer by what this node was late and by what the peer's answers took."""
+        """A wait, extended by this node's lateness and by the peer's answer times."""
         late_ms, slow_ms = self.late.at(now_ms), 0 if peer is None else peer.slow.at(now_ms)
         own_ms = max(late_ms, patience_ms if late_ms > LATE_MS else 0)
         return min(patience_ms + own_ms + slow_ms, PATIENCE_FACTOR_MAX * patience_ms)
@@ -223,7 +224,7 @@ SwimStepped = tuple[Swim, SwimReady]
 
 def step(swim: Swim, message: SwimMessage, now_ms: int) -> SwimStepped:
     if swim.ticked_ms is not None:
-        # Whatever wakes us: what is read first after a pause was sent before it.
+        # Whatever the message is: data read first after a pause was sent before the pause.
         swim = _doubting(swim, now_ms - swim.ticked_ms - PING_MS, now_ms)
     match message:
         case Members():
@@ -241,7 +242,7 @@ def step(swim: Swim, message: SwimMessage, now_ms: int) -> SwimStepped:
 
 
 def _members(swim: Swim, message: Members, now_ms: int) -> SwimStepped:
-    """Who is new is asked at once: until it has answered nobody accuses it."""
+    """Update the members and ping new ones immediately. No witness accuses a peer before its first answer."""
     slow = {each.node: each.slow for each in swim.peers}
     known = [
         swim.peer(node, incarnation) or Peer(node, incarnation, now_ms, slow=slow.get(node, Lateness()))
@@ -271,7 +272,7 @@ def _ticked(swim: Swim, message: Tick, now_ms: int) -> SwimStepped:
 
 
 def _doubting(swim: Swim, late_ms: int, now_ms: int) -> Swim:
-    """We were late; if by much, the time that we were away is part of no silence."""
+    """Record that this node was late. Long pauses of this node do not count as silence of its peers."""
     swim = msgspec.structs.replace(swim, late=swim.late.noted(late_ms, now_ms))
     if late_ms <= LATE_MS:
         return swim
@@ -302,7 +303,9 @@ def _asked(swim: Swim, peer: Peer, now_ms: int) -> tuple[Swim, Peer]:
 
 
 def _is_silent(swim: Swim, peer: Peer, now_ms: int) -> bool:
-    """Of many nodes each is asked seldom: that it said nothing before says nothing."""
+    """Whether a peer left a PING unanswered for too long. In a large cluster each peer is pinged rarely, so time
+    before the PING does not count.
+    """
     if peer.asks_since_ms is None:
         return False
     since_ms = max(peer.heard_ms, peer.asks_since_ms - PING_MS)
@@ -310,13 +313,13 @@ def _is_silent(swim: Swim, peer: Peer, now_ms: int) -> bool:
 
 
 def _judged(swim: Swim, peer: Peer | None, now_ms: int) -> SwimStepped:
-    """Silent: ask the others. Silent, and its lease is gone: dead, whoever else there is."""
+    """Judge a silent peer: dead if its lease also expired, else ask witnesses."""
     if peer is None or peer.is_condemned or not _is_silent(swim, peer, now_ms):
         return swim, NOTHING
     if peer.has_lost_lease and _leases_count(swim, now_ms):
         return _condemned(swim, peer, "silent, and its lease has expired")
     if peer.has_answered and peer.accused is not None and now_ms - peer.accused[1] < swim.silence_ms:
-        # Not asked once more: the lowest node proposes, and should not be the last to know.
+        # Without another round of witnesses: the lowest node proposes, and must not learn of the failure last.
         return _condemned(swim, peer, f"silent, also towards node {peer.accused[0]}")
     are_asked = peer.witnesses_ms is not None and now_ms - peer.witnesses_ms < swim.silence_ms
     if not peer.has_answered or are_asked:
@@ -351,7 +354,7 @@ def _answered(swim: Swim, message: Pong | ConnectionRefused, now_ms: int) -> Swi
     if not peer.has_answered:
         return swim, SwimReady(reports)
     if len(swim.peers) == 1:
-        return _condemned(swim, swim.peer(peer.node), "refuses connections; there is no third node")
+        return _condemned(swim, swim.peer(peer.node), "refuses connections; no third node can confirm")
     return swim, SwimReady(reports + _witnesses(swim, peer))
 
 
@@ -366,7 +369,7 @@ def _witnessed(swim: Swim, message: PingRequest | WitnessReport, now_ms: int) ->
         swim, reports = _reported_late(swim, swim.peer(peer.node), now_ms)
         return swim, SwimReady((*reports, Ping(peer.node)))
     if message.is_alive or peer.is_condemned or not peer.has_answered:
-        # It lives for somebody: a silence between the two of us is a matter of the network.
+        # The peer lives: silence between two nodes only is a network problem.
         return (swim.with_peer(peer, heard_ms=now_ms) if message.is_alive else swim), NOTHING
     if peer.is_refused and message.is_refused:
         return _condemned(swim, peer, f"refuses connections, also those of node {message.by}")
@@ -376,7 +379,7 @@ def _witnessed(swim: Swim, message: PingRequest | WitnessReport, now_ms: int) ->
 
 
 def _reported_late(swim: Swim, peer: Peer | None, now_ms: int) -> tuple[Swim, tuple[SendReport, ...]]:
-    """A witness that has waited for as long already need not wait once more."""
+    """A witness that has already waited long enough reports immediately."""
     if peer is None or not peer.requests or peer.asks_since_ms is None:
         return swim, ()
     if not peer.is_refused and now_ms - peer.asks_since_ms < swim.in_doubt(swim.witness_ms, now_ms, peer):
@@ -385,7 +388,7 @@ def _reported_late(swim: Swim, peer: Peer | None, now_ms: int) -> tuple[Swim, tu
 
 
 def _reported(swim: Swim, peer: Peer, *, is_alive: bool = False) -> tuple[Swim, tuple[SendReport, ...]]:
-    """Tell all who asked."""
+    """Report to all nodes that asked."""
     found = WitnessReport(swim.node, peer.node, peer.incarnation, is_alive, is_refused=peer.is_refused)
     return swim.with_peer(peer, requests=()), tuple(SendReport(each, found) for each in peer.requests)
 

@@ -340,7 +340,7 @@ def test_kafka_unregisters_a_broker_that_is_fenced_and_holds_nothing() -> None:
         return told.error_code, told.error_message
 
     assert asked(9) == (E.BROKER_ID_NOT_REGISTERED, "broker 9 is not registered")
-    assert asked(1) == (E.INVALID_REQUEST, "node 1 runs; stop it first: it hands over what it leads")
+    assert asked(1) == (E.INVALID_REQUEST, "node 1 is running; stop it first")
     node.services.metadata.change_alone([e.FenceNode(node=1, incarnation=1)])
     assert asked(1) == (E.INVALID_REQUEST, "node 1 has replicas of 1 partition; move them to other nodes first")
     image = node.services.metadata.image

@@ -19,7 +19,7 @@ def test_a_node_that_is_alone_tells_of_its_topics(braid_server_shared: ServerPro
         following.terminate()
         following.communicate()
     said = braid.ok("cluster", "events").splitlines()
-    assert f"topic {topic} is created (partitions: 2, replicas: 1)" in said[-1]
+    assert f"topic {topic} created (partitions: 2, replicas: 1)" in said[-1]
     last = json.loads(braid.ok("cluster", "events", "-o", "json").splitlines()[-1])
     check("cluster-event", last)
     assert (last["event"], last["topic"], last["node"]) == ("CreateTopic", topic, None)

@@ -28,7 +28,7 @@ def test_a_single_node_becomes_the_first_of_a_cluster(tmp_path: Path) -> None:
         setting = ["--set", f"cluster.etcd={etcd.url}"]
         said = braid(*setting)
         assert "is node 0 of cluster " in said.stdout
-        assert "is part of cluster" in braid(*setting).stderr
+        assert "already belongs to cluster" in braid(*setting).stderr
         with (
             ServerProcess(data, *setting) as node,
             braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client,

@@ -92,10 +92,12 @@ def test_a_head_that_is_not_ours_is_refused_and_the_node_goes_on(kind: str, capl
     cluster.world.advance(10_000)
     assert not any(job.is_done for job in (*node.jobs, *other.jobs))
     assert (node.store.position, node.metadata.seq) == (position, SEQ)
-    assert "metadata refused: metadata in etcd is not this cluster's" in caplog.text
-    assert caplog.text.count("metadata refused") == 2, "said once by each node"
+    assert "metadata rejected: metadata in etcd is not this cluster's" in caplog.text
+    assert caplog.text.count("metadata rejected") == 2, "said once by each node"
     assert node.store.outage is not None
-    with pytest.raises((EtcdRefusedError, StorageFault), match=r"not this cluster's|belongs to|set back"):
+    with pytest.raises(
+        (EtcdRefusedError, StorageFault), match=r"not this cluster's|belongs to|restored from an old copy"
+    ):
         Node(cluster, "1", known=position)
     overwrite(cluster, before)
     cluster.world.advance(5_000)

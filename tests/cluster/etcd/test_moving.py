@@ -58,7 +58,7 @@ def test_everything_is_in_etcd_afterwards() -> None:
     moved = move(node, ModelClient(etcd))
     assert loaded(node, etcd, moved) == node.metadata.image
     assert (position_of(node), node.folder.identity.cluster) == (moved, "c1")
-    with pytest.raises(BrokerError, match="is part of cluster c1 already"):
+    with pytest.raises(BrokerError, match="already belongs to cluster c1"):
         move(node, ModelClient(etcd))
 
 

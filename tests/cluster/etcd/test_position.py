@@ -48,5 +48,7 @@ def test_another_node_is_refused() -> None:
     file = PositionFile(disk, "/data", "0")
     file.load()
     file.save(Position("c", 1, "d"))
-    with pytest.raises(StorageFault, match=r"this folder is node '0' of cluster 'c', and not '7': set node = '0'"):
+    with pytest.raises(
+        StorageFault, match=r"this folder belongs to node '0' of cluster 'c', not to '7': set node = '0'"
+    ):
         PositionFile(disk, "/data", "7").load()

@@ -50,7 +50,7 @@ def test_a_node_that_died_leaves_its_number_free_after_its_lease() -> None:
     dead, _ = etcd.node("f", "1")
     etcd.run(dead.take())
     other, _ = etcd.node("g", "1")
-    with pytest.raises(BrokerError, match=r"node '1' runs already, over another data folder \(f\)"):
+    with pytest.raises(BrokerError, match=r"node '1' already runs with another data folder \(f\)"):
         etcd.run(other.take())
     etcd.world.advance(LEASE_SECONDS * 1000)
     etcd.run(other.take())

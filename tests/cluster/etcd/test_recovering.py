@@ -73,7 +73,7 @@ def test_where_no_copy_is_whole_nobody_is_in_sync() -> None:
 
 def test_a_node_is_left_out_only_by_name() -> None:
     folders = seen(1, Copy(1, 3, 1)), seen(3, Copy(1, 4, 1))
-    with pytest.raises(BrokerError, match=r"node 2 is part of this cluster, .* name it with --lost"):
+    with pytest.raises(BrokerError, match=r"node 2 belongs to this cluster, .* name it with --lost"):
         after(*folders)
     image = after(*folders, lost=(2,))
     assert image.assignment("t", 0).replicas == (1, 3)

@@ -45,7 +45,7 @@ def test_every_node_tells_the_same_of_what_happened_and_when() -> None:
         for node in (one_node, other, Node(cluster, "3"))
     )
     assert own == others == later
-    assert [words for *_, words in own] == ["broker 1 is known, at a:1", "broker 2 is known, at a:1"]
+    assert [words for *_, words in own] == ["broker 1 registered at a:1", "broker 2 registered at a:1"]
     assert 0 < own[0][1] < own[1][1]
 
 
@@ -174,15 +174,15 @@ def test_an_etcd_that_was_set_back_is_refused(back: int) -> None:
     other = Node(older, "1")
     for _ in range(4 - back):
         older.run(other.metadata.change(next_block))
-    with pytest.raises(StorageFault, match="set back"):
+    with pytest.raises(StorageFault, match="restored from an old copy"):
         Node(older, "1", known=known)
     for _ in range(back):  # as far as the first, with other entries
         older.run(other.metadata.change(lambda _: [AddNode(node_id="9", addr="x:1")]))
-    with pytest.raises(StorageFault, match="set back"):
+    with pytest.raises(StorageFault, match="restored from an old copy"):
         Node(older, "1", known=known)
     older.etcd.world = cluster.world
     node.client.etcd = older.etcd  # the members were replaced under a running node
-    with pytest.raises(BrokerError, match="set back"):
+    with pytest.raises(BrokerError, match="restored from an old copy"):
         cluster.run(node.store.propose([IdBlock(taken=10_000)], after=4), ms=1_000)
     cluster.world.advance(10_000)
     assert not any(job.is_done for job in node.jobs)

@@ -35,7 +35,7 @@ CASES = [
     # Before the first group: `--at-min-isr-partitions` looks for `min.insync.replicas` of each topic.
     Case("TopicCommand", f"{_B}--describe --at-min-isr-partitions", ""),
     Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", "does not exist as expected", 1),
-    Case("consumer.group.ConsumerGroupCommand", f"{_B}--describe --group g", "no group 'g'"),
+    Case("consumer.group.ConsumerGroupCommand", f"{_B}--describe --group g", "unknown group 'g'"),
     Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", "PartitionCount: 16\tReplicationFactor: 3"),
     Case("TopicCommand", f"{_B}--describe --topic __consumer_offsets", r"\A(?!.*Leader: none)"),
     Case("TopicCommand", f"{_B}--describe --at-min-isr-partitions", ""),
@@ -78,7 +78,7 @@ CASES = [
     Case("ClusterTool", f"cluster-id {_B}", "Cluster ID: .{22}"),
     Case("ClusterTool", f"list-endpoints {_B}", r"\n1 .*unfenced.*\n2 .*unfenced.*\n3 .*unfenced"),
     Case("ClusterTool", f"unregister {_B}--id 9", "broker 9 is not registered", 1),
-    Case("ClusterTool", f"unregister {_B}--id 3", "node 3 runs; stop it first", 1),
+    Case("ClusterTool", f"unregister {_B}--id 3", "node 3 is running; stop it first", 1),
     Case("BrokerApiVersionsCommand", _B, r"(id: \d.*){3}"),
     Case("LogDirsCommand", f"{_B}--describe --topic-list {TOPIC}", '("broker":.*){3}'),
     Case("GetOffsetShell", f"{_B}--topic {TOPIC}", f"{TOPIC}:0:0\n{TOPIC}:1:0\n{TOPIC}:2:0"),

@@ -163,12 +163,12 @@ def test_quotas_and_rules_that_another_has_set_hold_here(tmp_path: Path, etcd: M
 def test_a_folder_follows_one_metadata_log_and_no_other(tmp_path: Path, etcd: Member) -> None:
     config = config_for(tmp_path / "data", [etcd.url], "whose")
     serve(config, make_topic)
-    assert "follows the metadata of cluster" in refusal(config_for(tmp_path / "data", "", "whose"))
+    assert "whose metadata is in etcd: set [cluster] etcd" in refusal(config_for(tmp_path / "data", "", "whose"))
     assert "belongs to" in refusal(config_for(tmp_path / "data", [etcd.url], "elsewhere"))
-    assert "this folder is node '0'" in refusal(config_for(tmp_path / "data", [etcd.url], "whose", node="7"))
+    assert "this folder belongs to node '0'" in refusal(config_for(tmp_path / "data", [etcd.url], "whose", node="7"))
     with braidlog.Log(str(tmp_path / "own")) as log:
         log.create_topic("t")
-    assert "cannot be moved into etcd" in refusal(config_for(tmp_path / "own", [etcd.url], "own"))
+    assert "does not move into etcd" in refusal(config_for(tmp_path / "own", [etcd.url], "own"))
     for name in ("cluster.a", "cluster.b"):
         (tmp_path / "data" / name).unlink()
     assert "restore them from a backup" in refusal(config)
@@ -192,7 +192,7 @@ def test_new_folders_join_the_cluster_that_etcd_holds(tmp_path: Path, etcd: Memb
                     == server.services.hosting.meta("orders").topic_id
                 )
             taken = Server(config_for(tmp_path / "another", [etcd.url], "joined", node="1"))
-            with pytest.raises(BrokerError, match="node '1' runs already, over another data folder"):
+            with pytest.raises(BrokerError, match="node '1' already runs with another data folder"):
                 await taken.start()
         finally:
             for each in others:
@@ -261,9 +261,9 @@ def test_a_single_node_is_moved_into_a_cluster_and_others_join_it(
     monkeypatch.undo()
     serve(config_for(tmp_path / "data", "", "moved"), nothing)
     move(etcd.url)
-    assert "follows the metadata of cluster" in refusal(config_for(tmp_path / "data", "", "moved"))
+    assert "whose metadata is in etcd: set [cluster] etcd" in refusal(config_for(tmp_path / "data", "", "moved"))
     serve(config_for(tmp_path / "data", [etcd.url], "moved"), clustered)
-    with pytest.raises(BrokerError, match=r"is part of cluster .* already"):
+    with pytest.raises(BrokerError, match=r"already belongs to cluster"):
         move(etcd.url)
 
 
@@ -273,7 +273,7 @@ def test_a_folder_whose_move_did_not_end_does_not_start(tmp_path: Path, etcd: Me
     folder.join_cluster("c")
     PositionFile(OsDisk(), config.data_dir, "0").save(Position("c", 0, MOVING))
     folder.release()
-    assert "the move did not end: run `braid cluster init` again" in refusal(config)
+    assert "has an unfinished move into cluster" in refusal(config)
 
 
 def test_a_copy_of_a_folder_takes_the_number_and_the_first_one_stops(tmp_path: Path, etcd: Member) -> None:
@@ -326,7 +326,7 @@ def test_a_node_serves_with_what_it_has_while_the_head_in_etcd_is_not_ours(
             with pytest.raises(BrokerError, match=f"not this cluster's: .*{words}"):
                 await server.services.topics.create("more", 1)
             await append(server, "t", b"served")
-            assert "metadata refused: metadata in etcd is not this cluster's" in caplog.text
+            assert "metadata rejected: metadata in etcd is not this cluster's" in caplog.text
             await stranger.write([Put(keys.head, own)])
         await server.services.topics.create("later", 1)
         while (await stranger.read(one(keys.life("0")))).items[0].value == b"\xff":  # noqa: ASYNC110 - the node writes it
@@ -376,10 +376,10 @@ def test_a_member_beside_the_node_ends_with_it_is_started_again_and_ends_with_a_
             with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client_:
                 assert "orders" in client_.admin.list_topics()
             os.kill(pid, signal.SIGKILL)
-            until(partial(is_said, node, "was killed by signal 9, and was started again"), "the member is back")
+            until(partial(is_said, node, "was killed by signal 9; restarted"), "the member is back")
             killed, pid = pid, json.loads(running.read_text())["pid"]
             assert pid != killed
-            until(partial(is_ready_and_tells, node, "was killed by signal 9, and was started again"), "health tells so")
+            until(partial(is_ready_and_tells, node, "was killed by signal 9; restarted"), "health tells so")
             with braidlog.connect(f"kafka://127.0.0.1:{node.ports['kafka']}") as client_:
                 client_.admin.create_topic("after")
             assert node.stop() == 0
@@ -433,9 +433,9 @@ def test_a_node_serves_through_an_outage_and_says_so(tmp_path: Path) -> None:
                 until(lambda: "etcd has not answered for" in node.errors(), "the outage is said")
                 with urlopen(f"{node.admin_url}/readyz", timeout=60) as answer:
                     checks = {check["name"]: check for check in json.load(answer)["checks"]}
-                assert "goes on:  producing and consuming" in checks["metadata"]["reason"]
+                assert "works:    produce and consume" in checks["metadata"]["reason"]
                 with urlopen(f"{node.admin_url}/", timeout=60) as page:
-                    assert b"goes on:  producing and consuming" in page.read()
+                    assert b"works:    produce and consume" in page.read()
                 only.signal(signal.SIGCONT)
                 until(lambda: "etcd answers again" in node.errors(), "it is over")
                 client.admin.create_topic("after")
@@ -454,7 +454,7 @@ def test_a_full_etcd_refuses_changes_and_the_node_serves_on(tmp_path: Path) -> N
         with pytest.raises(EtcdRefusedError):
             await fill(etcd)
         etcd.close()
-        with pytest.raises(BrokerError, match=r"the change was not made: .*database space exceeded"):
+        with pytest.raises(BrokerError, match=r"change rejected: .*database space exceeded"):
             await server.services.topics.create("after", 1)
         assert server.services.hosting.names() == ["before"]
         await append(server, "before", b"x")
@@ -467,7 +467,7 @@ def test_no_etcd_is_an_error_that_says_how_to_get_one(tmp_path: Path, monkeypatc
     monkeypatch.setattr(cluster_store, "START_SECONDS_MAX", 0.0)
     with ports(1) as (port,):
         said = refusal(config_for(tmp_path / "a", [f"http://127.0.0.1:{port}"], "p"))
-    assert said.startswith("the metadata cannot be reached: ")
+    assert said.startswith("cannot reach the metadata: ")
     assert f"127.0.0.1:{port}" in said
     monkeypatch.setattr(shutil, "which", lambda _: None)
     monkeypatch.setattr(member, "PACKAGE", "no_such_package")
@@ -476,7 +476,7 @@ def test_no_etcd_is_an_error_that_says_how_to_get_one(tmp_path: Path, monkeypatc
     program.write_text("#!/bin/sh\necho 'etcd Version: 3.5.2'\n")
     program.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda _: str(program))
-    assert "is etcd 3.5.2, whose members can differ" in refusal(config_for(tmp_path / "b", "embedded", "p"))
+    assert "is etcd 3.5.2, whose members can diverge" in refusal(config_for(tmp_path / "b", "embedded", "p"))
 
 
 def test_a_start_that_takes_long_says_what_it_waits_for(
@@ -486,7 +486,7 @@ def test_a_start_that_takes_long_says_what_it_waits_for(
     monkeypatch.setattr(cluster_store, "SAY_SECONDS", 0.02)
     monkeypatch.setattr(cluster_store, "START_SECONDS_MAX", 1.0)
     with ports(1) as (nobody,):
-        assert "the metadata cannot be reached" in refusal(config_for(tmp_path, f"http://127.0.0.1:{nobody}", "p"))
+        assert "cannot reach the metadata" in refusal(config_for(tmp_path, f"http://127.0.0.1:{nobody}", "p"))
     said = [each for each in caplog.messages if each.startswith("waiting for etcd, up to ")]
     assert len(said) > 1
     assert any("not ready after" in each and "waits for the metadata" in each for each in caplog.messages)
@@ -541,7 +541,7 @@ def test_a_renewed_certificate_is_shown_to_other_nodes_without_a_restart(
         shutil.copy(other.key, files["key"])  # of another pair
         server.reload_certificates()
         assert await shown() == [second] * 2
-        assert "go on with the certificate they have" in caplog.text
+        assert "peer certificate not reloaded" in caplog.text
 
     serve(
         config_for(tmp_path / "data", etcd.url, "renewal", **{f"peers.{key}": value for key, value in files.items()}),
@@ -622,10 +622,10 @@ def test_members_with_tls_and_client_certificates(tmp_path: Path, caplog: pytest
         async def scene(server: Server) -> None:
             caplog.set_level("INFO")
             server.reload_certificates()
-            assert "the certificate for etcd was read again" in caplog.messages
+            assert "etcd client certificate reloaded" in caplog.messages
             spoil("no certificate")
             server.reload_certificates()
-            assert "etcd is shown the certificate as before" in caplog.text
+            assert "etcd client certificate not reloaded" in caplog.text
 
         serve(config, scene)
 

@@ -82,7 +82,7 @@ def test_no_member_answers_or_one_cannot_be_removed() -> None:
     store = ClusterStore(ClusterConfig(etcd="embedded"), *cast("Any", (None, None, "1", Tasks())))
     store._gateway = cast("Any", SimpleNamespace(members=refuse))
     with pytest.raises(
-        BrokerError, match=r"node 3 is removed, its etcd member may not be: .* run: etcdctl member remove ID"
+        BrokerError, match=r"node 3 was removed, but its etcd member may remain: .* run: etcdctl member remove ID"
     ):
         asyncio.run(store.remove_member("3"))
 

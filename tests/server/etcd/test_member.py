@@ -142,7 +142,7 @@ def test_a_member_that_ends_again_and_again_is_started_more_and_more_seldom(
         ends = Member(settings(), tmp_path / "data", str(program))
         keeping = asyncio.ensure_future(ends.keep_running())
         async with asyncio.timeout(60):
-            while sum("is started again in" in each for each in caplog.messages) < len(pauses):  # noqa: ASYNC110 - a log
+            while sum("restarting in" in each for each in caplog.messages) < len(pauses):  # noqa: ASYNC110 - a log
                 await asyncio.sleep(0.01)
         keeping.cancel()
         await asyncio.wait([keeping])
@@ -150,10 +150,10 @@ def test_a_member_that_ends_again_and_again_is_started_more_and_more_seldom(
         assert "ended with 7" in ends.trouble
 
     asyncio.run(watch())
-    said = [each for each in caplog.messages if "is started again in" in each][: len(pauses)]
-    assert [each.partition(" again in ")[2][:7] for each in said] == pauses
-    assert all("ended with 7" in each and each.endswith("Its last words: no room") for each in said[1:])
-    assert any("cannot be started again: etcd does not answer on" in each for each in caplog.messages)
+    said = [each for each in caplog.messages if "restarting in" in each][: len(pauses)]
+    assert [each.partition("restarting in ")[2][:7] for each in said] == pauses
+    assert all("ended with 7" in each and each.endswith("last log line: no room") for each in said[1:])
+    assert any("restart failed: etcd does not answer on" in each for each in caplog.messages)
 
 
 def test_members_of_three_addresses_show_each_other_certificates(tmp_path: Path) -> None:
@@ -209,7 +209,7 @@ def test_no_etcd_or_one_that_loses_data(tmp_path: Path, monkeypatch: pytest.Monk
     program = tmp_path / "etcd"
     program.write_text("#!/bin/sh\necho 'etcd Version: 3.5.1'\n")
     program.chmod(0o755)
-    with pytest.raises(BrokerError, match=r"is etcd 3\.5\.1, whose members can differ for good"):
+    with pytest.raises(BrokerError, match=r"is etcd 3\.5\.1, whose members can diverge permanently"):
         check_program(str(program))
     monkeypatch.setattr(shutil, "which", lambda _: None)
     monkeypatch.setattr(member, "PACKAGE", "no_such_package")

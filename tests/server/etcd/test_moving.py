@@ -50,7 +50,7 @@ def test_embedded_members_of_several_machines_lend_a_majority(tmp_path: Path, ca
         servers = {node: Server(config) for node, config in configs.items()}
         joining = [asyncio.ensure_future(servers[node].start()) for node in "23"]
         try:
-            while not any("waiting for another node to begin a cluster" in each for each in caplog.messages):
+            while not any("waiting for another node to create a cluster" in each for each in caplog.messages):
                 assert not any(each.done() for each in joining)
                 await asyncio.sleep(0.01)
             folder = DataFolder(OsDisk(), configs["1"].data_dir, SystemClock())

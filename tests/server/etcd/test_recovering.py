@@ -127,12 +127,12 @@ def test_all_that_was_acknowledged_is_there_after_etcd_was_put_back(tmp_path: Pa
     nodes.put_back()
     for config in nodes.configs:
         assert "or stop all nodes and run `braid cluster recover`" in refusal(config)
-    with pytest.raises(BrokerError, match="node 2 is part of this cluster, and its folder is not among those given"):
+    with pytest.raises(BrokerError, match="node 2 belongs to this cluster, but its folder was not passed"):
         nodes.recover(nodes.folders[0])
     nodes.recover()
     nodes.run(after)
     nodes.put_back(empty=True)
-    assert "`braid cluster recover` makes the nodes go on" in refusal(nodes.configs[1])
+    assert "run `braid cluster recover`" in refusal(nodes.configs[1])
     settings = ["--set", f"cluster.etcd={etcd.url}", "--set", "cluster.prefix=p"]
     told = CliRunner().invoke(main, ["cluster", "recover", *settings, *nodes.folders, "--yes"], catch_exceptions=False)
     assert "start all nodes with the settings they had" in told.output

@@ -87,13 +87,13 @@ def test_the_nodes_certificate_closes_its_member_on_loopback(place: str, peer_ur
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (ClusterConfig(etcd="embedded"), ["nodes show no certificates", "etcd asks for no certificate"]),
+        (ClusterConfig(etcd="embedded"), ["nodes use no certificates", "etcd requires no certificate"]),
         (ClusterConfig(etcd="embedded", peers=CERTIFIED), []),
         (
             ClusterConfig(etcd="embedded", peers=CERTIFIED, initial_cluster="1=http://127.0.0.1:1"),
-            ["members of etcd show each other no certificates"],
+            ["etcd members use no certificates among themselves"],
         ),
-        (ClusterConfig(etcd="http://127.0.0.1:1", peers=CERTIFIED), ["etcd asks for no credentials"]),
+        (ClusterConfig(etcd="http://127.0.0.1:1", peers=CERTIFIED), ["etcd requires no credentials"]),
         (ClusterConfig(etcd="http://127.0.0.1:1", peers=CERTIFIED, user="ann", password="word"), []),
     ],
 )
@@ -104,11 +104,14 @@ def test_ports_that_ask_nobody_are_named(config: ClusterConfig, said: list[str])
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"silence_ms": 299}, "silence_ms is 300 to 60000, not 299"),
-        ({"silence_ms": 60_001}, "silence_ms is 300 to 60000, not 60001"),
-        ({"silence_ms": 1_500}, "lease_seconds is 4 to 600 with silence_ms 1500, not 3: 2 nodes agree on a silence"),
-        ({"lease_seconds": 1}, "lease_seconds is 2 to 600 with silence_ms 500, not 1"),
-        ({"lease_seconds": 601}, "lease_seconds is 2 to 600 with silence_ms 500, not 601"),
+        ({"silence_ms": 299}, "silence_ms must be 300 to 60000, not 299"),
+        ({"silence_ms": 60_001}, "silence_ms must be 300 to 60000, not 60001"),
+        (
+            {"silence_ms": 1_500},
+            "lease_seconds must be 4 to 600 with silence_ms 1500, not 3: 2 nodes agree on a silence",
+        ),
+        ({"lease_seconds": 1}, "lease_seconds must be 2 to 600 with silence_ms 500, not 1"),
+        ({"lease_seconds": 601}, "lease_seconds must be 2 to 600 with silence_ms 500, not 601"),
     ],
 )
 def test_a_lease_is_longer_than_the_silence_that_two_nodes_find(settings: dict[str, int], why: str) -> None:

@@ -11,8 +11,8 @@ from braidlog.server.peers.settings import PeersConfig
 
 WRONG = [
     ({"host": "0.0.0.0"}, "need certificates"),
-    ({"cert": "a.pem"}, "belong together"),
-    ({"gossip_port": 5, "replica_port": 5}, "two different ports"),
+    ({"cert": "a.pem"}, "set ca, cert and key together"),
+    ({"gossip_port": 5, "replica_port": 5}, "gossip_port and replica_port must differ"),
     ({"gossip_port": 65536}, "0 to 65535"),
     ({"replication_bytes_per_second": 0}, "at least 1"),
 ]

@@ -1,1 +1,1 @@
-"""The nodes' port for records: how the questions and answers of replication are said as Kafka's Fetch."""
+"""The replica port: replication messages as Kafka's Fetch, and calls between nodes."""

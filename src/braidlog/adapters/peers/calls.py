@@ -1,9 +1,8 @@
-"""What other nodes ask for their clients: from a name to what serves it.
+"""Serves calls that other nodes make for their clients.
 
-Knows: the table of what can be called, requests of a dialect as their client sent them. Refuses to know: how a call came, and
-who could serve what is not served here.
-Invariants: what is forwarded is served here or refused, and never handed on; who asks is authorised here, by the principal that
-the other node names; a refusal says that nothing was done.
+Does not handle: transport, forwarding to a third node.
+Invariants: a forwarded call is served here or rejected, and never forwarded again. It is authorised here, for the
+principal that the other node names. A rejection states that nothing was done.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -16,15 +15,15 @@ from braidlog.wire.contract import NEED_DATA, Refused
 from braidlog.wire.kafka.messages.calls import CallRequest, CallResponse
 
 Serve = Callable[[Conversation, CallRequest], Coroutine[Any, Any, bytes]]
-"""serve(the connection of the node that asks, what it asks) → what is answered."""
+"""serve(connection of the calling node, its request) → response body."""
 
 NOBODY: Mapping[str, Adapter] = {}
 _NOT_KNOWN_YET = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
-"""Of what the other node knows to be there: this one has not heard of it yet, or the other not that it has gone."""
+"""The other node knows the topic to exist, so one of the two nodes lags behind the metadata."""
 
 
 class CallTable:
-    """`rows` are what can be called."""
+    """`rows` are the available calls, by name."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Serve] = {}
@@ -43,7 +42,7 @@ class CallTable:
 
 
 def asked_for_client(answer: Callable[[bytes, str], Coroutine[Any, Any, bytes]]) -> Serve:
-    """The row of what nodes ask of each other for a client: (what is asked, the principal it is counted for) → answer."""
+    """A row for calls that nodes make for a client: (body, principal to charge) → response."""
 
     async def serve(_: Conversation, call: CallRequest) -> bytes:
         return await answer(call.body, call.principal)
@@ -52,7 +51,7 @@ def asked_for_client(answer: Callable[[bytes, str], Coroutine[Any, Any, bytes]])
 
 
 def asked(answer: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> Serve:
-    """The row of what nodes ask of each other, and no client does."""
+    """A row for calls between nodes that no client causes."""
 
     async def serve(_: Conversation, call: CallRequest) -> bytes:
         return await answer(call.body)
@@ -61,7 +60,7 @@ def asked(answer: Callable[[bytes], Coroutine[Any, Any, bytes]]) -> Serve:
 
 
 class ForwardedConversation:
-    """A client of another node, as a handler sees it: its request came alone, and so does its answer."""
+    """A client of another node, as seen by a handler: one request, one response."""
 
     is_forwarded = True
     client_id = ""
@@ -85,31 +84,31 @@ class ForwardedConversation:
         return nullcontext()
 
     def answer_in_any_order(self) -> None:
-        """There is one answer."""
+        """Does nothing: only one response exists."""
 
     def end_waits(self, is_wanted: Callable[[Any], bool]) -> None:
-        """Its connection is the other node's."""
+        """Does nothing: the connection belongs to the other node."""
 
     def close(self) -> None:
-        """The connection is the other node's to close."""
+        """Does nothing: the other node closes its connection."""
 
     async def others_answered(self) -> None:
-        """There are no others."""
+        """Returns immediately: only one response exists."""
 
-    async def prove(self, principal: str, token: bytes) -> bool:  # noqa: ARG002 - the other node has asked for proof
+    async def prove(self, principal: str, token: bytes) -> bool:  # noqa: ARG002 - the other node has authenticated
         return False
 
     async def judge(self, holds: Callable[[], Coroutine[Any, Any, bool]]) -> bool:  # noqa: ARG002
         return False
 
     async def push(self, data: bytes) -> None:  # noqa: ARG002
-        raise BrokerError(Reason.UNAVAILABLE, "an answer in many frames is not forwarded")
+        raise BrokerError(Reason.UNAVAILABLE, "responses of several frames cannot be forwarded")
 
 
 def requests_of(ordinary: Adapter, privileged: Mapping[str, Adapter] = NOBODY) -> Serve:
-    """The row of a dialect: the body is a request as a client sends it, what is answered is what that client is to read.
+    """The row of a dialect: the body is a client's request, and the response is that client's response.
 
-    `privileged`: what serves those, by principal, whom the other node's own door has let in, and no rule speaks of.
+    `privileged`: adapters by principal, for principals that the other node's listener admitted and no rule covers.
     """
 
     async def serve(link: Conversation, call: CallRequest) -> bytes:
@@ -119,7 +118,9 @@ def requests_of(ordinary: Adapter, privileged: Mapping[str, Adapter] = NOBODY) -
         request = connection.next_event()
         is_one = connection.next_event() is NEED_DATA and not connection.buffered_bytes
         if request is NEED_DATA or isinstance(request, Refused) or not is_one:
-            raise NothingDoneError(Reason.INVALID_RECORD, f"what was forwarded is not one request of {adapter.dialect}")
+            raise NothingDoneError(
+                Reason.INVALID_RECORD, f"forwarded data is not exactly one {adapter.dialect} request"
+            )
         conversation = ForwardedConversation(link, call.principal, connection)
         answer = await _answered(adapter, conversation, request)
         output = connection.respond(request, answer)

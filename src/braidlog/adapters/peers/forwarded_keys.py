@@ -1,6 +1,7 @@
-"""A request of Mayfly's clients in a FORWARD between nodes, and its answer in an ANSWER: the same command, body and status.
+"""Translates a Mayfly request to a FORWARD between nodes, and its response to an ANSWER, with the same command, body
+and status.
 
-Knows: both headers. Refuses to know: bodies, and who serves them.
+Does not handle: bodies, serving.
 """
 
 import struct
@@ -14,13 +15,13 @@ from braidlog.wire.mayfly.messages import Consistency
 from braidlog.wire.peer import messages as m
 
 FIRST_HOP: Final = 1
-"""From the node that the client reached; there is no second one."""
+"""Hop count from the node that the client reached; a second hop is not allowed."""
 _VERSION_2: Final = FIRST + 0x100
 _HEADER: Final = struct.Struct(">III")
 
 
 def forward_of(call: Call, stamp: bytes) -> m.Forward:
-    """What is handed on of a client's frame."""
+    """The forwarded form of a client's frame."""
     first, _, size = _HEADER.unpack_from(call.body)
     begin = HEADER_BYTES if first & 0xFFFFFF00 == FIRST else HEADER_2_BYTES
     assert begin + size == len(call.body), "one request at a time"
@@ -29,7 +30,7 @@ def forward_of(call: Call, stamp: bytes) -> m.Forward:
 
 
 def relayed(call: Call, answer: m.Answer | m.TopologyChanged) -> bytes:
-    """The frame that the client reads. `NothingDoneError`: the other node does not have the key, or not any more."""
+    """The frame for the client. Raises `NothingDoneError` if the other node does not hold the key."""
     if isinstance(answer, m.TopologyChanged):
         raise NothingDoneError(Reason.NOT_LEADER, f"the other node does not lead the key (epoch {answer.epoch})")
     _, number, _ = _HEADER.unpack_from(call.body)
@@ -37,7 +38,7 @@ def relayed(call: Call, answer: m.Answer | m.TopologyChanged) -> bytes:
 
 
 def request_of(forward: m.Forward) -> bytes:
-    """The frame that the client would have sent here."""
+    """The frame as the client would have sent it here."""
     head = _HEADER.pack(_VERSION_2 | forward.command, forward.request, len(forward.body))
     return head + bytes((forward.consistency,)) + forward.body
 

@@ -1,9 +1,10 @@
-"""The answering side of the nodes' port: followers ask by Fetch, and hear as soon as anything is to be said; others call.
+"""Serving side of the replica port: fetches of followers, and calls of nodes.
 
-Knows: sessions, waits, that a connection is for one of the two. Refuses to know: what a question leads to: it is handed on as a
-message of replication, and whoever answers calls `send`; what is called (`calls.py`). Invariants: a connection is one follower's,
-whose certificate says so where certificates are asked for; one request of a follower waits here at a time: a newer one ends the
-wait of the one before, so that a new question never waits behind an old one.
+Does not handle: the decisions on a fetch. A fetch becomes a replication message, and `send` delivers its response;
+`calls.py` serves calls.
+Invariants: a connection belongs to one follower, as proven by its certificate if certificates are required. One
+request per follower waits at a time: a newer one ends the wait of the previous one, so that new fetches are not
+delayed.
 """
 
 import logging
@@ -34,11 +35,11 @@ QUESTIONS_AT_ONCE: Final = 50
 FIRST: Final = 0
 
 Received = Callable[[int, Place, Fetch | Complaint], None]
-"""received(node, place, message): a follower has said this."""
+"""received(node, place, message): handles a follower's message."""
 
 
 class PeersAdapter:
-    """Fetch of replicas, and calls, behind a listener."""
+    """Serves replica fetches and calls, behind a listener."""
 
     dialect = "peers"
     ordered = True
@@ -63,7 +64,7 @@ class PeersAdapter:
         self._last = 0
         self._sessions: WeakKeyDictionary[Conversation, FollowerSession] = WeakKeyDictionary()
         self._followers: WeakValueDictionary[int, FollowerSession] = WeakValueDictionary()
-        """The newest session of each, as long as its connection lasts."""
+        """The newest session of each follower, while its connection lasts."""
 
     def open(self) -> ServerConnection:
         return leader_connection()
@@ -77,11 +78,11 @@ class PeersAdapter:
     def failure(self, request: Request, error: Exception) -> ReplicaFetchResponse | CallResponse:
         if isinstance(request.message, CallRequest):
             return CallResponse(Reason.UNAVAILABLE.name, str(error))
-        log.error("a replica's fetch failed: %s", error)
+        log.error("replica fetch failed: %s", error)
         return ReplicaFetchResponse(error_code=E.UNKNOWN_SERVER_ERROR)
 
     def send(self, node: int, place: Place, answer: Answer) -> None:
-        """To a follower; lost if it does not ask any more, or has another question by now."""
+        """Send a response to a follower; dropped if its fetch is no longer pending."""
         session = self._followers.get(node)
         if session is not None and session.answered(place, answer, self._world.monotonic()):
             session.wake()
@@ -109,9 +110,7 @@ class PeersAdapter:
     async def _fetch(self, conversation: Conversation, message: ReplicaFetchRequest) -> ReplicaFetchResponse | None:
         node = message.replica_state.replica_id
         if not self._is_node(conversation, node):
-            log.warning(
-                "peers %s: %r may not speak for node %d; closing", conversation.peer, conversation.principal, node
-            )
+            log.warning("peers %s: %r may not act as node %d; closing", conversation.peer, conversation.principal, node)
             conversation.close()
             return None
         session = self._session(conversation, node, message)
@@ -155,13 +154,13 @@ class PeersAdapter:
         return True
 
     async def _wait(self, session: FollowerSession, seconds: float) -> None:
-        """Until there is an answer, the time is up, or a newer request has come."""
+        """Wait for a response, the time limit, or a newer request."""
 
         def give(place: Place, question: Fetch) -> None:
             self._received(session.node, place, question)
 
         until, next_request = self._world.monotonic() + seconds, session.epoch
-        while session.epoch == next_request:  # also one that came while questions were handed on: nobody waited yet
+        while session.epoch == next_request:  # includes a request that arrived while fetches were being delivered
             now = self._world.monotonic()
             pause = session.hand_on(give, now, QUESTIONS_AT_ONCE)
             if pause == 0.0:

@@ -1,8 +1,9 @@
-"""What other nodes ask of this one about keys: requests of their clients, changes that were cut from their logs, comparisons.
+"""Serves key requests of other nodes: forwarded client requests, salvaged records, replica comparisons.
 
-Knows: who may ask, that a request is handed on once. Refuses to know: sockets, where keys are and how they are kept.
-Invariants: who is no node of this cluster is closed upon, by the id in each of its messages, and by its certificate where there
-are some; what came from another node is served here or refused, and never handed on; TOPOLOGY_CHANGED says that nothing was done.
+Does not handle: sockets, key storage and location.
+Invariants: a connection from outside the cluster is closed, by the sender id in each message, and by its certificate
+if certificates are required. A request from another node is served here or rejected, and never forwarded again.
+TOPOLOGY_CHANGED states that nothing was done.
 """
 
 import logging
@@ -29,7 +30,7 @@ MAYFLY = "mayfly"
 
 
 class NodePortAdapter:
-    """Keys between nodes, behind a listener. Answers leave as they are there."""
+    """Serves keys between nodes, behind a listener. Responses are sent in completion order."""
 
     dialect = "peer"
     ordered = False
@@ -59,7 +60,7 @@ class NodePortAdapter:
         return answer
 
     def failure(self, request: Frame, error: Exception) -> m.Message | None:
-        """A fault of the disk, or a refusal that nobody foresaw."""
+        """The response to a disk fault or an unexpected error."""
         log.error("a node's %s failed: %s", self.operation(request), error)
         match request.message:
             case m.Forward():
@@ -78,7 +79,7 @@ class NodePortAdapter:
                 return self._replicated(request.message)
             case m.SyncRequest():
                 return self._compared(conversation, request.message)
-        raise AssertionError(f"{request.message} is not for a node to ask")
+        raise AssertionError(f"{request.message} is not a request of a node")
 
     def _is_node(self, conversation: Conversation, sender: bytes) -> bool:
         node = self._routing.node_with(sender.hex())
@@ -88,17 +89,17 @@ class NodePortAdapter:
 
     async def _refuse(self, conversation: Conversation, request: Frame) -> None:
         log.warning(
-            "%s (%r) is no node of this cluster, or another than it says (%s); closing",
+            "%s (%r) is not the node of this cluster that it claims to be (%s); closing",
             conversation.peer,
             conversation.principal,
             request.sender.hex(),
         )
         conversation.close()
 
-    # -- requests of clients -----------------------------------------------------------------------------------
+    # -- forwarded requests ----------------------------------------------------------------------------------
 
     async def _forwarded(self, conversation: Conversation, forward: m.Forward) -> m.Message:
-        """Served, or refused: this is the last node that it comes to."""
+        """Serve a forwarded request, or reject it: it is not forwarded again."""
         if forward.hops != FIRST_HOP:
             return self._not_here(forward.request)
         try:
@@ -106,7 +107,7 @@ class NodePortAdapter:
         except BrokerError as error:
             return _failed(forward, str(error))
         serve = self._calls.rows.get(MAYFLY)
-        if serve is None:  # this node is only starting
+        if serve is None:  # this node is still starting
             return self._not_here(forward.request)
         try:
             frame = await serve(conversation, CallRequest(MAYFLY, forward.principal, request_of(forward)))
@@ -117,7 +118,7 @@ class NodePortAdapter:
     def _not_here(self, request: int) -> m.TopologyChanged:
         return m.TopologyChanged(request, self._routing.epoch)
 
-    # -- what was cut elsewhere --------------------------------------------------------------------------------
+    # -- salvaged records ------------------------------------------------------------------------------------
 
     async def _replicated(self, message: m.Replicate) -> m.Message:
         try:
@@ -132,14 +133,14 @@ class NodePortAdapter:
                     (message.origin_epoch, message.origin_offset),
                 ),
             )
-        except BrokerError:  # somebody else leads it, or it is not known to be committed: sent again it counts once
+        except BrokerError:  # another node leads it, or the commit is unknown: a repeat counts once
             return self._not_here(message.request)
         return m.Replicated(message.request, is_settled)
 
-    # -- comparisons -------------------------------------------------------------------------------------------
+    # -- comparisons -----------------------------------------------------------------------------------------
 
     async def _compared(self, conversation: Conversation, asked: m.SyncRequest) -> m.Message:
-        """The keys of a leaf leave one by one, as fast as the other node takes them."""
+        """Compare a leaf of keys. The keys are sent one by one, as fast as the other node reads them."""
         among = asked.first_leaf, asked.next_leaf
         ask = comparing.Ask(asked.epoch, asked.offset, among, asked.digest)
         reply = await self._exchange.comparing.answer(asked.log, ask)

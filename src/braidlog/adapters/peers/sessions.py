@@ -1,9 +1,10 @@
-"""What one follower asks of this node: its questions, the answers that are ready for it, in which portions both go on.
+"""State of one follower's connection: its pending fetches, ready responses, and how much of both is processed
+together.
 
-Knows: numbers of questions, bytes. Refuses to know: how an answer is found, connections, frames.
-Invariants: an answer is given to the question that stands, once, and to no other; questions are handed on only while there is
-room for their answers, so that a follower that has nothing yet does not make its leader read everything; records for who is not
-in sync keep to the throttle.
+Does not handle: reading the log, connections, frames.
+Invariants: a response is delivered once, to the pending fetch only. Fetches are passed on only while there is room for
+their responses, so that a new follower does not make the leader read everything. Records for a follower that is not in
+sync obey the throttle.
 """
 
 from collections import deque
@@ -19,23 +20,23 @@ from braidlog.replication.messages import Answer, Fetch
 from braidlog.wire.kafka.messages.replicas import ReplicaFetchResponsePartition
 
 ANSWERS_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Of records in one response, save for a first answer that is larger; and of answers that wait, save for one more."""
+"""Maximum record bytes per response, except for a larger first batch; and of waiting responses, except for one more."""
 PARTITIONS_MAX: Final = 20_000
 
 InSync = Callable[[int, Place], bool]
-"""in_sync(node, place) → whether that node is in the partition's in-sync set."""
+"""in_sync(node, place): whether the node is in the partition's in-sync set."""
 HandOn = Callable[[Place, Fetch], None]
 
 
 class Throttle:
-    """How fast records leave for followers that are not in sync, all of them together."""
+    """Rate limit of records for all followers together that are not in sync."""
 
     def __init__(self, rate: ReplicationRate) -> None:
         self._rate = rate
         self._bucket: TokenBucket | None = None
 
     def pause(self, now: float) -> float:
-        """Seconds until more may leave."""
+        """Seconds until more records may be sent."""
         return self.spend(0, now)
 
     def spend(self, size: int, now: float) -> float:
@@ -48,24 +49,24 @@ class Throttle:
 
 
 class FollowerSession:
-    """Of one connection of a follower."""
+    """Session of one follower connection."""
 
     def __init__(self, node: int, number: int, in_sync: InSync, throttle: Throttle) -> None:
         self.node = node
         self.number = number
         self.epoch = 0
-        """Of the request that comes next."""
+        """Epoch of the next request."""
         self.waits: Wakeup | None = None
-        """The request that waits for an answer."""
+        """The request that waits for responses."""
         self._in_sync = in_sync
         self._throttle = throttle
         self._questions: dict[Place, tuple[int, Fetch]] = {}
         self._waiting: deque[Place] = deque()
-        """Whose question was not handed on yet, in the order in which they came."""
+        """Partitions whose fetch was not passed on yet, in arrival order."""
         self._throttled: deque[Place] = deque()
-        """Those among them that wait for the throttle."""
+        """Partitions that wait for the throttle."""
         self._in_line: set[Place] = set()
-        """Both together."""
+        """The partitions in both queues."""
         self._answers: dict[Place, tuple[int, Answer]] = {}
         self._answers_bytes = 0
 
@@ -74,13 +75,13 @@ class FollowerSession:
         return bool(self._answers)
 
     def wake(self) -> None:
-        """End the wait of the request that waits, if there is one."""
+        """End the wait of the waiting request, if any."""
         wait, self.waits = self.waits, None
         if wait is not None:
             wait.wake()
 
     def ask(self, place: Place, number: int, question: Fetch) -> bool:
-        """False: there are too many."""
+        """Add a fetch; False if too many are pending."""
         self._forget_answer(place)
         if place not in self._questions and len(self._questions) >= PARTITIONS_MAX:
             return False
@@ -91,9 +92,10 @@ class FollowerSession:
         return True
 
     def hand_on(self, give: HandOn, now: float, count_max: int) -> float | None:
-        """Hand on so many questions while there is room for answers; then the seconds until it is worth to come back.
+        """Pass on up to `count_max` fetches while there is room for responses; returns the seconds until the next
+        attempt.
 
-        None: nothing is left to be handed on, or there is no room until answers were taken.
+        None: no fetch is left, or there is no room until responses are taken.
         """
         if not self._throttle.pause(now):
             self._waiting.extendleft(reversed(self._throttled))
@@ -116,7 +118,7 @@ class FollowerSession:
         return self._answers_bytes < ANSWERS_BYTES_MAX
 
     def answered(self, place: Place, answer: Answer, now: float) -> bool:
-        """False: this is no answer to the question that stands."""
+        """Add a response; False if its fetch is no longer pending."""
         found = self._questions.get(place)
         if found is None or found[1] != answer.question:
             return False
@@ -129,13 +131,13 @@ class FollowerSession:
         return True
 
     def _forget_answer(self, place: Place) -> None:
-        """It asks again although an answer is here: the old one is void."""
+        """Drop a response that a repeated fetch has made void."""
         found = self._answers.pop(place, None)
         if found is not None:
             self._answers_bytes -= size_of(found[1])
 
     def take_answers(self) -> Iterator[tuple[Place, ReplicaFetchResponsePartition]]:
-        """As many as go into one response; the others go into the next."""
+        """Responses for one frame; the rest waits for the next."""
         taken_bytes = 0
         for place, (number, answer) in list(self._answers.items()):
             size = size_of(answer)

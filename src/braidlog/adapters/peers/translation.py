@@ -1,7 +1,7 @@
-"""Messages of replication ⇄ partitions of Kafka's Fetch.
+"""Translates replication messages to partitions of Kafka's Fetch and back.
 
-Knows: which field says what (the table is in ADR 22). Refuses to know: connections, sessions, when anything is sent.
-Invariants: batches stay the bytes that they are; one whose checksum is wrong is a `ProtocolError`.
+The fields are listed in ADR 22. Does not handle: connections, sessions, timing.
+Invariants: batches keep their bytes. A batch with a wrong checksum raises `ProtocolError`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,7 +31,7 @@ from braidlog.wire.kafka.messages.replicas import (
 )
 
 Place = tuple[bytes, int]
-"""A partition: the id of its topic, and its number."""
+"""A partition: topic id and partition number."""
 P = TypeVar("P", ReplicaFetchRequestPartition, ReplicaFetchResponsePartition)
 
 CODES: Final = {
@@ -41,15 +41,15 @@ CODES: Final = {
 }
 _REFUSALS: Final = {int(code): refusal for refusal, code in CODES.items()}
 NOTHING: Final = 0
-"""In place of a question's number."""
+"""The number for "no fetch"."""
 
 
 class Joined:
-    """Batches one behind the other, put together when they leave."""
+    """Consecutive batches, concatenated only when they are sent."""
 
     def __init__(self, batches: Sequence[Batch]) -> None:
         self._pieces = [each.records for each in batches if isinstance(each.records, bytes | memoryview)]
-        assert len(self._pieces) == len(batches), "a batch that is sent has its bytes"
+        assert len(self._pieces) == len(batches), "batches to send must hold bytes"
         self.size = sum(len(each) for each in self._pieces)
         self.source = None
 
@@ -58,7 +58,7 @@ class Joined:
 
 
 def size_of(answer: Answer) -> int:
-    """Of its records."""
+    """Size of a response's records."""
     if not isinstance(answer, Fetched):
         return 0
     return sum(len(each.records) for each in answer.batches if isinstance(each.records, bytes | memoryview))
@@ -102,8 +102,8 @@ def in_request(asked: Iterable[tuple[Place, ReplicaFetchRequestPartition]]) -> l
     return [ReplicaFetchRequestTopic(topic_id, parts) for topic_id, parts in _by_topic(asked)]
 
 
-def in_response(told: Iterable[tuple[Place, ReplicaFetchResponsePartition]]) -> list[ReplicaFetchResponseTopic]:
-    return [ReplicaFetchResponseTopic(topic_id, parts) for topic_id, parts in _by_topic(told)]
+def in_response(rows: Iterable[tuple[Place, ReplicaFetchResponsePartition]]) -> list[ReplicaFetchResponseTopic]:
+    return [ReplicaFetchResponseTopic(topic_id, parts) for topic_id, parts in _by_topic(rows)]
 
 
 def _by_topic(rows: Iterable[tuple[Place, P]]) -> Iterable[tuple[bytes, list[P]]]:
@@ -140,23 +140,23 @@ def write_answer(partition: int, number: int, answer: Answer) -> ReplicaFetchRes
             )
 
 
-def read_answer(told: ReplicaFetchResponsePartition, question: Fetch) -> Answer:
-    """The answer to this question. `ProtocolError` if its records are not what their checksums say."""
-    if told.error_code == E.OFFSET_OUT_OF_RANGE:
-        return StartAnew(question, told.log_start_offset)
-    if told.error_code:
-        # Whatever else is the matter there: it is asked again later.
-        refusal = _REFUSALS.get(told.error_code, Refusal.UNKNOWN_EPOCH)
-        return Refused(question, refusal, told.current_leader.leader_epoch)
-    if told.diverging_epoch.end_offset >= 0:
-        return Diverging(question, told.diverging_epoch.epoch, told.diverging_epoch.end_offset)
+def read_answer(part: ReplicaFetchResponsePartition, question: Fetch) -> Answer:
+    """The response to this fetch. Raises `ProtocolError` if a checksum does not match."""
+    if part.error_code == E.OFFSET_OUT_OF_RANGE:
+        return StartAnew(question, part.log_start_offset)
+    if part.error_code:
+        # Any other error: the follower retries later.
+        refusal = _REFUSALS.get(part.error_code, Refusal.UNKNOWN_EPOCH)
+        return Refused(question, refusal, part.current_leader.leader_epoch)
+    if part.diverging_epoch.end_offset >= 0:
+        return Diverging(question, part.diverging_epoch.epoch, part.diverging_epoch.end_offset)
     return Fetched(
         question,
-        _batches(told.records or b""),
-        told.high_watermark,
-        told.log_start_offset,
-        told.common_end,
-        told.round,
+        _batches(part.records or b""),
+        part.high_watermark,
+        part.log_start_offset,
+        part.common_end,
+        part.round,
     )
 
 

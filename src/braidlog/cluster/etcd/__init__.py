@@ -1,1 +1,1 @@
-"""The metadata log of a cluster: entries in etcd, which decides their order."""
+"""Cluster metadata log in etcd, which determines the order of entries."""

@@ -2,12 +2,12 @@
 
     <prefix>/head                      {"cluster":"…","seq":17,"digest":"…"}          the last entry
     <prefix>/events/00000000000000000017   {"seq":17,"by":"n1","nonce":"…","before":"…","events":[…],"time_ms":…}
-    <prefix>/image/00000000000000000017/0000   a piece of an image; …/end  {"pieces":3,"digest":"…","entry":"…"}
-    <prefix>/proposed/<node>           the nonce of the last entry that this node wrote, with the entry: it outlives the entry
-    <prefix>/tick/<node>               a number that grows: who sees it on a watch knows that the watch is alive
+    <prefix>/image/00000000000000000017/0000   one piece of an image; …/end  {"pieces":3,"digest":"…","entry":"…"}
+    <prefix>/proposed/<node>           nonce of the node's last entry, written with the entry, kept after it is trimmed
+    <prefix>/tick/<node>               a growing number; a node that sees it on its watch knows that the watch works
     <prefix>/alive/<node>              under a lease
 
-`before` and `digest` chain the entries: a log that was set back to an older copy, or is another one, does not fit.
+`before` and `digest` chain the entries: a log restored from an older copy, or a different log, fails the check.
 """
 
 import hashlib
@@ -21,12 +21,12 @@ from braidlog.cluster.store import Entry
 from braidlog.model.errors import StorageFault
 
 ENTRY_BYTES_MAX: Final = 1024 * 1024
-"""etcd refuses requests above 1.5 MiB, and values grow by a third on the way there."""
+"""etcd rejects requests above 1.5 MiB, and encoding makes values a third larger."""
 PIECE_BYTES: Final = 512 * 1024
 
 
 class Written(msgspec.Struct, frozen=True):
-    """An entry as it is kept: who proposed it, and with which nonce, tells a proposer whether it is the one it sent."""
+    """An entry as stored. Proposer and nonce let a node recognize its own proposal."""
 
     seq: int
     by: str
@@ -34,16 +34,16 @@ class Written(msgspec.Struct, frozen=True):
     before: str
     events: list[Envelope]
     time_ms: int = 0
-    """By the proposer's clock, for people; nothing is decided by it."""
+    """The proposer's clock, for display only; no decision uses it."""
 
 
 class ImageEnd(msgspec.Struct, frozen=True):
-    """Written after all pieces of an image; an image without it does not exist."""
+    """Written after all pieces of an image; an image without it is incomplete and ignored."""
 
     pieces: int
     digest: str
     entry: str
-    """The digest of the last entry in it."""
+    """Digest of the last entry that the image contains."""
 
 
 def digest(data: bytes) -> str:
@@ -55,9 +55,9 @@ def encode_entry(entry: Entry, by: str, nonce: str, before: str) -> bytes:
 
 
 def decode_entry(value: bytes, seq: int, before: str) -> tuple[Written, list[Event]]:
-    """Return the entry, if it is that one and follows the entry with the digest `before`; else it is `EtcdForeignError`.
+    """Decode entry `seq` that follows the entry with digest `before`.
 
-    `StorageFault`: its events cannot be applied by this version.
+    Raises `EtcdForeignError` for a different entry, `StorageFault` if this version cannot apply its events.
     """
     try:
         written = msgspec.json.decode(value, type=Written)
@@ -72,7 +72,7 @@ def decode_entry(value: bytes, seq: int, before: str) -> tuple[Written, list[Eve
 
 
 class Keys:
-    """The names below one prefix."""
+    """Keys below one prefix."""
 
     def __init__(self, prefix: str) -> None:
         self._prefix = prefix.strip("/")
@@ -126,7 +126,7 @@ class Keys:
 
 
 def _number(digits: bytes) -> int:
-    """-1, below every entry: the key is not in the form of ours."""
+    """The number in a key; -1, below every entry, if the key has another format."""
     return int(digits) if len(digits) == 20 and digits.isdigit() else -1
 
 
@@ -135,5 +135,5 @@ def one(key: bytes) -> Range:
 
 
 def _below(prefix: bytes) -> Range:
-    """Every key that begins so; the prefix ends with a slash, and the character after it is the next one."""
+    """All keys with a prefix. The prefix ends with a slash, so the next character ends the range."""
     return Range(prefix, prefix[:-1] + bytes([prefix[-1] + 1]))

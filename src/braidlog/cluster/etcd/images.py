@@ -1,7 +1,7 @@
-"""Reading the whole metadata log, and the images that stand for its beginning.
+"""Reads the whole metadata log, and reads and writes the images that replace its older entries.
 
-Invariants: what `load` returns is the state at one revision of etcd; an image counts once its end is written, and then it is
-complete; entries are let go only below the older of two images, so that whoever reads an image finds the entries after it.
+Invariants: `load` returns the state at one etcd revision. An image counts only once its end is written, and is then
+complete. Entries are deleted only below the older of two images, so a reader of an image finds all later entries.
 """
 
 from collections.abc import AsyncIterator
@@ -27,12 +27,12 @@ from braidlog.model.errors import StorageFault
 
 IMAGES_KEPT: Final = 2
 ITEMS_PER_READ: Final = 64
-"""Of up to a mebibyte each."""
+"""Items are up to 1 MiB each."""
 LOADS_MAX: Final = 5
 
 
 class Loaded(NamedTuple):
-    """The state at one revision."""
+    """The state at one etcd revision."""
 
     head: Position
     image: Image
@@ -41,7 +41,7 @@ class Loaded(NamedTuple):
 
 
 async def read_head(etcd: Etcd, keys: Keys) -> tuple[Position, int] | None:
-    """The head, and the revision at which it was read; None where no cluster was begun."""
+    """The head and the revision it was read at; None if no cluster exists."""
     reading = await etcd.read(one(keys.head))
     if not reading.items:
         return None
@@ -52,7 +52,7 @@ async def read_head(etcd: Etcd, keys: Keys) -> tuple[Position, int] | None:
 
 
 async def load(etcd: Etcd, keys: Keys, history: History) -> Loaded | None:
-    """Everything; the entries that no image stands for are noted in `history`."""
+    """Load the current state. Records the entries after the image in `history`."""
     for _ in range(LOADS_MAX):
         found = await read_head(etcd, keys)
         if found is None:
@@ -69,7 +69,7 @@ async def load(etcd: Etcd, keys: Keys, history: History) -> Loaded | None:
                 history.finish(seq)
                 last = digest(item.value)
                 events_count += len(events)
-        except EtcdCompactedError:  # while this was read, others made a snapshot and let the revision go
+        except EtcdCompactedError:  # during the read another node wrote a snapshot and compacted the revision
             continue
         if (seq, last) != (head.seq, head.digest):
             raise EtcdForeignError(
@@ -80,7 +80,7 @@ async def load(etcd: Etcd, keys: Keys, history: History) -> Loaded | None:
 
 
 async def read_all(etcd: Etcd, keys: Range, revision: int = 0) -> AsyncIterator[Item]:
-    """A range in parts, all of one revision."""
+    """Read a range in parts, all at one revision."""
     more = True
     while more:
         reading = await etcd.read(keys, limit=ITEMS_PER_READ, revision=revision)
@@ -92,7 +92,7 @@ async def read_all(etcd: Etcd, keys: Range, revision: int = 0) -> AsyncIterator[
 
 
 async def _ends(etcd: Etcd, keys: Keys, revision: int) -> list[int]:
-    """The numbers of the images that are complete, in order."""
+    """Sequence numbers of the complete images, ascending."""
     reading = await etcd.read(keys.images, revision=revision, keys_only=True)
     return [keys.image_seq(item.key) for item in reading.items if item.key == keys.image_end(keys.image_seq(item.key))]
 
@@ -103,7 +103,7 @@ async def _newest_image(etcd: Etcd, keys: Keys, revision: int) -> tuple[Image, i
         return Image(), 0, NO_ENTRY
     seq = ends[-1]
     pieces = [item async for item in read_all(etcd, keys.image(seq), revision)]
-    value = pieces.pop().value  # sorts behind the numbers of the pieces
+    value = pieces.pop().value  # sorts after the numbers of the pieces
     data = b"".join(piece.value for piece in pieces)
     foreign = f"the image of entry {seq} is damaged; restore keys {keys.image(seq).first.decode()}…"
     try:
@@ -119,7 +119,7 @@ async def _newest_image(etcd: Etcd, keys: Keys, revision: int) -> tuple[Image, i
 
 
 async def write_image(etcd: Etcd, keys: Keys, seq: int, entry: str, data: bytes) -> None:
-    """All pieces, then the end. Two nodes that write the same image write the same bytes."""
+    """Write all pieces, then the end. Two nodes that write the same image write the same bytes."""
     pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
     for number, piece in enumerate(pieces):
         await etcd.write([Put(keys.piece(seq, number), piece)])
@@ -128,7 +128,9 @@ async def write_image(etcd: Etcd, keys: Keys, seq: int, entry: str, data: bytes)
 
 
 async def let_go(etcd: Etcd, keys: Keys) -> None:
-    """Keep two images and the entries after the older one. What followers have not seen yet they find in an image."""
+    """Delete all but two images and the entries after the older one. Followers that missed deleted entries load an
+    image.
+    """
     ends = await _ends(etcd, keys, 0)
     if len(ends) < IMAGES_KEPT:
         return

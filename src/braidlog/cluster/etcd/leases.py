@@ -1,6 +1,6 @@
-"""Whose lease lives: the safety net below failure detection.
+"""Watches the nodes' leases, as a fallback of failure detection.
 
-Knows: who is registered, and whose key is there. Refuses to know: what follows. That etcd does not answer proves nothing.
+Reports only what it reads. An etcd that does not answer proves nothing about a node.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from braidlog.replication.swim import LeaseExpired, MetadataSilent, MetadataTick
 
 LOOK_SECONDS: Final = 1.0
 LOOKS_MIN: Final = 2
-"""A node that was cut off from etcd writes its key again as soon as it can: one look that misses it says little."""
+"""A node that lost etcd rewrites its key as soon as possible, so one read without the key proves little."""
 
 LeaseMessage = LeaseExpired | MetadataTick | MetadataSilent
 
 
 class Leases:
-    """`run` in a task. `told`: for failure detection; `lost`: for the controller."""
+    """Start `run` as a task. `told` receives messages for failure detection, `lost` those for the controller."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Leases:
         self._told = told
         self._lost = lost
         self._missed: dict[int, tuple[int, int]] = {}
-        """By number: the incarnation whose key was missed, and how often in a row."""
+        """Per node number: the incarnation whose key was missing, and how often in a row."""
 
     async def run(self) -> None:
         looked = self._world.monotonic()
@@ -47,7 +47,7 @@ class Leases:
             await self._world.wakeup().wait(LOOK_SECONDS)
             before, looked = looked, self._world.monotonic()
             if looked - before > 2 * LOOK_SECONDS:
-                self._missed.clear()  # this node was late, and the nodes that it missed may be starved, too
+                self._missed.clear()  # this node was late, and nodes whose key it missed may be starved as well
             try:
                 found = await self._etcd.read(self._alive, keys_only=True)
             except EtcdError:
@@ -70,5 +70,5 @@ class Leases:
             self._missed[number] = (incarnation, times)
             if times >= LOOKS_MIN:
                 self._told(LeaseExpired(number, incarnation))
-                if holders:  # else it is etcd that forgot them all
+                if holders:  # otherwise etcd lost all leases
                     self._lost(LeaseLost(number, incarnation, holders))

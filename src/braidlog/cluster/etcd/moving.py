@@ -1,14 +1,13 @@
-"""A single node's metadata moves into etcd, and begins a cluster there with that node in it.
+"""Moves a single node's metadata into etcd, and starts a cluster there with that node as its first member.
 
-Knows: the order of the steps, each of which can be repeated. Refuses to know: what the metadata says.
-Invariants: from the first step on the folder starts neither alone nor with another cluster; the cluster is there for others, with
-everything in it, by one write, and only if there was none; a folder follows it once that is certain.
+Every step can be repeated. Invariants: after the first step the folder starts neither alone nor with another cluster.
+One write creates the complete cluster, and only if none existed. A folder follows the cluster once that is certain.
 
-    cluster.a     moving to <id>                 it starts with [cluster] etcd only when the move is done
-    folder.a      belongs to cluster <id>        it does not start without
-    topics/       logs of keys                   written again by each try, from a store that no node writes
-    etcd          the image, in pieces           nobody sees it without a head
-    etcd          entry 1 and the head           the cluster is there
+    cluster.a     moving to <id>                 with [cluster] etcd it starts only after the move
+    folder.a      belongs to cluster <id>        it does not start without [cluster] etcd
+    topics/       logs of keys                   rewritten by each attempt, from a store that no node writes
+    etcd          the image, in pieces           invisible without a head
+    etcd          entry 1 and the head           the cluster exists
     cluster.a     has followed entry 1           the move is done
     kv/           removed                        the keys are in the logs
 """
@@ -29,7 +28,7 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.storage.folder import DataFolder
 
 MOVING: Final = "moving"
-"""In place of the digest of the last entry: there is none yet."""
+"""Placeholder for the digest of the last entry, before any exists."""
 FIRST: Final = 1
 
 
@@ -47,14 +46,18 @@ async def move_into_etcd(
     new_cluster: str,
     bring: Callable[[], Sequence[Event]] = lambda: (),
 ) -> Position:
-    """Returns where the folder is then. May be called again after it failed, or died, at any point. `bring`: puts what else comes
-    along into the folder, durably, and says what the metadata is to say of it; done by each try, and always the same."""
+    """Move the metadata; returns the folder's position afterwards. May be repeated after a failure or crash at any
+    point.
+
+    `bring` durably adds further data to the folder, and returns the events that describe it. Each attempt calls it
+    with the same result.
+    """
     file = PositionFile(folder.disk, folder.path, node)
     known = file.load()
     if known is not None and not is_moving(known):
         raise BrokerError(
             Reason.VERSION_CONFLICT,
-            f"{folder.path} is part of cluster {known.cluster} already: start it with [cluster] etcd",
+            f"{folder.path} already belongs to cluster {known.cluster}: start it with [cluster] etcd",
         )
     cluster = new_cluster if known is None else known.cluster
     await _check_free(etcd, keys, cluster)
@@ -77,16 +80,18 @@ async def _check_free(etcd: Etcd, keys: Keys, cluster: str) -> None:
     if found is not None and found[0].cluster != cluster:
         raise BrokerError(
             Reason.VERSION_CONFLICT,
-            f"etcd holds cluster {found[0].cluster} at {keys.head.decode()!r}; choose another prefix for this one, or let an "
-            "empty folder join that one",
+            f"etcd holds cluster {found[0].cluster} at {keys.head.decode()!r}; choose another prefix, or join "
+            "the existing one with an empty folder",
         )
 
 
 async def write_beginning(
     etcd: Etcd, keys: Keys, image: Image, entry: bytes, head: Position, *, before: bytes | None
 ) -> None:
-    """A log that begins with this image, at an entry without events, in place of the head `before`. What an earlier try left goes
-    first; all of it is void once there is another head."""
+    """Write a log that starts with this image and an empty entry, and replaces the head `before`.
+
+    Leftovers of an earlier attempt are deleted first. If another node replaces the head, nothing written here counts.
+    """
     seq, still = head.seq, [Holds(keys.head, before)]
     data = msgspec.json.encode(image, order="sorted")
     pieces = [data[at : at + PIECE_BYTES] for at in range(0, len(data), PIECE_BYTES)]
@@ -99,10 +104,10 @@ async def write_beginning(
     begun = [Put(keys.event(seq), entry), Put(keys.head, msgspec.json.encode(head))]
     try:
         await etcd.write(begun, conditions=still)
-    except EtcdAwayError:  # perhaps it was done
+    except EtcdAwayError:  # the write may have succeeded
         await etcd.write(begun, conditions=still)
     found = await images.read_head(etcd, keys)
     if found is None or found[0].cluster != head.cluster:
         raise BrokerError(
-            Reason.VERSION_CONFLICT, f"another cluster was begun at {keys.head.decode()!r} meanwhile; try again"
+            Reason.VERSION_CONFLICT, f"another cluster was created at {keys.head.decode()!r} during the move; try again"
         )

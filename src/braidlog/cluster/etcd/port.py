@@ -1,7 +1,7 @@
-"""What is used of etcd: reads of ranges, transactions that compare first, watches, leases, compaction.
+"""Port to etcd: range reads, conditional transactions, watches, leases, compaction.
 
-Knows: shapes. Refuses to know: HTTP, and what the keys mean. `server/etcd/gateway.py` speaks to a real one; the model
-that the simulator uses (`tests/simulation/etcd.py`) is held to the real one by one script of calls.
+Does not handle: HTTP, the meaning of keys. `server/etcd/gateway.py` talks to a real etcd. One script of calls verifies
+that the simulator's model (`tests/simulation/etcd.py`) behaves like the real one.
 """
 
 from collections.abc import Sequence
@@ -9,34 +9,34 @@ from typing import NamedTuple, Protocol
 
 
 class EtcdError(Exception):
-    """etcd did not do what it was asked; the text says why, for people."""
+    """etcd did not perform a request; the text gives the reason."""
 
 
 class EtcdAwayError(EtcdError):
-    """No member answered in time. Whether it was done is not known: it may even be done later."""
+    """No member answered in time. The outcome is unknown; etcd may still perform the request later."""
 
 
 class EtcdRefusedError(EtcdError):
-    """A member answered that it will not: full, too large, not allowed. Nothing was done."""
+    """A member rejected the request: etcd is full, the request is too large or not permitted. Nothing was changed."""
 
 
 class EtcdForeignError(EtcdRefusedError):
-    """etcd answers with values that no node of this cluster wrote."""
+    """etcd holds values that no node of this cluster wrote."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"metadata in etcd is not this cluster's: {what}, and restrict access to etcd")
 
 
 class EtcdLeaseError(EtcdRefusedError):
-    """The lease has run out, or never was."""
+    """The lease expired or never existed."""
 
 
 class EtcdCompactedError(EtcdError):
-    """The revision asked for is older than what etcd keeps: read anew."""
+    """The requested revision is older than what etcd keeps; read the current state."""
 
 
 class Range(NamedTuple):
-    """The keys from `first` up to but not `end`."""
+    """The keys from `first` up to, but not including, `end`."""
 
     first: bytes
     end: bytes
@@ -49,11 +49,11 @@ class Item(NamedTuple):
     key: bytes
     value: bytes
     revision: int
-    """When it was last written."""
+    """Revision of the last write."""
 
 
 class Reading(NamedTuple):
-    """What a range held. `more`: there were more items than asked for."""
+    """Items of a range. `more`: the range has items beyond the limit."""
 
     items: Sequence[Item]
     revision: int
@@ -61,7 +61,7 @@ class Reading(NamedTuple):
 
 
 class Holds(NamedTuple):
-    """A condition: the key has that value. None: it does not exist."""
+    """A condition: the key has this value. None: the key does not exist."""
 
     key: bytes
     value: bytes | None
@@ -74,14 +74,14 @@ class Put(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Whether all conditions held, so that everything was written; and etcd's revision afterwards."""
+    """Whether all conditions held and everything was written, and etcd's revision afterwards."""
 
     done: bool
     revision: int
 
 
 class Change(NamedTuple):
-    """A key got a value, or None: it was deleted, or its lease ran out."""
+    """A new value of a key; None if the key was deleted or its lease expired."""
 
     key: bytes
     value: bytes | None
@@ -89,40 +89,44 @@ class Change(NamedTuple):
 
 
 class Watch(Protocol):
-    """Changes after a revision, each once, those of one range in the order of their revisions, until something breaks."""
+    """Changes after a revision, each once, in revision order per range, until the watch fails."""
 
     async def next(self) -> Sequence[Change]:
-        """Waits for some. `EtcdAwayError`: it broke, or `stop` was called; `EtcdCompactedError`: it cannot go on."""
+        """Wait for changes. Raises `EtcdAwayError` if the watch failed or `stop` was called, `EtcdCompactedError` if
+        it cannot continue.
+        """
         ...
 
     def stop(self) -> None: ...
 
 
 class Etcd(Protocol):
-    """Every call may raise `EtcdAwayError` and `EtcdRefusedError`."""
+    """Operations on etcd. Every call may raise `EtcdAwayError` or `EtcdRefusedError`."""
 
     async def read(self, keys: Range, *, limit: int = 0, revision: int = 0, keys_only: bool = False) -> Reading:
-        """In the order of keys. Without a revision: linearizable, nothing that was done before the call is missed."""
+        """Read a range in key order. Without a revision the read is linearizable: it sees everything done before the
+        call.
+        """
         ...
 
     async def write(
         self, puts: Sequence[Put], *, deletes: Sequence[Range] = (), conditions: Sequence[Holds] = ()
     ) -> Outcome:
-        """All of it, or nothing if a condition does not hold."""
+        """Write everything, or nothing if a condition does not hold."""
         ...
 
     async def watch(self, ranges: Sequence[Range], after: int) -> Watch: ...
 
     async def compact(self, revision: int) -> None:
-        """Let go of what was overwritten or deleted before that revision."""
+        """Discard values that were overwritten or deleted before that revision."""
         ...
 
     async def grant(self, seconds: int) -> int:
-        """A lease: keys written with it go when it is not kept alive for so long."""
+        """Create a lease. Its keys are deleted if it is not renewed for this time."""
         ...
 
     async def keep_alive(self, lease: int) -> bool:
-        """False: the lease has run out."""
+        """Renew a lease; False if it has expired."""
         ...
 
     async def revoke(self, lease: int) -> None: ...

@@ -1,8 +1,7 @@
-"""How far a node has come in the metadata of its cluster, kept in its data folder.
+"""A node's position in the metadata log of its cluster, stored in its data folder.
 
-Knows: the last entry, and whose folder this is. Refuses to know: etcd, and what an entry says.
-Invariant: a position is durable when `save` returns, and a crash leaves the old or the new one; so a node that starts again knows
-the last entry that it may have acted on, and an etcd that does not have it is refused.
+Invariant: a position is durable when `save` returns, and a crash leaves the old or the new one. So a restarted node
+knows the last entry that it may have acted on, and rejects an etcd without that entry.
 """
 
 from typing import Final
@@ -18,7 +17,7 @@ NO_ENTRY: Final = ""
 
 
 class Position(msgspec.Struct, frozen=True):
-    """A place in the log of a cluster: its end (etcd's key `head`), or how far a node has come."""
+    """The last metadata entry that a node applied, and its cluster."""
 
     cluster: str
     seq: int = 0
@@ -35,20 +34,20 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class PositionFile:
-    """`cluster.a` and `cluster.b` of a data folder."""
+    """The files `cluster.a` and `cluster.b` of a data folder."""
 
     def __init__(self, disk: Disk, folder: str, node: str) -> None:
         self._slots = SlotPair(disk, folder, "cluster", MAGIC)
         self._node = node
 
     def load(self) -> Position | None:
-        """None: this folder was never part of a cluster."""
+        """The saved position; None if this folder never belonged to a cluster."""
         kept = _load(self._slots)
         if kept is None:
             return None
         if kept.node != self._node:
             raise StorageFault(
-                f"this folder is node {kept.node!r} of cluster {kept.cluster!r}, and not {self._node!r}: "
+                f"this folder belongs to node {kept.node!r} of cluster {kept.cluster!r}, not to {self._node!r}: "
                 f"set node = {kept.node!r}, or start with an empty folder"
             )
         return Position(kept.cluster, kept.seq, kept.digest)
@@ -58,7 +57,7 @@ class PositionFile:
 
 
 def read_position(disk: Disk, folder: str) -> tuple[str, Position] | None:
-    """Whose folder this is, and how far it has come; None: it was never part of a cluster."""
+    """The folder's node and position; None if the folder never belonged to a cluster."""
     kept = _load(SlotPair(disk, folder, "cluster", MAGIC))
     return None if kept is None else (kept.node, Position(kept.cluster, kept.seq, kept.digest))
 

@@ -1,9 +1,8 @@
-"""That a node is there: a key under a lease, which goes when the node does.
+"""Announces that a node is alive: a key under a lease, which expires when the node dies.
 
-Knows: whose number it is. Refuses to know: what follows from a node's absence.
-Invariants: a number belongs to one folder while that folder's node is there; of two processes over copies of one folder the later
-one has it, and the other one stops. That etcd does not answer proves nothing: the key is written again when it does.
-A node that renews its lease late has a longer one for a while.
+Invariants: a number belongs to one folder while that folder's node is alive. Of two processes over copies of one
+folder the later one keeps the number, and the other stops. An unreachable etcd proves nothing: the node rewrites the
+key when etcd answers. A node that renews its lease late gets a longer lease for a while.
 """
 
 import contextlib
@@ -20,21 +19,21 @@ from braidlog.replication.swim import Lateness
 
 LEASE_SECONDS: Final = 3
 RENEWALS: Final = 3
-"""In the time of a lease."""
+"""Renewals per lease time."""
 LEASE_FACTOR_MAX: Final = 10
-"""A doubt makes no lease longer than so many times itself."""
+"""Lateness multiplies a lease by at most this factor."""
 TRIES_MAX: Final = 10
 
 
 class Life(msgspec.Struct, frozen=True):
-    """What the key holds: the folder, and which start of it."""
+    """Value of the key: the data folder and one start of it."""
 
     folder: str
     start: str
 
 
 class Presence:
-    """`take` before anything is served, `keep` in a task, `leave` at the end."""
+    """Call `take` before the node serves, run `keep` as a task, call `leave` at the end."""
 
     def __init__(
         self, etcd: Etcd, world: World, keys: Keys, *, node: str, life: Life, seconds: int = LEASE_SECONDS
@@ -50,23 +49,24 @@ class Presence:
         self._is_over = False
 
     async def take(self) -> None:
-        """Refused while another folder's node has the number."""
+        """Claim the node's number. Fails while a node with another folder holds it."""
         for _ in range(TRIES_MAX):
             life, value = await self._held()
             if life is not None and life.folder != self._life.folder:
                 raise BrokerError(
                     Reason.VERSION_CONFLICT,
-                    f"node {self._node!r} runs already, over another data folder ({life.folder}): give this one another "
-                    "`node`, or stop that one",
+                    f"node {self._node!r} already runs with another data folder ({life.folder}): set another "
+                    "`node` for this one, or stop the other",
                 )
             if await self._write(value):
                 return
         raise BrokerError(
-            Reason.UNAVAILABLE, f"others take the number {self._node!r} all the time: are two nodes called so?"
+            Reason.UNAVAILABLE,
+            f"other processes keep claiming node {self._node!r}: check for duplicate names",
         )
 
     async def _held(self) -> tuple[Life | None, bytes | None]:
-        """Whose number it is, and the key's value: one that no node wrote is overwritten."""
+        """The current holder and the key's value. A value that no node wrote is overwritten."""
         found = (await self._etcd.read(one(self._key))).items
         if not found:
             return None, None
@@ -83,13 +83,15 @@ class Presence:
         return outcome.done
 
     async def keep(self) -> None:
-        """Until `leave`. Raises when another process has the number: two that serve one node's partitions would part."""
+        """Renew the lease until `leave`. Raises if another process claimed the number: two processes on one node's
+        partitions would diverge.
+        """
         renewed, pause = self._world.monotonic(), self._seconds / RENEWALS
         while not self._is_over:
             await self._world.wakeup().wait(pause)
             began = self._world.monotonic()
             self._late = self._late.noted(int((began - renewed - pause) * 1000), self._now_ms())
-            with contextlib.suppress(EtcdError):  # the store tells of the outage
+            with contextlib.suppress(EtcdError):  # the store reports the outage
                 await self._renew()
                 renewed = began
 
@@ -97,7 +99,7 @@ class Presence:
         return int(self._world.monotonic() * 1000)
 
     def _wanted(self) -> int:
-        """Seconds of a lease, with those that the last renewals were late."""
+        """Lease time in seconds, including the lateness of recent renewals."""
         late_seconds = math.ceil(self._late.at(self._now_ms()) / 1000)
         return min(self._seconds + RENEWALS * late_seconds, LEASE_FACTOR_MAX * self._seconds)
 
@@ -109,7 +111,7 @@ class Presence:
         if life is not None and life != self._life:
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"node {self._node!r} was started by another process ({life.folder}); this one stops, so that there is one",
+                f"node {self._node!r} was started by another process ({life.folder}); stopping this one",
             )
         if not self._is_over and (not is_there or life is None or self._granted != self._wanted()):
             await self._write(value)

@@ -1,9 +1,10 @@
-"""A cluster whose etcd was lost or set back goes on: as another cluster, above everything that any of its nodes has seen.
+"""Recovers a cluster whose etcd was lost or restored from an old copy, as a new cluster above everything its nodes
+have seen.
 
-Knows: what is in the folders of all nodes, all of them stopped, and what etcd still has. Refuses to know: where etcd is.
-Invariants: leader epochs, entries (so incarnations) and producer ids are above any that a node may have acted under; of each
-partition the copy with the latest record leads, which has all that was ever committed as long as no folder is left out; the old
-log is there until the new one is, by one write; every step can be repeated.
+Uses the folders of all nodes, all stopped, and what remains in etcd.
+Invariants: leader epochs, entry numbers (and so incarnations) and producer ids exceed all that a node may have used.
+The copy with the latest record leads; it holds every committed record if no folder is left out. One write replaces the
+old log by the new one. Every step can be repeated.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -29,12 +30,12 @@ from braidlog.replication.registration import Life, Registration
 from braidlog.storage.folder import DataFolder, TopicMeta
 
 IDS_PER_ENTRY_MAX: Final = 1000
-"""So many producer ids an entry gives out at most."""
+"""Maximum number of producer ids that one entry assigns."""
 MIN_IN_SYNC: Final = 2
 
 
 class Copy(NamedTuple):
-    """How far a replica's log reaches, by its last record first; and the latest epoch that it knows of."""
+    """Log end of a replica, ordered by the epoch of its last record, and the latest epoch that it knows."""
 
     record_epoch: int
     end: int
@@ -42,16 +43,16 @@ class Copy(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What one node's folder has."""
+    """Contents of one node's folder."""
 
     node: str
     position: Position
     folder_id: str
     incarnation: int
     topics: dict[str, TopicMeta]
-    """By id, those that the metadata made."""
+    """By topic id: the topics created by the metadata."""
     copies: dict[tuple[str, int], Copy]
-    """By topic id and partition, those that are whole."""
+    """By topic id and partition: the undamaged copies."""
     producer_id_max: int
 
     @property
@@ -63,7 +64,7 @@ def look(folder: DataFolder) -> Seen:
     """Open every partition as a start would, and close it durably."""
     kept = read_position(folder.disk, folder.path)
     if kept is None:
-        raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{folder.path} was never part of a cluster: leave it out")
+        raise BrokerError(Reason.FOLDER_NOT_FOUND, f"{folder.path} never belonged to a cluster: omit it")
     topics = {meta.topic_id: meta for meta in folder.topics() if meta.by_metadata}
     copies: dict[tuple[str, int], Copy] = {}
     producer_id_max = 0
@@ -72,7 +73,7 @@ def look(folder: DataFolder) -> Seen:
             try:
                 log = folder.open_partition(meta.name, number)
             except StorageFault:
-                continue  # lost or damaged: told when its node starts
+                continue  # lost or damaged: reported when its node starts
             log.replicate()
             if not log.damages:
                 epochs = log.state.epochs
@@ -87,10 +88,10 @@ def look(folder: DataFolder) -> Seen:
 async def recover(
     etcd: Etcd, keys: Keys, folders: Sequence[DataFolder], *, new_cluster: str, now_ms: int, lost: Collection[int] = ()
 ) -> Position:
-    """`folders`: of all nodes but those that are `lost` for good."""
+    """Recover the cluster from `folders`, those of all nodes except the `lost` ones."""
     if alive := (await etcd.read(keys.alive, keys_only=True)).items:
         names = ", ".join(item.key[len(keys.alive.first) :].decode() for item in alive)
-        raise BrokerError(Reason.VERSION_CONFLICT, f"node {names} runs, or did some seconds ago: stop all nodes first")
+        raise BrokerError(Reason.VERSION_CONFLICT, f"node {names} runs or stopped seconds ago: stop all nodes first")
     seen = [look(folder) for folder in folders]
     before = (await etcd.read(one(keys.head))).items
     loaded = await images.load(etcd, keys, History())
@@ -102,9 +103,9 @@ async def recover(
     reached = Position(new_cluster, seq, digest(entry))
     await write_beginning(etcd, keys, image, entry, reached, before=before[0].value if before else None)
     for folder, each in zip(folders, seen, strict=True):
-        # All of it was closed durably: what counts as there is there, whatever happens to the machine.
+        # Every partition was closed durably, so its records survive a machine crash.
         starts, position = StartFile(folder.disk, folder.path), PositionFile(folder.disk, folder.path, each.node)
-        starts.load()  # which of the two slots is the newer one
+        starts.load()  # determines which of the two slots is newer
         starts.save(Starts(remembers=each.incarnation, stopped_cleanly=True))
         folder.join_cluster(new_cluster)
         position.load()
@@ -113,18 +114,22 @@ async def recover(
 
 
 def _check_clusters(seen: Sequence[Seen], head: Position) -> None:
-    """Of one cluster; those that an earlier try has brought over already are of the one that etcd has."""
+    """Check that all folders belong to one cluster. Folders already converted by an earlier attempt belong to the
+    cluster in etcd.
+    """
     clusters = {each.position.cluster for each in seen} - {head.cluster}
     numbers = [each.number for each in seen]
     if len(clusters) > 1:
         raise BrokerError(
-            Reason.VERSION_CONFLICT, f"the folders are of several clusters: {', '.join(sorted(clusters))}"
+            Reason.VERSION_CONFLICT, f"the folders belong to several clusters: {', '.join(sorted(clusters))}"
         )
     if len(set(numbers)) != len(numbers):
-        raise BrokerError(Reason.VERSION_CONFLICT, "two of the folders are of the same node: give the newer one")
+        raise BrokerError(
+            Reason.VERSION_CONFLICT, "two of the folders belong to the same node: pass only the newer one"
+        )
 
 
-# ── What the metadata is then: pure ───────────────────────────────────────────────────────────────────────────────────────────
+# ── Recovered metadata (pure) ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def recovered(
@@ -135,14 +140,15 @@ def recovered(
     if missing:
         raise BrokerError(
             Reason.REPLICA_NOT_FOUND,
-            f"node {', '.join(map(str, sorted(missing)))} is part of this cluster, and its folder is not among those given: what "
-            "only it has would be lost. Give it too, or name it with --lost if it is gone for good",
+            f"node {', '.join(map(str, sorted(missing)))} belongs to this cluster, but its folder was not passed: the "
+            "data that only this node holds would be lost. Pass its folder, or name it with --lost if it is lost "
+            "permanently",
         )
     image.cluster = Membership({str(each.number): _member(known, each) for each in seen}, known.cluster.version)
-    _find_topics(image, seen, now_ms)
+    _merge_topics(image, seen, now_ms)
     for name, topic in image.topics.items():
         held = tuple(
-            _held(topic.assignments[number], _copies(seen, topic.topic_id, number), lost)
+            _recovered_assignment(topic.assignments[number], _copies(seen, topic.topic_id, number), lost)
             for number in range(topic.partitions)
         )
         image.topics[name] = msgspec.structs.replace(topic, assignments=held, holder="", unflushed=())
@@ -152,15 +158,15 @@ def recovered(
 
 
 def _member(known: Image, seen: Seen) -> Member:
-    """Away until it registers, by the incarnation that its folder knows of."""
+    """The member as fenced until it registers, with the incarnation that its folder knows."""
     life = Life(boot_id="", folder_id=seen.folder_id, remembers=seen.incarnation)
     before = known.cluster.member(seen.number)
     away = Member(Registration(seen.incarnation, life), is_fenced=True, name=seen.node)
     return away if before is None else msgspec.structs.replace(away, rack=before.rack, versions=before.versions)
 
 
-def _find_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
-    """Those that etcd has forgotten are in the folders; those that no folder has were deleted since."""
+def _merge_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
+    """Add topics that etcd lost but folders hold; delete those that no folder holds."""
     for topic in list(image.topics.values()):
         if not any(topic.topic_id in each.topics for each in seen):
             del image.topics[topic.name]
@@ -171,7 +177,7 @@ def _find_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
             continue
         count = max(each.topics[meta.topic_id].partitions for each in seen if meta.topic_id in each.topics)
         had = () if found is None else found.assignments
-        added = tuple(_placed(_copies(seen, meta.topic_id, number), seen) for number in range(len(had), count))
+        added = tuple(_new_assignment(_copies(seen, meta.topic_id, number), seen) for number in range(len(had), count))
         if found is None:
             min_in_sync = min(MIN_IN_SYNC, *(len(each.replicas) for each in added))
             fields = {name: getattr(meta, name) for name in ("name", "topic_id", "settings", "created_ms")}
@@ -182,8 +188,8 @@ def _find_topics(image: Image, seen: Sequence[Seen], now_ms: int) -> None:
         }
 
 
-def _placed(copies: Mapping[int, Copy], seen: Sequence[Seen]) -> Assignment:
-    """Who has records of it, or all nodes if nobody has."""
+def _new_assignment(copies: Mapping[int, Copy], seen: Sequence[Seen]) -> Assignment:
+    """Nodes that hold records of the partition, or all nodes if none does."""
     with_records: Nodes = tuple(sorted(node for node, copy in copies.items() if copy.end))
     return Assignment(replicas=with_records or tuple(sorted(each.number for each in seen)), in_sync=(), leader=None)
 
@@ -192,8 +198,8 @@ def _copies(seen: Sequence[Seen], topic_id: str, number: int) -> dict[int, Copy]
     return {each.number: each.copies[topic_id, number] for each in seen if (topic_id, number) in each.copies}
 
 
-def _held(known: Assignment, copies: Mapping[int, Copy], lost: Collection[int]) -> Assignment:
-    """The copy with the latest record leads; the others follow, and cut what it does not have."""
+def _recovered_assignment(known: Assignment, copies: Mapping[int, Copy], lost: Collection[int]) -> Assignment:
+    """Make the copy with the latest record the leader; the others follow it and truncate what it lacks."""
     replicas = tuple(node for node in known.replicas if node not in lost)
     latest = max((known.leader_epoch, *(each.latest_epoch for each in copies.values())))
     order = (*replicas, *sorted({*copies} - {*replicas}))
@@ -203,7 +209,7 @@ def _held(known: Assignment, copies: Mapping[int, Copy], lost: Collection[int]) 
     return Assignment(
         replicas=replicas or known.replicas,
         in_sync=() if first is None else (first,),
-        torn=replicas if first is None else (),  # all there is of it is damaged
+        torn=replicas if first is None else (),  # every copy is damaged
         leader=None,
         leader_epoch=latest + 1,
         partition_epoch=known.partition_epoch + 1,

@@ -1,10 +1,10 @@
-"""The metadata log of a cluster, kept in etcd.
+"""Metadata store of a cluster, kept in etcd.
 
-Knows: how an entry is proposed, what to do when nobody answers, how others' entries are followed. Refuses to know: what events
-mean, HTTP.
-Invariants: entries are taken in order, each once, and only those that etcd has; every entry names the one before it by digest;
-a proposal is written right after the entry it was made at, or not at all; one whose outcome is not known is asked about until
-it is; how far a node has come is durable in its own folder before it acts on it.
+Does not handle: the meaning of events, HTTP.
+Invariants: entries are applied in order, each once, and only if etcd has them. Every entry names its predecessor by
+digest. A proposal is written directly after the entry that it was computed at, or not at all. A proposal with unknown
+outcome is checked until its outcome is known. A node's position is durable in its own folder before the node acts on
+it.
 """
 
 import logging
@@ -41,27 +41,27 @@ from braidlog.model.world import World
 log = logging.getLogger("braidlog.metadata")
 
 PROPOSE_SECONDS_MAX: Final = 10.0
-"""How long a proposal is repeated while nobody answers."""
+"""How long a proposal is retried while etcd does not answer."""
 AGAIN_SECONDS: Final = 0.05
 WATCH_AGAIN_SECONDS: Final = 0.2
 TICK_SECONDS: Final = 2.0
 SAID_AFTER_SECONDS: Final = 3.0
 COMPACT_TICKS: Final = 150
-"""Every five minutes: the ticks themselves would fill etcd, and a quiet cluster makes no snapshots."""
+"""Every five minutes: ticks alone would fill etcd, and a quiet cluster writes no snapshots."""
 _TURN = "the metadata log"
 _KEEPING = "how far this node has come"
 
 
 Remember = Callable[[Position], Awaitable[None]]
-"""Keep a position durably."""
+"""Saves a position durably."""
 
 
 async def _forget(_: Position) -> None:
-    """For whoever has nothing to keep it in."""
+    """For callers without a folder."""
 
 
 class EtcdStore:
-    """A `MetadataStore`: `open` before anything else, then `follow_changes` and `check_watch` in tasks."""
+    """A `MetadataStore`: call `open` first, then run `follow_changes` and `check_watch` as tasks."""
 
     is_alone = False
 
@@ -101,66 +101,66 @@ class EtcdStore:
         self._is_closed = False
         self._is_outage_said = False
         self._is_foreign = False
-        """What was read last was not ours."""
+        """Whether the last read returned another cluster's data."""
         self.outage: Outage | None = None
-        """While etcd does not answer: since when, and why."""
+        """Start and cause of the current etcd outage; None while etcd answers."""
         self.outages = 0
-        """Those that lasted so long that they were said."""
+        """Number of outages long enough to be logged."""
         self.arrived = arrived
-        """Called when there are entries to follow that others wrote."""
+        """Called when entries of other nodes arrived."""
 
     @property
     def position(self) -> Position:
         return self._head
 
-    # -- begin -------------------------------------------------------------------------------------------------
+    # -- begin -----------------------------------------------------------------------------------------------
 
     async def found_cluster(self, cluster: str) -> str:
-        """Begin an empty log, if none has begun; returns whose log it is."""
+        """Create an empty log if none exists; returns the cluster id of the log."""
         head = Put(self._keys.head, msgspec.json.encode(Position(cluster)))
         try:
             await self._etcd.write([head], conditions=[Holds(self._keys.head, None)])
-        except EtcdAwayError:  # perhaps it was done
+        except EtcdAwayError:  # the write may have succeeded
             await self._etcd.write([head], conditions=[Holds(self._keys.head, None)])
         found = await images.read_head(self._etcd, self._keys)
         if found is None:
-            raise EtcdAwayError("etcd has lost what it was just told")
+            raise EtcdAwayError("etcd lost a key that it just acknowledged")
         return found[0].cluster
 
     async def open(self, known: Position | None = None) -> None:
-        """Read everything. `known`: what this node had applied when it stopped."""
+        """Load the metadata. `known` is the position this node had applied when it stopped."""
         if known is not None:
             await self._check_known(known)
         await self._load()
         await self._keep_position()
 
     async def _check_known(self, known: Position) -> None:
-        """An etcd that was set back, or is another one, must not make this node forget what it has acted on."""
+        """Reject an etcd that was restored from an old copy or belongs to another cluster."""
         found = await images.read_head(self._etcd, self._keys)
         head = found[0] if found else Position("")
         if head.cluster != known.cluster:
             raise StorageFault(
-                f"etcd holds cluster {head.cluster!r}, and this node belongs to {known.cluster!r}: "
-                "check the addresses of etcd and the prefix; if etcd was lost, `braid cluster recover` makes the nodes go on"
+                f"etcd holds cluster {head.cluster!r}, but this node belongs to {known.cluster!r}: "
+                "check the addresses of etcd and the prefix; if etcd was lost, run `braid cluster recover`"
             )
         there = head.digest if head.seq == known.seq else await self._digest_at(known.seq)
         if head.seq < known.seq or there not in (None, known.digest):
-            raise StorageFault(_set_back(known.seq, head.seq))
+            raise StorageFault(_restored_copy_error(known.seq, head.seq))
 
     async def _digest_at(self, seq: int) -> str | None:
-        """The digest of an entry; None if it was let go after a snapshot."""
+        """The digest of an entry; None if it was deleted after a snapshot."""
         found = await self._etcd.read(one(self._keys.event(seq)))
         return digest(found.items[0].value) if found.items else None
 
     async def _load(self) -> int:
-        """Everything anew; returns the revision at which it was read."""
+        """Load the complete state; returns the revision it was read at."""
         loaded = await images.load(self._etcd, self._keys, self.history)
         if loaded is None:
             raise BrokerError(
                 Reason.UNAVAILABLE,
-                f"etcd holds no cluster at {self._keys.head.decode()!r}; begin one: braid cluster init",
+                f"etcd holds no cluster at {self._keys.head.decode()!r}; create one: braid cluster init",
             )
-        if loaded.head.seq < self._head.seq:  # meanwhile others brought more
+        if loaded.head.seq < self._head.seq:  # a concurrent read has already taken newer entries
             return loaded.revision
         self._recent.clear()
         self._head = loaded.head
@@ -169,12 +169,12 @@ class EtcdStore:
         return loaded.revision
 
     def load(self) -> tuple[Image, int]:
-        """What was read by `open`, or anew since; handed over once."""
+        """Return the image that `open` or a reload has read. Each image is returned once."""
         image, self._loaded = self._loaded, None
-        assert image is not None, "the image is handed over once each time it was read"
+        assert image is not None, "each loaded image is returned once"
         return image, self._loaded_seq
 
-    # -- propose -----------------------------------------------------------------------------------------------
+    # -- propose ---------------------------------------------------------------------------------------------
 
     async def propose(self, events: Sequence[Event], after: int) -> int | Conflict:
         async with self._turns.take(_TURN):
@@ -185,14 +185,14 @@ class EtcdStore:
             return outcome
 
     async def _write_entry(self, events: Sequence[Event], seq: int) -> int | Conflict:
-        """Ask until it is known who wrote entry `seq`: the same request twice is written once."""
+        """Retry until the writer of entry `seq` is known. A repeated request is written once."""
         self._own_nonce, self._own_seq = self._new_nonce(), 0
         entry = Entry(seq, events, self._world.now_ms())
         value = encode_entry(entry, self._node, self._own_nonce, self._head.digest)
         if len(value) > ENTRY_BYTES_MAX:
             raise BrokerError(
                 Reason.RECORD_TOO_LARGE,
-                f"a change of metadata of {len(value)} bytes; at most {ENTRY_BYTES_MAX} go at once",
+                f"metadata change of {len(value)} bytes exceeds the limit of {ENTRY_BYTES_MAX} bytes",
             )
         head = Position(self._head.cluster, seq, digest(value))
         puts = [
@@ -214,23 +214,23 @@ class EtcdStore:
                     await self._catch_up()
                     if self._head.seq < seq:
                         key = self._keys.event(seq).decode()
-                        raise EtcdForeignError(f"entry {seq} is written, the head does not name it; delete key {key}")
+                        raise EtcdForeignError(f"entry {seq} exists, but the head does not name it; delete key {key}")
             except EtcdRefusedError as error:
                 if isinstance(error, EtcdForeignError):
                     self._note(error)
-                raise BrokerError(Reason.UNAVAILABLE, f"the change was not made: {error}") from error
+                raise BrokerError(Reason.UNAVAILABLE, f"change rejected: {error}") from error
             except EtcdAwayError as error:
                 self._note(error)
                 if self._world.monotonic() >= until:
                     raise BrokerError(
-                        Reason.UNAVAILABLE, f"etcd does not answer, so the change may be made or not: {error}"
+                        Reason.UNAVAILABLE, f"etcd does not answer; the outcome of the change is unknown: {error}"
                     ) from error
                 await self._world.wakeup().wait(AGAIN_SECONDS)
         self._answered()
         return seq if self._own_seq == seq else Conflict(self._head.seq)
 
     def _is_unseen(self, seq: int) -> bool:
-        """Whether entry `seq` was read as part of an image, which does not say who proposed it."""
+        """Whether entry `seq` was read as part of an image, which does not record its proposer."""
         return self._own_seq == 0 and self._loaded_seq >= seq
 
     async def _is_written(self) -> bool:
@@ -239,7 +239,7 @@ class EtcdStore:
         return bool(found) and found[0].value == self._own_nonce.encode()
 
     def _take(self, entry: Entry, nonce: str, head: Position) -> None:
-        """The next entry, whoever brings it first: the answer to a proposal, a watch, a read."""
+        """Append the next entry, from whichever source delivers it first: a proposal's answer, a watch or a read."""
         if is_taken(entry.seq, self._head):
             return
         assert entry.seq == self._head.seq + 1
@@ -250,7 +250,7 @@ class EtcdStore:
         self._head = head
         self._is_foreign = False
 
-    # -- follow ------------------------------------------------------------------------------------------------
+    # -- follow ----------------------------------------------------------------------------------------------
 
     def follow(self, after: int) -> Sequence[Entry]:
         if after < self._loaded_seq <= self._remembered_seq and self._loaded is not None:
@@ -259,7 +259,9 @@ class EtcdStore:
         return [entry for entry in self._recent if entry.seq <= self._remembered_seq]
 
     async def _keep_position(self) -> None:
-        """Durably, before anyone is shown the entries up to it: an etcd that lacks them later is then known to be set back."""
+        """Save the position durably before the entries up to it are visible. An etcd that later lacks them was
+        restored from an old copy.
+        """
         async with self._turns.take(_KEEPING):
             position = self.position
             if position.seq > self._remembered_seq:
@@ -267,8 +269,8 @@ class EtcdStore:
                 self._remembered_seq = position.seq
 
     async def _catch_up(self) -> int:
-        """Read what is missing; returns the revision up to which nothing is."""
-        known = self._head  # it may go on while this waits
+        """Read the missing entries; returns the revision up to which the state is complete."""
+        known = self._head  # may advance during the wait
         found = await images.read_head(self._etcd, self._keys)
         if found is None:
             raise EtcdForeignError(f"the head is missing; restore key {self._keys.head.decode()}")
@@ -279,7 +281,7 @@ class EtcdStore:
                 f"restore key {self._keys.head.decode()}"
             )
         if head.seq < known.seq or (head.seq == known.seq and head != known):
-            raise EtcdForeignError(_set_back(known.seq, head.seq))
+            raise EtcdForeignError(_restored_copy_error(known.seq, head.seq))
         if head.seq <= self._head.seq:
             self._is_foreign = False
             return revision
@@ -306,7 +308,7 @@ class EtcdStore:
         self.arrived()
 
     def _take_written(self, key: bytes, value: bytes) -> bool:
-        """An entry that etcd holds. False: one before it is missing."""
+        """Apply an entry from etcd; False if an earlier entry is missing."""
         seq = self._keys.seq_of(key)
         if is_taken(seq, self._head):
             return True
@@ -317,7 +319,7 @@ class EtcdStore:
         return True
 
     async def follow_changes(self) -> None:
-        """Until `close`: take the entries of others as they come."""
+        """Follow the entries of other nodes until `close`."""
         while not self._is_closed:
             try:
                 revision = await self._catch_up()
@@ -326,18 +328,18 @@ class EtcdStore:
                 while await self._take_changes(await self._watch.next()):
                     pass
             except EtcdCompactedError:
-                log.info("the watch of the metadata fell behind what etcd keeps; reading anew")
+                log.info("metadata watch fell behind etcd compaction; reloading")
             except EtcdError as error:
                 self._note(error)
                 if not self._is_closed:
                     await self._world.wakeup().wait(TICK_SECONDS if self._is_foreign else WATCH_AGAIN_SECONDS)
 
     async def _take_changes(self, changes: Sequence[Change]) -> bool:
-        """False: something is missing in between, read it."""
+        """Apply changes; False if an entry in between is missing and must be read."""
         before = self._head.seq
         try:
             whole = all(self._take_change(change) for change in changes)
-        except (StorageFault, EtcdForeignError) as error:  # reading again tells whether the head names it
+        except (StorageFault, EtcdForeignError) as error:  # the next read shows whether the head names it
             log.warning("metadata change ignored unless the head names it: %s", error)
             whole = False
         if self._head.seq > before:
@@ -346,14 +348,16 @@ class EtcdStore:
 
     def _take_change(self, change: Change) -> bool:
         if change.value is None:
-            return True  # an entry was let go
+            return True  # an entry was trimmed
         if self._keys.events.has(change.key):
             return self._take_written(change.key, change.value)
         self._tick_seen = change.value
         return True
 
     async def check_watch(self) -> None:
-        """Until `close`: a silent watch looks like a quiet one. Write a tick; a watch that does not show it is opened anew."""
+        """Detect dead watches until `close`: write a tick, and reopen a watch that does not show it. A dead watch
+        looks like an idle one.
+        """
         tick = revision = 0
         while not self._is_closed:
             tick += 1
@@ -362,7 +366,7 @@ class EtcdStore:
                 outcome = await self._etcd.write([Put(self._keys.tick(self._node), value)])
                 self._answered()
                 if tick % COMPACT_TICKS == 0:
-                    if revision:  # of the last time: who reads at a revision is done with it by now
+                    if revision:  # the previous tick's revision: reads at it have finished by now
                         await self._etcd.compact(revision)
                     revision = outcome.revision
             except EtcdError as error:
@@ -370,15 +374,15 @@ class EtcdStore:
                 watch = None
             await self._world.wakeup().wait(TICK_SECONDS)
             if watch is not None and watch is self._watch and self._tick_seen != value:
-                log.warning("the watch of the metadata shows nothing; opening it anew")
+                log.warning("metadata watch delivers no changes; reopening it")
                 watch.stop()
 
     def _note(self, error: EtcdError) -> None:
-        """One call that failed is no outage yet: it is said once it lasts."""
+        """Note a failed call. An outage is logged only once it lasts."""
         now = self._world.monotonic()
         if isinstance(error, EtcdForeignError) and not self._is_foreign:
             self._is_foreign, self.outage = True, None
-            log.error("metadata refused: %s; this node serves with the metadata it has, topics do not change", error)
+            log.error("metadata rejected: %s; this node serves with its last metadata, topics cannot change", error)
         if self.outage is None:
             self.outage = Outage(now, str(error), is_refusal=isinstance(error, EtcdRefusedError))
         if not self._is_outage_said and now - self.outage.since >= SAID_AFTER_SECONDS:
@@ -390,10 +394,10 @@ class EtcdStore:
         if self._is_foreign:
             return
         if self.outage is not None and self._is_outage_said:
-            log.info("etcd answers again, after %.0f s", self._world.monotonic() - self.outage.since)
+            log.info("etcd answers again after %.0f s", self._world.monotonic() - self.outage.since)
         self.outage, self._is_outage_said = None, False
 
-    # -- snapshots ---------------------------------------------------------------------------------------------
+    # -- snapshots -------------------------------------------------------------------------------------------
 
     async def save(self, image: Image, seq: int) -> None:
         if self._events_since_image < self._snapshot_every:
@@ -401,18 +405,18 @@ class EtcdStore:
         copy, entry = image.copy(), self._head.digest
         async with self._turns.take(_TURN):
             if seq != self._head.seq:
-                return  # whoever made the later entry saves a later image
+                return  # the writer of the later entry saves a later image
             data = await self._world.blocking(lambda: msgspec.json.encode(copy, order="sorted"))
             try:
                 await images.write_image(self._etcd, self._keys, seq, entry, data)
                 await images.let_go(self._etcd, self._keys)
-            except EtcdError as error:  # entries are all there: the next change tries again
+            except EtcdError as error:  # no entry is lost: the next change retries
                 self._note(error)
                 return
             self._events_since_image = 0
 
     def write_durably(self, _: Sequence[Event]) -> None:
-        raise AssertionError("nobody has a cluster's log alone")
+        raise AssertionError("a cluster's log has several writers")
 
     def close(self) -> None:
         self._is_closed = True
@@ -421,12 +425,12 @@ class EtcdStore:
 
 
 def is_taken(seq: int, head: Position) -> bool:
-    """A watch that is opened again, a read and the answer to a proposal all bring the same entries."""
+    """Whether an entry was already taken: a reopened watch, a read and a proposal's answer deliver the same entries."""
     return seq <= head.seq
 
 
-def _set_back(known: int, there: int) -> str:
+def _restored_copy_error(known: int, there: int) -> str:
     return (
-        f"etcd was set back: this node has applied metadata entry {known}, and etcd ends with {there} or has another there; "
+        f"etcd was restored from an old copy: this node applied entry {known}, etcd ends with {there} or differs; "
         "restore a newer copy of etcd, or stop all nodes and run `braid cluster recover`"
     )

@@ -1,10 +1,10 @@
-"""Consumer groups whose members report to the coordinator, which divides the work and moves one partition at a time.
+"""Consumer groups of the new protocol (KIP-848): the coordinator assigns, and moves one partition at a time.
 
 | file | what |
 |---|---|
-| `messages.py` | what is said between such a group and its members, and what is kept of them |
-| `assignors.py` | members and partitions in, target out: uniform and range |
-| `subscriptions.py` | which topics the members want: by name, by pattern |
-| `group.py` | one group as a state machine: each step gives a change, which is kept and then applied |
-| `service.py` | the use case: heartbeats, commits, time |
+| `messages.py` | messages between group and members, and the stored state of members |
+| `assignors.py` | assignment strategies: uniform and range |
+| `subscriptions.py` | subscribed topics, by name and by pattern |
+| `group.py` | one group as a state machine: each step returns a change, which is journalled and then applied |
+| `service.py` | operations: heartbeats, commits, expiry |
 """

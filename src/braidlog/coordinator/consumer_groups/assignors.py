@@ -1,12 +1,13 @@
-"""Which member is to read what: pure, and in slices.
+"""Partition assignment for consumer groups: pure functions that run in slices.
 
-Knows: two ways to divide. Refuses to know: epochs, who reads what meanwhile, time.
-Invariants: every partition of a topic goes to exactly one of the members that want it; the same wishes over the previous target
-give that target again. Each is a generator: it yields after every so many steps, and returns the target.
+Invariants: every partition of a topic is assigned to exactly one of its subscribers. Equal subscriptions and an
+unchanged previous target give that target again. Each assignor is a generator: it yields after a number of steps and
+returns the target.
 
-`uniform` looks at all topics together: members that want the same have equally many partitions, give or take one, and as few as
-possible change hands. Topics are taken by who wants them, those with the fewest members first; each such class fills up the
-members that have least so far. `range` gives each topic in contiguous runs, so that topics that are alike are divided alike.
+`uniform` considers all topics together. Members with equal subscriptions get equal numbers of partitions, plus or
+minus one, and as few partitions as possible move. Topics are grouped by their set of subscribers, those with the
+fewest first; each group fills up the members with the fewest partitions so far. `range` assigns contiguous runs of
+each topic, so topics with equal partition counts are assigned alike.
 """
 
 from collections.abc import Collection, Generator, Iterable, Mapping
@@ -16,14 +17,14 @@ from braidlog.coordinator.groups.assignors import range_shares
 Shares = dict[str, list[int]]
 """topic id → partitions, ascending."""
 Target = dict[str, Shares]
-"""member → what it is to read."""
+"""member → partitions to read."""
 Work = Generator[None, None, Target]
 
 UNIFORM, RANGE = "uniform", "range"
 ASSIGNORS = (UNIFORM, RANGE)
-"""The first is taken where nobody asks for one."""
+"""The first one is the default."""
 STEPS_AT_ONCE = 20_000
-"""Of a few hundred nanoseconds each: what is done between two turns of the loop."""
+"""Steps between two yields; a step takes a few hundred nanoseconds."""
 
 
 class _Steps:
@@ -31,7 +32,7 @@ class _Steps:
         self._left = STEPS_AT_ONCE
 
     def taken(self, count: int) -> Iterable[None]:
-        """To `yield from`: a pause, if it is time."""
+        """For `yield from`: one pause if the step budget is used up."""
         self._left -= count
         if self._left > 0:
             return ()
@@ -40,7 +41,7 @@ class _Steps:
 
 
 def assign(assignor: str, wishes: Mapping[str, frozenset[str]], counts: Mapping[str, int], previous: Target) -> Work:
-    """Divide the topics of `counts` (id → partitions) among the members that wish for them."""
+    """Assign the topics of `counts` (id → partitions) to the members that subscribe to them."""
     steps = _Steps()
     target: Target = {member: {} for member in sorted(wishes)}
     loads = dict.fromkeys(target, 0)
@@ -59,7 +60,7 @@ def assign(assignor: str, wishes: Mapping[str, frozenset[str]], counts: Mapping[
 def _classes(
     wishes: Mapping[str, frozenset[str]], counts: Mapping[str, int], steps: _Steps
 ) -> Generator[None, None, list[tuple[list[str], list[str]]]]:
-    """(members, topics) that belong together: all of these, and nobody else, want all of those."""
+    """Groups of (members, topics): exactly these members subscribe to these topics."""
     alike: dict[frozenset[str], list[str]] = {}
     for member in sorted(wishes):
         alike.setdefault(wishes[member], []).append(member)
@@ -89,7 +90,7 @@ def _fill(
     loads: dict[str, int],
     steps: _Steps,
 ) -> Generator[None, None, None]:
-    """Divide the partitions of topics that all of `readers` want, with regard to what each of them has already."""
+    """Assign the partitions of topics with the same `readers`, keeping previous assignments where possible."""
     kept = {}
     taken: dict[str, set[int]] = {topic: set() for topic in counts}
     for member in readers:
@@ -117,7 +118,9 @@ def _fill(
 
 
 def _quotas(loads: Mapping[str, int], kept: Mapping[str, Collection[object]], count: int) -> dict[str, int]:
-    """How many each gets: the least loaded are filled up first, what is left over goes to those who had more."""
+    """Number of partitions per member: the least loaded fill up first, and the remainder goes to members that held
+    more.
+    """
     members = sorted(loads, key=lambda member: (loads[member], member))
     below = 0
     filled = 0

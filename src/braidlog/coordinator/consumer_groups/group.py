@@ -1,15 +1,13 @@
-"""One consumer group whose members report what they read and are told what to read: a state machine.
+"""One consumer group as a state machine (KIP-848): members report what they read, the coordinator assigns partitions.
 
-Knows: members, epochs, who owns which partition, what each is to read. Refuses to know: clocks (time is an argument), journals,
-dialects, topics (they are ids, and names that members want).
+    subscriptions change ──▶ new targets are computed, the group epoch grows
+    a member reports:  it still owns partitions to revoke ──▶ it stays in its epoch, and must revoke them
+                       it owns none of them               ──▶ it enters the group epoch, and gets the free
+                                                              partitions of its target
 
-    wishes change ──▶ targets are made anew, the group's epoch grows
-    a member reports:  it owns what it must give up ──▶ it stays in its epoch, and is told to give that up
-                       it owns nothing of it        ──▶ it is in the group's epoch, with all of its target that nobody owns
-
-Invariants: a partition has one owner at most, who keeps it until it has reported without it, has left or was taken out; epochs
-never go back; nobody is waited for beyond its session or rebalance timeout. A step returns a `Change` and alters nothing: whoever
-calls it keeps the change first, and applies it then.
+Invariants: a partition has at most one owner. The owner keeps it until it reports without it, leaves or is removed.
+Epochs never decrease. The group waits for no member beyond its session or rebalance timeout. A step returns a `Change`
+and alters nothing: the caller journals the change first, and then applies it.
 """
 
 from collections import Counter
@@ -37,15 +35,15 @@ from braidlog.coordinator.groups.roster import Roster
 from braidlog.model.errors import BrokerError, Reason
 
 MEMBERS_AT_ONCE = 50
-"""How many members' wishes are looked at between two turns of the loop."""
+"""Number of member subscriptions processed between two turns of the event loop."""
 NO_CHANGE = Change({})
 
 TopicOf = Callable[[str], tuple[str, int] | None]
-"""A topic's id and how many partitions it has, by its name; None if it is not there."""
+"""The id and partition count of a topic by name; None if it does not exist."""
 
 
 class ConsumerGroup(Roster[ConsumerMember]):
-    """Heartbeats, leaving, time."""
+    """Heartbeats, leaves and expiry of one group."""
 
     def __init__(self, name: str, *, epoch: int = 0, members_max: int = MEMBERS_MAX) -> None:
         self.name = name
@@ -55,7 +53,7 @@ class ConsumerGroup(Roster[ConsumerMember]):
         self.assignor = UNIFORM
         self.held_bytes = GROUP_BYTES
         self.patterns: dict[tuple[str, str], Pattern] = {}
-        """By principal and text, those that were looked at."""
+        """Resolved patterns, by principal and pattern text."""
         self._members_max = members_max
         self._members: dict[str, ConsumerMember] = {}
         self._statics: dict[str, str] = {}
@@ -66,10 +64,10 @@ class ConsumerGroup(Roster[ConsumerMember]):
         self._unreconciled: set[str] = set()
         self._wanted: Counter[str] = Counter()
         self.version = 0
-        """Grows with all that a target is made of."""
+        """Grows with every change that affects targets."""
         self._wishes_version = 0
         self.assigned_version = 0
-        """That of which the present targets were made."""
+        """The version for which the current targets were computed."""
 
     # -- what is kept ----------------------------------------------------------------------------------------
 
@@ -79,7 +77,7 @@ class ConsumerGroup(Roster[ConsumerMember]):
 
     @property
     def is_stale(self) -> bool:
-        """Whether the targets have to be made anew, or at least be looked at."""
+        """Whether the targets must be recomputed or at least checked."""
         return self.version != self.assigned_version and self.has_members
 
     @property
@@ -94,13 +92,13 @@ class ConsumerGroup(Roster[ConsumerMember]):
         return ConsumerGroupImage(self.epoch, self.assignor, self.changed_ms)
 
     def restore(self, image: ConsumerGroupImage, members: Iterable[ConsumerMember], now_ms: int) -> None:
-        """Be again as it was kept. Every member has its whole timeouts; topics may have changed meanwhile."""
+        """Restore the stored state. Every member gets its full timeouts. Topics may have changed since."""
         self.epoch, self.assignor, self.changed_ms = image.epoch, image.assignor, image.changed_ms
         self.apply(Change({each.member: each for each in members}), now_ms)
         self._wishes_version, self.assigned_version = 0, 0
 
     def apply(self, change: Change, now_ms: int) -> None:
-        """Be as a change says that was kept."""
+        """Apply a change that was journalled."""
         old = [self._members[name] for name in change.members if name in self._members]
         new = [member for member in change.members.values() if member is not None]
         if Counter(each.wish for each in old) != Counter(each.wish for each in new):
@@ -160,10 +158,12 @@ class ConsumerGroup(Roster[ConsumerMember]):
             if not self._wanted[topic]:
                 del self._wanted[topic]
 
-    # -- coming, reporting, going ----------------------------------------------------------------------------
+    # -- joining, reporting, leaving--------------------------------------------------------------------------
 
     def enter(self, asked: Heartbeat) -> Change:
-        """Who reports is a member, with the wishes that it has now; refused if it is not, or not any more."""
+        """The change that makes the reporting member join or update its subscription. Raises if it is fenced or
+        unknown.
+        """
         known = self._asking(asked)
         before = known or ConsumerMember(asked.member)
         after = replace(
@@ -184,22 +184,23 @@ class ConsumerGroup(Roster[ConsumerMember]):
         )
         if after == known:
             return NO_CHANGE
-        gone: dict[str, ConsumerMember | None] = {} if before.member == asked.member else {before.member: None}
-        return Change({**gone, asked.member: after})
+        replaced: dict[str, ConsumerMember | None] = {} if before.member == asked.member else {before.member: None}
+        return Change({**replaced, asked.member: after})
 
     def _asking(self, asked: Heartbeat) -> ConsumerMember | None:
-        """The member that reports; the one whose place it takes; None for a new one."""
+        """The reporting member, the static member that it replaces, or None for a new member."""
         if asked.epoch != JOIN:
             reporting = self._find(asked)
             self._check_epoch(reporting, asked)
             return reporting
         holder = None if asked.instance is None else self._statics.get(asked.instance)
         if holder is not None and holder != asked.member:
-            # One that elects leaders does not say that it pauses: who comes after it takes its place.
+            # A classic static member sends no pause before a restart, so its successor replaces it.
             if self._members[holder].epoch != PAUSE and not (asked.classic or self._members[holder].classic):
                 raise BrokerError(
                     Reason.UNRELEASED_INSTANCE,
-                    f"static member {asked.instance!r} of group {self.name!r} is still {holder!r}; stop that one first",
+                    f"static member {asked.instance!r} of group {self.name!r} is still in use by {holder!r}; stop "
+                    "that member first",
                 )
             return self._members[holder]
         known = self._members.get(asked.member)
@@ -210,7 +211,8 @@ class ConsumerGroup(Roster[ConsumerMember]):
     def _find(self, asked: Heartbeat) -> ConsumerMember:
         if asked.instance is not None and self._statics.get(asked.instance, asked.member) != asked.member:
             raise BrokerError(
-                Reason.FENCED_INSTANCE, f"static member {asked.instance!r} of group {self.name!r} is another one by now"
+                Reason.FENCED_INSTANCE,
+                f"static member {asked.instance!r} of group {self.name!r} was replaced by a newer instance",
             )
         return self.find(asked.member)
 
@@ -223,14 +225,14 @@ class ConsumerGroup(Roster[ConsumerMember]):
     def _check_epoch(self, known: ConsumerMember, asked: Heartbeat) -> None:
         if asked.epoch == known.epoch:
             return
-        # The answer with the new epoch may have been lost: then it owns nothing that is not its own still.
+        # The response with the new epoch may have been lost; then the member owns only what it still holds.
         owned = asked.owned
         if asked.epoch == known.previous_epoch and owned is not None and _owns_only(owned, known.held):
             return
         raise stale_epoch(self.name, asked.member, known.epoch, asked.epoch)
 
     def leave(self, asked: Heartbeat) -> Change:
-        """Go for good, or (a static member) until it joins again."""
+        """The change that removes a member, or pauses a static member until it joins again."""
         known = self._find(asked)
         if asked.epoch == LEAVE:
             return Change({known.member: None})
@@ -243,14 +245,14 @@ class ConsumerGroup(Roster[ConsumerMember]):
         self._rejoin_by.pop(member, None)
 
     def reconcile(self, asked: Heartbeat) -> tuple[Change, HeartbeatAnswer]:
-        """Bring a member nearer to its target, and what it is told."""
+        """Move a member towards its target; returns the change and the heartbeat response."""
         known = self.find(asked.member)
         after = known
         if known.member in self._unreconciled:
             after = self._reconciled(known, asked.owned)
-        tells = asked.epoch == JOIN or asked.is_whole or after.held is not known.held
-        told = HeartbeatAnswer(after.member, after.epoch, after.shares if tells else None)
-        return (NO_CHANGE if after is known else Change({after.member: after})), told
+        sends = asked.epoch == JOIN or asked.is_whole or after.held is not known.held
+        answer = HeartbeatAnswer(after.member, after.epoch, after.shares if sends else None)
+        return (NO_CHANGE if after is known else Change({after.member: after})), answer
 
     def _reconciled(self, member: ConsumerMember, owned: Mapping[str, set[int]] | None) -> ConsumerMember:
         if _owns_some(owned, member.revoking):
@@ -273,7 +275,9 @@ class ConsumerGroup(Roster[ConsumerMember]):
         return replace(member, held=held, revoking={}, epoch=self.epoch, previous_epoch=previous)
 
     def expire(self, now_ms: int, session_timeout_ms: int) -> Change:
-        """Take out who was not heard of for its session, or did not give up what it was told to in its rebalance timeout."""
+        """Remove members that missed their session timeout, or did not revoke partitions within their rebalance
+        timeout.
+        """
         silent = [
             name
             for name, seen in self._seen.items()
@@ -286,9 +290,9 @@ class ConsumerGroup(Roster[ConsumerMember]):
     # -- targets ---------------------------------------------------------------------------------------------
 
     def topic_changed(self, topic: str, *, exists: bool, may_see: Callable[[str, str], bool]) -> Iterator[None]:
-        """A topic came, has grown or is gone: the targets have to be looked at if somebody wants it.
+        """React to a new, grown or deleted topic: targets are recomputed if a member subscribes to it.
 
-        Yields before each pattern: one may take milliseconds.
+        Yields before each pattern, as one match may take milliseconds.
         """
         wanted = topic in self._wanted
         for (by, _), pattern in list(self.patterns.items()):
@@ -309,7 +313,7 @@ class ConsumerGroup(Roster[ConsumerMember]):
         return {*self._wanted, *(topic for pattern in self.patterns.values() for topic in pattern.topics)}
 
     def assigning(self, topic_of: TopicOf) -> Work:
-        """Make the targets of all who are members now; in slices, and what comes meanwhile is for the next time."""
+        """Compute targets for all current members, in slices. Later changes count for the next computation."""
         members = list(self._members.values())
         previous = {each.member: each.target for each in members}
         counts: dict[str, int] = {}
@@ -329,28 +333,30 @@ class ConsumerGroup(Roster[ConsumerMember]):
         return (yield from assign(self.chosen_assignor(), wishes, counts, previous))
 
     def chosen_assignor(self) -> str:
-        """The one that most members ask for."""
+        """The assignor that most members request."""
         votes = Counter(member.assignor for member in self._members.values() if member.assignor)
         return max(sorted(votes), key=lambda name: votes[name], default=UNIFORM)
 
     def retargeted(self, target: Target) -> dict[str, ConsumerMember | None]:
-        """The members whose target is another now."""
+        """The members whose target changed."""
         there = ((self._members[name], shares) for name, shares in target.items() if name in self._members)
         return {each.member: replace(each, target=shares) for each, shares in there if each.target != shares}
 
     def needs_epoch(self, *, is_changed: bool) -> bool:
-        """Whether targets that were made anew are those of a new epoch; if nothing is other than it was, they are not."""
+        """Whether recomputed targets need a new epoch; unchanged targets do not."""
         return is_changed or self._wishes_version > self.assigned_version or not self.epoch
 
-    # -- members that join and sync as classic ones do -----------------------------------------------------------
+    # -- members that use the classic protocol (join and sync) -----------------------------------------------
 
     @property
     def is_classic(self) -> bool:
-        """Whether all that are left would elect a leader."""
+        """Whether all remaining members use the classic protocol."""
         return self.has_members and all(member.classic for member in self._members.values())
 
     def check_protocols(self, asked: str, protocols: Iterable[str]) -> None:
-        """Refuse whoever could not elect a leader together with the others of its kind, once only such are left."""
+        """Raise if this member shares no protocol with the group's other classic members, which may have to elect a
+        leader later.
+        """
         common = set(protocols)
         for member in self._members.values():
             if member.classic is not None and member.member != asked:
@@ -358,7 +364,7 @@ class ConsumerGroup(Roster[ConsumerMember]):
         if not common:
             raise BrokerError(
                 Reason.INCONSISTENT_PROTOCOLS,
-                f"other members of group {self.name!r} that elect a leader have no protocol in common with this one",
+                f"classic members of group {self.name!r} have no protocol in common with this one",
             )
 
     def find_classic(self, member: str, instance: str | None) -> tuple[ConsumerMember, ClassicSide]:
@@ -368,14 +374,16 @@ class ConsumerGroup(Roster[ConsumerMember]):
         return found, found.classic
 
     def leaving(self, member: str, instance: str | None) -> Heartbeat:
-        """The report of one that goes, or is sent away: by its id if it is a classic one, by its instance alone any."""
+        """The leave report of a member: by its id for a classic member, by its instance alone for any."""
         if member:
             self.find_classic(member, instance)
         return Heartbeat(member=member or self._statics.get(instance or "", ""), epoch=LEAVE, instance=instance)
 
     def check_round(self, member: ConsumerMember, generation: int, now_ms: int, *, is_joined: bool) -> None:
-        """Refuse a member of another epoch, and tell one that there is something for it if it joins again. `is_joined`: it
-        has just done so, and asks what it is to read."""
+        """Raise if a classic member is in another epoch, or must rejoin to get changes.
+
+        `is_joined`: the member has just joined and syncs.
+        """
         if generation != member.epoch:
             raise StaleGeneration(self.name, member.member, current=member.epoch, requested=generation)
         self.note_heartbeat(member.member, now_ms)
@@ -385,14 +393,16 @@ class ConsumerGroup(Roster[ConsumerMember]):
             raise BrokerError(Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} is in epoch {self.epoch}: join again")
 
     def _has_more_for(self, member: ConsumerMember) -> bool:
-        """Whether all that it still lacks of its target was given up by others."""
+        """Whether the other members have revoked everything that this member's target still lacks."""
         lacks = [(t, n) for t, numbers in member.target.items() for n in numbers if n not in member.held.get(t, {})]
         return bool(lacks) and not any(place in self._owners for place in lacks)
 
     # -- fences ----------------------------------------------------------------------------------------------
 
     def check_commit(self, member: str, epoch: int, places: Iterable[tuple[str, int]]) -> None:
-        """Refuse a commit by who is not in; of an older epoch, of what was not its own ever since. Places are by topic id."""
+        """Raise if a commit's member is unknown, or has an old epoch and did not own the partitions since. Places are
+        by topic id.
+        """
         if epoch < 0 and not member and not self._members:
             return
         known = self.find(member)
@@ -420,7 +430,7 @@ def _only(held: Held, fits: Callable[[str, int], bool]) -> Held:
 
 
 def _owns_some(owned: Mapping[str, set[int]] | None, held: Held) -> bool:
-    """Whether a member still reads something of these; who does not say may."""
+    """Whether a member still owns some of these partitions. A member that does not report them may."""
     if owned is None:
         return bool(held)
     return any(not owned.get(topic, set()).isdisjoint(numbers) for topic, numbers in held.items())
@@ -432,7 +442,7 @@ def _owns_only(owned: Mapping[str, set[int]], held: Held) -> bool:
 
 def unknown_member(group: str, member: str) -> BrokerError:
     return BrokerError(
-        Reason.MEMBER_NOT_FOUND, f"group {group[:60]!r} has no member {member[:60]!r}; it has to join again"
+        Reason.MEMBER_NOT_FOUND, f"group {group[:60]!r} has no member {member[:60]!r}; it must join again"
     )
 
 

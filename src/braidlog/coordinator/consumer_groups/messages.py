@@ -1,7 +1,4 @@
-"""What is said between a consumer group and its members, and what is kept of them.
-
-Knows: shapes, and what no group can take. Refuses to know: when any of it is said.
-"""
+"""Messages between a consumer group and its members, and the stored state of members."""
 
 import msgspec
 
@@ -11,25 +8,25 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 
 JOIN, LEAVE, PAUSE = 0, -1, -2
-"""Member epochs that say what a member wants: to come in, to go for good, to go and (a static member) come back."""
+"""Special member epochs: join, leave, and pause (a static member that will return)."""
 PARTITION_BYTES = 400
-"""What one partition of a member takes in memory: in its assignment, its target and the list of owners."""
+"""Memory per partition of a member: in its assignment, its target and the owner table."""
 PATTERN_CHARS_MAX = 1_000
 REBALANCE_TIMEOUT_MS_MAX = 2**31 - 1
 
 Held = dict[str, dict[int, int]]
-"""topic id → partition → the epoch in which the member got it."""
+"""topic id → partition → the epoch in which it was assigned."""
 
 
 class ClassicSide(msgspec.Struct, frozen=True):
-    """Of a member that joins and syncs as in a group that elects a leader: what it would bring there."""
+    """The classic side of a member that joins and syncs: what it would bring to a classic group."""
 
     session_timeout_ms: int
     protocols: list[tuple[str, bytes]]
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """What a member reports. None is "as before"."""
+    """A member's report. None means unchanged."""
 
     member: str
     epoch: int
@@ -38,23 +35,23 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
     client: str = ""
     host: str = ""
     by: str = ""
-    """The principal: a pattern finds only what this one may see."""
+    """The principal: a pattern matches only topics that it may see."""
     rebalance_timeout_ms: int | None = None
     topics: list[str] | None = None
     pattern: str | None = None
     assignor: str | None = None
     owned: dict[str, set[int]] | None = None
-    """By topic id: what it reads now."""
+    """Partitions that the member reads now, by topic id."""
     classic: ClassicSide | None = None
 
     @property
     def is_whole(self) -> bool:
-        """Whether it reports everything: it does not know what we know of it, and is told."""
+        """Whether the member reports everything, because it lost its state and needs a full response."""
         has_wish = self.topics is not None or self.pattern is not None
         return self.rebalance_timeout_ms is not None and has_wish and self.owned is not None
 
     def check(self) -> None:
-        """Refuse what no group can grant."""
+        """Raise for values that no group accepts."""
         for word in (self.member, self.instance or "", self.rack or ""):
             if len(word) > NAME_CHARS_MAX or not word.isprintable():
                 raise BrokerError(
@@ -73,7 +70,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumerMember(msgspec.Struct, frozen=True):
-    """One member as it is kept."""
+    """Stored state of one member."""
 
     member: str
     instance: str | None = None
@@ -86,14 +83,14 @@ class ConsumerMember(msgspec.Struct, frozen=True):
     pattern: str = ""
     assignor: str = ""
     epoch: int = JOIN
-    """The last assignment that it was given; `PAUSE` of a static member that went and will be back."""
+    """The epoch of the member's last assignment; `PAUSE` for a static member that will return."""
     previous_epoch: int = JOIN
     held: Held = {}
-    """What it may read now."""
+    """Partitions that the member may read now."""
     revoking: Held = {}
-    """What it was told to give up and may still read."""
+    """Partitions that the member must revoke and may still read."""
     target: Shares = {}
-    """What it will read when all others have given up what they are to."""
+    """Partitions that the member reads once other members have revoked theirs."""
     classic: ClassicSide | None = None
 
     @property
@@ -102,17 +99,17 @@ class ConsumerMember(msgspec.Struct, frozen=True):
 
     @property
     def is_reconciled(self) -> bool:
-        """Whether it reads what it is to, and nothing else."""
+        """Whether the member reads exactly its target."""
         return not self.revoking and self.shares == self.target
 
     @property
     def wish(self) -> tuple[object, ...]:
-        """All that an assignment is made of."""
+        """Everything that determines the member's assignment."""
         return tuple(self.topics), self.pattern, self.by if self.pattern else "", self.assignor
 
     @property
     def held_bytes(self) -> int:
-        """What it takes in memory, about."""
+        """Approximate memory use."""
         partitions = sum(map(len, (*self.held.values(), *self.revoking.values(), *self.target.values())))
         words = len(self.pattern) + sum(100 + len(topic) for topic in self.topics)
         words += sum(len(name) + len(data) for name, data in self.classic.protocols) if self.classic else 0
@@ -120,27 +117,27 @@ class ConsumerMember(msgspec.Struct, frozen=True):
 
 
 class ConsumerGroupImage(msgspec.Struct, frozen=True):
-    """What is kept of a group beside its members, each of which has an entry of its own."""
+    """Stored state of a group apart from its members, which have their own entries."""
 
     epoch: int
     assignor: str = ""
     changed_ms: int = 0
-    """Wall time; an empty group is forgotten some time after."""
+    """Wall time; an empty group is deleted after its retention time."""
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a step makes of a group: first it is kept, then applied, then told."""
+    """Result of a step: journalled first, then applied, then sent."""
 
     members: dict[str, ConsumerMember | None]
-    """As they are from now on; None: gone."""
+    """New state by member id; None for a removed member."""
     epoch: int | None = None
-    """The group's new epoch; None: it stays."""
+    """The group's new epoch; None: unchanged."""
     assignor: str = ""
-    """With which the targets of that epoch were made."""
+    """The assignor that computed the targets of that epoch."""
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True):
-    """The answer to a heartbeat. `assignment` is None where the member knows it."""
+    """Response to a heartbeat. `assignment` is None if unchanged."""
 
     member: str
     epoch: int

@@ -1,8 +1,7 @@
-"""Consumer groups as their members use them: one heartbeat that joins, reports and leaves; commits; time.
+"""Operations of consumer groups (KIP-848): the heartbeat that joins, reports and leaves; commits; expiry.
 
-Knows: when a change must be kept, when targets are made, which topics there are. Refuses to know: how a member asks.
-Invariants: what a member is told is settled before it hears of it; a change that cannot be kept is not made; targets are made by
-one heartbeat at a time, in slices, and a member that joins hears of none that was made without it.
+Invariants: state sent to a member is durable first. A change that cannot be journalled does not happen. One heartbeat
+at a time computes targets, in slices, and a joining member receives only targets that include it.
 """
 
 import uuid
@@ -25,7 +24,7 @@ from braidlog.model.world import Wakeup, World
 from braidlog.partition.hosting import Hosting
 
 MEMBERS_AT_ONCE = 200
-"""How many targets are kept in one batch of the journal."""
+"""Number of targets per journal batch."""
 ASSIGNING_SECONDS_MAX = 60.0
 TURN_SECONDS = 0.01
 HEARTBEAT_INTERVAL_MS_MIN = 10
@@ -35,7 +34,7 @@ MaySee = Callable[[str, str], bool]
 
 
 class _Turn:
-    """How long patterns are matched before others go on: what one takes depends on who wrote it."""
+    """Limits pattern matching per turn of the event loop: the cost of a pattern depends on its author."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -48,14 +47,14 @@ class _Turn:
 
 
 class ConsumerGroupSettings(msgspec.Struct, frozen=True):
-    """What members do not bring themselves."""
+    """Settings that members do not send themselves."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
 
     @property
     def bounds(self) -> dict[str, tuple[int, int]]:
-        """The least and the largest value of each."""
+        """Minimum and maximum of each setting."""
         return {
             "session_timeout_ms": (SESSION_TIMEOUT_MS_MIN, SESSION_TIMEOUT_MS_MAX),
             "heartbeat_interval_ms": (HEARTBEAT_INTERVAL_MS_MIN, self.session_timeout_ms - 1),
@@ -67,19 +66,19 @@ SettingsOf = Callable[[str], ConsumerGroupSettings]
 
 
 class Migrating(Protocol):
-    """What changes a group with members from one kind to the other."""
+    """Converts a group with members to the other protocol."""
 
     def upgrade(self, name: str) -> None:
-        """A member reports to a group that elects a leader."""
+        """Convert a classic group, because a member sent a consumer group heartbeat."""
         ...
 
     def downgrade(self, group: ConsumerGroup) -> None:
-        """The last that reported has gone."""
+        """Convert to a classic group, because the last consumer member left."""
         ...
 
 
 class ConsumerGroups:
-    """The use case."""
+    """Operations of consumer groups."""
 
     def __init__(
         self,
@@ -97,21 +96,22 @@ class ConsumerGroups:
         self._world = world
         self._may_see = may_see
         self.migration: Migrating | None = None
-        """None: a group changes its kind only while it is empty."""
+        """None: only an empty group can change its protocol."""
         self._assigning: dict[ConsumerGroup, list[Wakeup]] = {}
-        """Groups whose targets are being made, and who waits for that."""
+        """Groups whose targets are being computed, and the waiting members."""
 
     # -- membership ------------------------------------------------------------------------------------------
 
     async def heartbeat(self, name: str, asked: Heartbeat) -> HeartbeatAnswer:
-        """Join, report or leave, as the epoch says."""
+        """Join, report or leave, depending on the epoch."""
         check_group_name(name)
         asked.check()
         if asked.pattern:
             compile_pattern(asked.pattern)
         if asked.assignor not in (None, *ASSIGNORS):
             raise BrokerError(
-                Reason.UNSUPPORTED_ASSIGNOR, f"no assignor {asked.assignor[:60]!r}; there are {', '.join(ASSIGNORS)}"
+                Reason.UNSUPPORTED_ASSIGNOR,
+                f"unknown assignor {asked.assignor[:60]!r}; use one of {', '.join(ASSIGNORS)}",
             )
         if asked.epoch == JOIN and not asked.member:
             asked = msgspec.structs.replace(asked, member=str(uuid.uuid4()))
@@ -122,15 +122,15 @@ class ConsumerGroups:
             raise unknown_member(name, asked.member)
         group = found or self._registry.new_consumer(name)
         if asked.epoch in (LEAVE, PAUSE):
-            told = HeartbeatAnswer(asked.member, asked.epoch, None)
+            answer = HeartbeatAnswer(asked.member, asked.epoch, None)
             self._keep(group, group.leave(asked))
         else:
             self._enter(group, asked)
             await self._assigned(group, asked)
-            change, told = group.reconcile(asked)
+            change, answer = group.reconcile(asked)
             self._keep(group, change)
         await self._registry.journal.settled(self._registry.mark_of(name))
-        return told
+        return answer
 
     def _enter(self, group: ConsumerGroup, asked: Heartbeat) -> None:
         if not group.has_member(asked.member):
@@ -141,7 +141,7 @@ class ConsumerGroups:
         group.note_joined(asked.member)
 
     async def refresh(self, group: ConsumerGroup, member: str) -> None:
-        """Make targets if they have to be made, for one that reports nothing else."""
+        """Recompute stale targets for a member without a new report."""
         await self._assigned(group, Heartbeat(member=member, epoch=group.epoch))
         self._check_present(group, member)
 
@@ -150,8 +150,10 @@ class ConsumerGroups:
             self._registry.put_change(group, change)
 
     def tick(self, group: ConsumerGroup) -> list[str]:
-        """Take out who is overdue, and let a group elect a leader in which nobody reports any more; returns who went. That is
-        journalled when this returns."""
+        """Remove expired members, and convert the group if only classic members remain; returns the removed members.
+
+        The changes are journalled when this returns.
+        """
         change = group.expire(self._registry.session_ms(), self.settings_of(group.name).session_timeout_ms)
         if change.members:
             self._registry.put_change(group, change)
@@ -162,7 +164,7 @@ class ConsumerGroups:
     # -- targets ---------------------------------------------------------------------------------------------
 
     async def _assigned(self, group: ConsumerGroup, asked: Heartbeat) -> None:
-        """See to it that targets are made if they have to be; who joins waits for those of which it is part."""
+        """Compute stale targets. A joining member waits for targets that include it."""
         wanted = group.version
         while group.is_stale and group.assigned_version < wanted:
             waiting = self._assigning.get(group)
@@ -173,16 +175,16 @@ class ConsumerGroups:
             else:
                 waiting.append(wakeup := self._world.wakeup())
                 if not await wakeup.wait(ASSIGNING_SECONDS_MAX):
-                    raise BrokerError(Reason.TIMED_OUT, f"group {group.name!r} is being divided; join again")
+                    raise BrokerError(Reason.TIMED_OUT, f"group {group.name!r} is computing its assignment; join again")
             self._check_present(group, asked.member)
 
     def _check_present(self, group: ConsumerGroup, member: str) -> None:
-        """Anything may have happened to it meanwhile."""
+        """Raise if the member or its group was removed during a wait."""
         if not self._is_there(group):
             raise unknown_member(group.name, member)
 
     def _is_there(self, group: ConsumerGroup) -> bool:
-        """Whether it is the one of its name still: writing anything of another would put it back."""
+        """Whether this is still the group of that name. Writing a removed group would restore it."""
         return self._registry.get(group.name) is group
 
     async def _assign(self, group: ConsumerGroup) -> None:
@@ -205,7 +207,7 @@ class ConsumerGroups:
                 wakeup.wake()
 
     async def _resolve(self, group: ConsumerGroup) -> None:
-        """Let each pattern that is new look at all topics; those that come meanwhile show themselves."""
+        """Match each new pattern against all topics. Topics created later are matched by `topic_changed`."""
         turn = _Turn(self._world)
         used = group.patterns_used()
         for key in group.patterns.keys() - used:
@@ -222,7 +224,7 @@ class ConsumerGroups:
         return None if found is None else (found.topic_id, found.partitions)
 
     async def _retarget(self, group: ConsumerGroup, target: Target, version: int) -> None:
-        """Keep the new targets, many members at a time, and then the epoch that they are of."""
+        """Journal the new targets in batches, and then their epoch."""
         is_changed = False
         names = list(target)
         for first in range(0, len(names), MEMBERS_AT_ONCE):
@@ -239,7 +241,7 @@ class ConsumerGroups:
         group.assigned_version = version
 
     async def topic_changed(self, topic: str) -> None:
-        """A topic came, has grown or is gone: the next heartbeat of a group that wants it looks at its targets."""
+        """React to a new, grown or deleted topic: the next heartbeat of a subscribed group recomputes targets."""
         turn = _Turn(self._world)
         exists = self._hosting.exists(topic)
         for group in self._registry.all():
@@ -257,15 +259,17 @@ class ConsumerGroups:
         epoch: int,
         commits: Sequence[Commit],
         *,
-        instance: str | None = None,  # noqa: ARG002 - as of classic groups; a member's id says it all here
+        instance: str | None = None,  # noqa: ARG002 - as in classic groups; the member id suffices here
         by: str = NODE,
     ) -> None:
-        """Commit as a member in its present epoch, or in an older one what it has had since; or for a group without any."""
+        """Commit as a member in its current epoch, or in an older one for partitions it held since; or for a group
+        without members.
+        """
         self._check(group, member, epoch, commits)
         await self._offsets.commit(group, commits, by=by)
 
     def check_transactional(self, group: str, member: str, epoch: int, instance: str | None) -> None:  # noqa: ARG002
-        """Refuse a commit in a transaction by who is not, or no longer, a member; who says nothing of itself passes."""
+        """Raise for a transactional commit by a removed or outdated member. A commit without member data passes."""
         if not member and epoch < 0:
             return
         try:
@@ -273,11 +277,11 @@ class ConsumerGroups:
         except BrokerError as error:
             if error.reason is not Reason.STALE_MEMBER_EPOCH:
                 raise
-            # Transactions know generations only: whoever stages commits can do the same about both.
+            # Transactions know generations only; a client handles both errors alike.
             raise BrokerError(Reason.STALE_GENERATION, str(error)) from None
 
     def check_fetch(self, group: str, member: str | None, epoch: int) -> None:
-        """Refuse to tell an old member, or one that was taken out, where to go on; who says nothing of itself passes."""
+        """Raise for an offset fetch by a removed or outdated member. A fetch without member data passes."""
         if isinstance(self._registry.get(group), ConsumerGroup) and (member or epoch >= 0):
             self._check(group, member or "", epoch, ())
 

@@ -1,10 +1,10 @@
-"""Which topics the members of a group want: names, and patterns that names match.
+"""Subscriptions of a group's members: topic names, and patterns that match names.
 
-Knows: names, patterns and what they found. Refuses to know: who may see which topic (it is asked), partitions.
-Invariant: a pattern looks at all topics once, when it is first used; after that at each topic that comes or goes.
+Invariant: a pattern is matched against all topics once, at its first use, and afterwards against each created or
+deleted topic.
 
-Patterns are RE2's: matching takes time in proportion to the name whatever the pattern is, at most a few milliseconds for a name,
-since a pattern that would take more than `PATTERN_BYTES_MAX` of memory is refused.
+Patterns use RE2 syntax: matching time is linear in the name, at most a few milliseconds per name, because patterns
+above `PATTERN_BYTES_MAX` of memory are rejected.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ PATTERN_BYTES_MAX = 128 * 1024
 
 
 class Pattern:
-    """One pattern as one principal uses it, and the topics that it has found."""
+    """One pattern of one principal, and the matching topics."""
 
     def __init__(self, text: str) -> None:
         self._regex = compile_pattern(text)
@@ -27,7 +27,7 @@ class Pattern:
 
 
 def compile_pattern(text: str) -> Any:  # noqa: ANN401 - the library has no types
-    import re2  # noqa: PLC0415 - a node that nobody shows a pattern does without
+    import re2  # noqa: PLC0415 - loaded only if a pattern is used
 
     if len(text) > PATTERN_CHARS_MAX:
         raise BrokerError(
@@ -40,7 +40,7 @@ def compile_pattern(text: str) -> Any:  # noqa: ANN401 - the library has no type
         return re2.compile(text, options)
     except re2.error as error:
         raise BrokerError(
-            Reason.INVALID_PATTERN, f"topic pattern {text[:60]!r} is not one of RE2's: {_words(error)}"
+            Reason.INVALID_PATTERN, f"topic pattern {text[:60]!r} is not valid RE2: {_words(error)}"
         ) from error
 
 

@@ -1,8 +1,7 @@
-"""Who reads what: pure functions from members and partitions to an assignment.
+"""Partition assignment in broker-assigned groups: pure functions from members and partitions to an assignment.
 
-Knows: three ways to divide. Refuses to know: generations, time, dialects.
-Invariant: every partition of a topic goes to exactly one of the members that want it; the same input gives the same output,
-whatever the order it came in.
+Invariant: every partition of a topic is assigned to exactly one of its subscribers. Equal input gives equal output in
+any order.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +24,7 @@ def assign(
     partitions: Mapping[str, int],
     previous: Assignment,
 ) -> Assignment:
-    """Divide each topic's partitions among the members that wish for it."""
+    """Assign each topic's partitions to the members that subscribe to it."""
     result: Assignment = {member: {} for member in sorted(wishes)}
     for topic in sorted({topic for wish in wishes.values() for topic in wish}):
         members = sorted(member for member, wish in wishes.items() if topic in wish)
@@ -38,7 +37,7 @@ def assign(
 def range_shares(
     members: list[str], count: int, _: Mapping[str, list[int]] = MappingProxyType({})
 ) -> dict[str, list[int]]:
-    """Contiguous runs; the first members get one more where it does not divide evenly."""
+    """Contiguous runs; the first members get one more if the count does not divide evenly."""
     each, extra = divmod(count, len(members))
     shares, start = {}, 0
     for number, member in enumerate(members):
@@ -53,10 +52,10 @@ def _round_robin(members: list[str], count: int, _: Mapping[str, list[int]]) -> 
 
 
 def _sticky(members: list[str], count: int, before: Mapping[str, list[int]]) -> dict[str, list[int]]:
-    """Even shares, and as few partitions as possible change hands."""
+    """Even shares with as few moved partitions as possible."""
     each, extra = divmod(count, len(members))
     kept = {member: [p for p in before[member] if p < count] for member in members}
-    # Those who had most may keep the larger shares: cutting them would move a partition for nothing.
+    # Members that held most keep the larger shares; otherwise a partition would move without need.
     by_holding = sorted(members, key=lambda member: (-len(kept[member]), member))
     quota = {member: each + (number < extra) for number, member in enumerate(by_holding)}
     shares = {member: kept[member][: quota[member]] for member in members}

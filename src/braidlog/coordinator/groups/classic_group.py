@@ -1,15 +1,14 @@
-"""One consumer group whose members elect a leader, and the leader divides the work: a state machine.
+"""One classic consumer group as a state machine: members elect a leader, which assigns the partitions.
 
-Knows: members, what each can speak, rounds of joining, generations, what the leader assigned. Refuses to know: clocks (time is an
-argument), journals, dialects, what metadata and assignments mean: they are bytes.
+Does not interpret metadata and assignments: they are bytes of the client protocol. Time is an argument.
 
-    EMPTY ──join──▶ JOINING ──all are back, or their time is up──▶ SYNCING ──the leader's assignment──▶ STABLE
-      ▲                ▲  └──nobody is left──▶ EMPTY                  │                                  │
-      └────────────────┴──────────── a member comes, goes, changes its mind, or is not heard of ─────────┘
+    EMPTY ──join──▶ JOINING ──all rejoined, or time is up──▶ SYNCING ──the leader's assignment──▶ STABLE
+      ▲             ▲  └──no member left──▶ EMPTY               │                                    │
+      └─────────────┴─────────── a member joins, leaves, changes its metadata or expires ────────────┘
 
-Invariants: the generation grows by one with each round and never goes back; a generation has one leader and at most one
-assignment; no round and no wait for an assignment is without an end; what a member of an old generation, or an earlier self of a
-static member, asks for is refused. What has to be kept before anyone is answered comes out of `take_ready`.
+Invariants: the generation grows by one with each round and never decreases. A generation has one leader and at most
+one assignment. Every round and every wait for an assignment ends. Requests of an old generation, or of a replaced
+static member, are rejected. `take_ready` returns what must be journalled before any member gets a response.
 """
 
 from collections.abc import Iterable, Sequence
@@ -33,11 +32,11 @@ from braidlog.coordinator.groups.roster import Roster
 from braidlog.model.errors import BrokerError, Reason
 
 INITIAL_DELAY_MS = 300
-"""How long the first member of an empty group waits for others: a fleet that starts together is one generation, not many."""
+"""How long the first member of an empty group waits for others, so that a fleet starts as one generation."""
 
 
 class ClassicGroup(Roster[ClassicMember]):
-    """Join, sync, heartbeat, leave, and time."""
+    """Join, sync, heartbeat, leave and expiry of one group."""
 
     def __init__(
         self,
@@ -65,7 +64,7 @@ class ClassicGroup(Roster[ClassicMember]):
         self._statics: dict[str, str] = {}
         self._seen: dict[str, int] = {}
         self._pending: dict[str, int] = {}
-        """Ids that were handed out to who has not come again yet, and until when they hold."""
+        """Ids given to members that have not rejoined yet, with their expiry time."""
         self._joins: dict[str, list[Ticket]] = {}
         self._syncs: dict[str, list[Ticket]] = {}
         self._synced: set[str] = set()
@@ -74,7 +73,7 @@ class ClassicGroup(Roster[ClassicMember]):
         self._has_grown = False
         self._must_keep = False
         self._held_bytes: int | None = None
-        """None: to be counted anew."""
+        """None: must be computed again."""
 
     # -- what is kept ----------------------------------------------------------------------------------------
 
@@ -84,7 +83,7 @@ class ClassicGroup(Roster[ClassicMember]):
 
     @property
     def held_bytes(self) -> int:
-        """What it takes in memory, about."""
+        """Approximate memory use."""
         if self._held_bytes is None:
             brought = sum(member.brought_bytes for member in self._members.values())
             self._held_bytes = GROUP_BYTES + (len(self._members) + len(self._pending)) * MEMBER_BYTES + brought
@@ -102,12 +101,12 @@ class ClassicGroup(Roster[ClassicMember]):
         )
 
     def restore(self, image: ClassicGroupImage | None, now_ms: int) -> None:
-        """Be again as it was kept, after a restart or when a change could not be kept; who waits has to ask again.
+        """Restore the stored state after a restart or a failed journal write. Waiting members must rejoin.
 
-        Every member has its whole session timeout to be heard of again.
+        Every member gets its full session timeout.
         """
         for tickets in (*self._joins.values(), *self._syncs.values()):
-            self._refuse(tickets, Reason.REBALANCE_IN_PROGRESS, "the group begins anew")
+            self._refuse(tickets, Reason.REBALANCE_IN_PROGRESS, "the group was reset")
         self._clear()
         if image is None:
             return
@@ -129,7 +128,7 @@ class ClassicGroup(Roster[ClassicMember]):
     # -- joining ---------------------------------------------------------------------------------------------
 
     def join(self, asked: Joining, new_id: str, now_ms: int) -> Ticket:
-        """Come in, or come again. The ticket is settled when the generation is known, often later."""
+        """Join or rejoin. The ticket is settled once the generation is known, often later."""
         self._check_joining(asked)
         if asked.member:
             member = self._known_or_pending(asked)
@@ -153,7 +152,7 @@ class ClassicGroup(Roster[ClassicMember]):
         self._seen[member] = now_ms
         same = known.protocols == asked.protocols
         if (self.state is State.SYNCING and same) or (self.state is State.STABLE and same and member != self.leader):
-            # The answer of this generation was lost on its way, or a follower asks what it knows: nothing changes.
+            # The response for this generation was lost, or a follower repeats its join: nothing changes.
             return self._join_answer(member, members=self.state is State.SYNCING)
         self._put_member(member, asked)
         return self._enter_round(member, now_ms)
@@ -169,12 +168,12 @@ class ClassicGroup(Roster[ClassicMember]):
         if asked.protocol_type != self.protocol_type or not spoken:
             raise BrokerError(
                 Reason.INCONSISTENT_PROTOCOLS,
-                f"the members of group {self.name!r} speak {self.protocol_type!r} and have no protocol in common with "
+                f"the members of group {self.name!r} use {self.protocol_type!r} and have no protocol in common with "
                 f"this one of {asked.protocol_type!r}",
             )
 
     def _check_size(self) -> None:
-        """Also who was handed an id has a seat: else handing them out would have no end."""
+        """Check the group size. Ids given to pending members count, which bounds their number."""
         check_size(self.name, len(self._members) + len(self._pending), self._members_max)
 
     def _known_or_pending(self, asked: Joining) -> str:
@@ -219,13 +218,13 @@ class ClassicGroup(Roster[ClassicMember]):
         return ticket
 
     def _take_over(self, asked: Joining, new_id: str, now_ms: int) -> Ticket:
-        """A static member's next life: the same seat under a new id, and its earlier self is fenced."""
+        """Replace a static member that restarted: the same seat under a new id. The old id is fenced."""
         assert asked.instance is not None
         old = self._members.pop(self._statics[asked.instance])
         self._seen.pop(old.member)
         for waiting in (self._joins, self._syncs):
             self._refuse(
-                waiting.pop(old.member, []), Reason.FENCED_INSTANCE, f"{asked.instance!r} has come back elsewhere"
+                waiting.pop(old.member, []), Reason.FENCED_INSTANCE, f"{asked.instance!r} joined from another client"
             )
         led, was_synced = self.leader == old.member, old.member in self._synced
         self._synced.discard(old.member)
@@ -239,7 +238,7 @@ class ClassicGroup(Roster[ClassicMember]):
                 self._synced.add(new_id)
             self._must_keep = True
             skips = led and asked.knows_skipping
-            # One that cannot be told to skip must not believe that it leads: it would assign anew, and nobody would ask it.
+            # A leader that cannot skip the assignment must not learn that it leads: it would assign without a round.
             return self._join_answer(
                 new_id, members=skips, skip=skips, leader=self.leader if skips or not led else old.member
             )
@@ -258,7 +257,7 @@ class ClassicGroup(Roster[ClassicMember]):
         return Joined(self.generation, self.protocol_type, self.protocol, led_by, member, shown, skip)
 
     def abandon(self, ticket: Ticket, now_ms: int) -> None:
-        """End a wait whose client is gone. The member stays until its session ends, or no longer if no client knows its id."""
+        """End a disconnected client's wait. The member stays for its session, or goes if no client knows its id."""
         for waiting in (self._joins, self._syncs):
             tickets = waiting.get(ticket.member, [])
             if ticket in tickets:
@@ -275,14 +274,14 @@ class ClassicGroup(Roster[ClassicMember]):
 
     def begin_round(self, now_ms: int) -> None:
         for tickets in self._syncs.values():
-            self._refuse(tickets, Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} begins a new generation")
+            self._refuse(tickets, Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} starts a rebalance")
         self._syncs.clear()
         self._initial_until_ms = None
         self.state = State.JOINING
         self._due_ms = now_ms + self._rebalance_timeout_ms()
 
     def _maybe_end_round(self, now_ms: int) -> None:
-        """End it when nobody is missing; the first round of an empty group only when its delay is over, or nobody is left."""
+        """End the round once every member has rejoined, and the first round of a group only after its delay."""
         if self.state is not State.JOINING:
             return
         waits_on = self._initial_until_ms is not None and self._members
@@ -293,7 +292,7 @@ class ClassicGroup(Roster[ClassicMember]):
     def _round_is_due(self, now_ms: int) -> None:
         until = self._initial_until_ms
         if until is not None and self._has_grown and now_ms < until:
-            # Others are still coming: wait once more, but no longer than a rebalance may take.
+            # Members are still joining: extend the delay, up to the rebalance timeout.
             self._due_ms = min(now_ms + self._initial_delay_ms, until)
             self._has_grown = False
             return
@@ -303,7 +302,7 @@ class ClassicGroup(Roster[ClassicMember]):
         for member in [m for m in self._members.values() if m.member not in self._joins and m.instance is None]:
             self._unseat(member.member)
         if self._members and not self._joins:
-            # Static members only, and none is back: their seats stay until their sessions end.
+            # Only static members, and none has rejoined: they stay until their sessions expire.
             self._due_ms = now_ms + self._rebalance_timeout_ms()
             return
         if self.leader not in self._joins:
@@ -325,7 +324,7 @@ class ClassicGroup(Roster[ClassicMember]):
                 self._settle(ticket, self._answer(name))
 
     def _choose_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all can speak."""
+        """Each member votes for its first protocol that all members support."""
         common = _common(self._members.values())
         votes: dict[str, int] = {}
         first = self._members.get(self.leader)
@@ -354,12 +353,12 @@ class ClassicGroup(Roster[ClassicMember]):
         assignments: Sequence[tuple[str, bytes]],
         now_ms: int,
     ) -> Ticket:
-        """A member asks for its share; the leader brings everyone's. `spoken` is (protocol type, protocol), None unsaid."""
+        """Return a member's assignment; the leader sends all. `spoken`: (protocol type, protocol), None if not sent."""
         self._check(member, generation, instance)
         for said, known in zip(spoken, (self.protocol_type, self.protocol), strict=True):
             if said is not None and said != known:
                 raise BrokerError(
-                    Reason.INCONSISTENT_PROTOCOLS, f"group {self.name!r} speaks {known!r}, its member said {said!r}"
+                    Reason.INCONSISTENT_PROTOCOLS, f"group {self.name!r} uses {known!r}, the member sent {said!r}"
                 )
         self._seen[member] = now_ms
         if self.state is State.JOINING:
@@ -398,7 +397,7 @@ class ClassicGroup(Roster[ClassicMember]):
             raise self._in_progress()
 
     def leave(self, member: str, instance: str | None, now_ms: int) -> None:
-        """Go. A static member may be sent away by its instance alone."""
+        """Remove a member. A static member may be removed by its instance alone."""
         if instance is None and self._pending.pop(member, None) is not None:
             self._held_bytes = None
             self._maybe_end_round(now_ms)
@@ -408,32 +407,32 @@ class ClassicGroup(Roster[ClassicMember]):
         self._lost_some(now_ms)
 
     def tick(self, now_ms: int) -> list[str]:
-        """Let time do its work: take out who is overdue, end what is due. Returns who went."""
+        """Apply timeouts: remove expired members, end rounds that are due. Returns the removed members."""
         for member in [member for member, until in self._pending.items() if now_ms > until]:
             del self._pending[member]
             self._held_bytes = None
-        gone = [m.member for m in self.members if self._is_overdue(m, now_ms)]
+        expired = [m.member for m in self.members if self._is_overdue(m, now_ms)]
         if self.state is State.SYNCING and now_ms >= self._due_ms:
-            # The leader is one of them, else there would be an assignment: so this always begins a new round.
-            gone += [name for name in self._members if name not in self._synced and name not in gone]
-        for member in gone:
+            # The leader is one of them, or an assignment would exist, so this always starts a new round.
+            expired += [name for name in self._members if name not in self._synced and name not in expired]
+        for member in expired:
             self._unseat(member)
-        if gone:
+        if expired:
             self._lost_some(now_ms)
         else:
             self._maybe_end_round(now_ms)
         if self.state is State.JOINING and now_ms >= self._due_ms:
             self._round_is_due(now_ms)
-        return gone
+        return expired
 
     def _is_overdue(self, member: ClassicMember, now_ms: int) -> bool:
-        """Who waits for our answer owes no sign of life."""
+        """Whether the session expired. A member that waits for a response owes no heartbeat."""
         if member.member in self._joins or member.member in self._syncs:
             return False
         return now_ms - self._seen[member.member] > member.session_timeout_ms
 
     def next_due_ms(self) -> int:
-        """When who waits should have a look at the time."""
+        """When a waiting caller must call `tick`."""
         return self._due_ms
 
     def _lost_some(self, now_ms: int) -> None:
@@ -449,12 +448,12 @@ class ClassicGroup(Roster[ClassicMember]):
         if found.instance is not None and self._statics.get(found.instance) == member:
             del self._statics[found.instance]
         for waiting in (self._joins, self._syncs):
-            self._refuse(waiting.pop(member, []), Reason.MEMBER_NOT_FOUND, f"{member!r} was taken out of {self.name!r}")
+            self._refuse(waiting.pop(member, []), Reason.MEMBER_NOT_FOUND, f"{member!r} was removed from {self.name!r}")
 
     # -- fences ----------------------------------------------------------------------------------------------
 
     def check_commit(self, member: str, generation: int, instance: str | None, now_ms: int) -> None:
-        """Refuse a commit by who is not in, or of an old generation, or before the work is divided."""
+        """Raise for a commit by an unknown member, of an old generation, or before the assignment."""
         if not member and generation < 0 and instance is None and not self._members:
             return
         self._check(member, generation, instance)
@@ -463,7 +462,7 @@ class ClassicGroup(Roster[ClassicMember]):
             raise self._in_progress()
 
     def check_transactional(self, member: str, generation: int, instance: str | None) -> None:
-        """The same for a commit in a transaction: who says nothing of itself is fenced by its producer's epoch alone."""
+        """The same for a transactional commit. One without member data is fenced by its producer epoch alone."""
         if member or generation >= 0 or instance is not None:
             self._check(member, generation, instance)
 
@@ -472,7 +471,7 @@ class ClassicGroup(Roster[ClassicMember]):
             present = self._statics.get(instance)
             if present is not None and present != member:
                 raise BrokerError(
-                    Reason.FENCED_INSTANCE, f"static member {instance!r} of group {self.name!r} is another one by now"
+                    Reason.FENCED_INSTANCE, f"static member {instance!r} of group {self.name!r} has a newer instance"
                 )
         found = self._members.get(member)
         if found is None or (found.instance != instance and instance is not None):
@@ -487,7 +486,8 @@ class ClassicGroup(Roster[ClassicMember]):
 
     def _in_progress(self) -> BrokerError:
         return BrokerError(
-            Reason.REBALANCE_IN_PROGRESS, f"group {self.name!r} goes on after generation {self.generation}: join again"
+            Reason.REBALANCE_IN_PROGRESS,
+            f"group {self.name!r} rebalances after generation {self.generation}: join again",
         )
 
 

@@ -1,8 +1,7 @@
-"""Members of consumer groups that join, sync and send heartbeats as in a group that elects a leader: each is translated.
+"""Members of consumer groups that use the classic protocol: each join, sync and heartbeat is translated.
 
-Knows: what a report of theirs is made of, and when they have to join again. Refuses to know: how the group divides the work.
-Invariant: such a member is told nothing that the others are not: to join is to report, its generation is its epoch, to sync is to
-ask for what it may read.
+Invariant: a classic member receives only what other members receive. Its join is a report, its generation is its
+epoch, and its sync requests the current assignment.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from braidlog.model.errors import BrokerError, Reason
 
 
 class ClassicMembers:
-    """The use case: what `ClassicGroups` offers to members."""
+    """The member operations of `ClassicGroups`, for consumer groups."""
 
     def __init__(self, registry: GroupRegistry, consumer: ConsumerGroups, migration: Migration) -> None:
         self._registry = registry
@@ -37,7 +36,7 @@ class ClassicMembers:
         if asked.protocol_type != self._metadata.protocol_type:
             raise BrokerError(
                 Reason.INCONSISTENT_PROTOCOLS,
-                f"members of group {group!r} report as consumers, and this one speaks {asked.protocol_type!r}",
+                f"members of group {group!r} use the consumer protocol, this member uses {asked.protocol_type!r}",
             )
         found.check_protocols(asked.member, (name for name, _ in asked.protocols))
         new_id = name_member(asked.instance or asked.client)
@@ -47,8 +46,8 @@ class ClassicMembers:
             found.find_classic(asked.member, asked.instance)
         report = self._report(asked, asked.member or new_id, by)
         with self._while_it_lasts(group, report.member):
-            told = await self._consumer.heartbeat(group, report)
-        return Joined(told.epoch, asked.protocol_type, asked.protocols[0][0], "", told.member)
+            answer = await self._consumer.heartbeat(group, report)
+        return Joined(answer.epoch, asked.protocol_type, asked.protocols[0][0], "", answer.member)
 
     def _report(self, asked: Joining, member: str, by: str) -> Heartbeat:
         try:
@@ -76,7 +75,7 @@ class ClassicMembers:
         group: str,
         member: str,
         generation: int,
-        assignments: Sequence[tuple[str, bytes]],  # noqa: ARG002 - nobody leads here
+        assignments: Sequence[tuple[str, bytes]],  # noqa: ARG002 - these groups have no leader
         *,
         instance: str | None = None,
         spoken: tuple[str | None, str | None] = (None, None),
@@ -84,7 +83,7 @@ class ClassicMembers:
         found, classic = self._find(group, member).find_classic(member, instance)
         known = self._metadata.protocol_type, classic.protocols[0][0]
         if any(said not in (None, word) for said, word in zip(spoken, known, strict=True)):
-            raise BrokerError(Reason.INCONSISTENT_PROTOCOLS, f"member {member[:60]!r} was told to speak {known}")
+            raise BrokerError(Reason.INCONSISTENT_PROTOCOLS, f"member {member[:60]!r} must use {known}")
         self._find(group, member).check_round(found, generation, self._registry.session_ms(), is_joined=True)
         await self._settled(group)
         return Synced(*known, self._metadata.assignment(self._migration.by_name(found.shares)))
@@ -98,7 +97,7 @@ class ClassicMembers:
         reported_to.check_round(found, generation, self._registry.session_ms(), is_joined=False)
 
     async def leave(self, group: str, members: Sequence[tuple[str, str | None]]) -> list[BrokerError | None]:
-        """As `ClassicGroups.leave` does."""
+        """Like `ClassicGroups.leave`."""
         results: list[BrokerError | None] = []
         for member, instance in members:
             try:
@@ -107,20 +106,20 @@ class ClassicMembers:
                 self._registry.put_change(found, found.leave(leaving))
                 results.append(None)
             except BrokerError as error:
-                results.append(error.with_traceback(None))  # its frames would keep it, and it them
+                results.append(error.with_traceback(None))  # a traceback's frames would keep the error alive in a cycle
         await self._settled(group)
         return results
 
     @contextmanager
     def _while_it_lasts(self, group: str, member: str) -> Iterator[None]:
-        """Whoever waits while the group becomes one that elects a leader is in that one, and joins again."""
+        """Translate the error of a group that became classic during a wait: the member rejoins."""
         try:
             yield
         except BrokerError as error:
             found = self._registry.get(group)
             if error.reason is Reason.MEMBER_NOT_FOUND and isinstance(found, ClassicGroup) and found.has_member(member):
                 raise BrokerError(
-                    Reason.REBALANCE_IN_PROGRESS, f"group {group!r} elects a leader: join again"
+                    Reason.REBALANCE_IN_PROGRESS, f"group {group!r} became a classic group: join again"
                 ) from None
             raise
 

@@ -1,8 +1,7 @@
-"""Groups that elect a leader, as their members use them: join, sync, heartbeat, leave, commit.
+"""Operations of classic group members: join, sync, heartbeat, leave, commit.
 
-Knows: who waits for which group, and when to look at the time. Refuses to know: how a member asks, what it was assigned.
-Invariants: a generation, and an assignment, is durable before any member hears of it; if it cannot be kept, everyone who waited
-is told why and the group is as it was kept; no wait is without an end.
+Invariants: a generation or an assignment is durable before any member receives it. If it cannot be journalled, every
+waiting member gets the error and the group returns to its stored state. Every wait ends.
 """
 
 import uuid
@@ -24,12 +23,12 @@ NewId = Callable[[str], str]
 
 
 def name_member(client: str) -> str:
-    """An id for a new member: a name nobody has had before, which tells whose it is."""
+    """A unique id for a new member that contains its client's name."""
     return f"{client[:100]}-{uuid.uuid4()}" if client.isprintable() else str(uuid.uuid4())
 
 
 class ClassicGroups:
-    """The use case."""
+    """Operations of classic groups."""
 
     def __init__(self, registry: GroupRegistry, offsets: Offsets, world: World, new_id: NewId = name_member) -> None:
         self._registry = registry
@@ -41,7 +40,7 @@ class ClassicGroups:
     # -- membership ------------------------------------------------------------------------------------------
 
     async def join(self, group: str, asked: Joining, *, by: str = NODE) -> Joined:
-        """Come in, or come again, as the principal `by`; waits until the round of joining is over."""
+        """Join or rejoin as the principal `by`; waits until the round of joining ends."""
         check_group_name(group)
         check_timeouts(asked)
         found = self._registry.classic(group)
@@ -74,7 +73,7 @@ class ClassicGroups:
         instance: str | None = None,
         spoken: tuple[str | None, str | None] = (None, None),
     ) -> Synced:
-        """A member's share; waits until the leader has brought it."""
+        """A member's assignment; waits until the leader sends it."""
         found = self._find(group, member)
         ticket = found.sync(member, generation, instance, spoken, assignments, self._registry.session_ms())
         self._carry_out(found)
@@ -86,7 +85,9 @@ class ClassicGroups:
         self._find(group, member).heartbeat(member, generation, instance, self._registry.session_ms())
 
     async def leave(self, group: str, members: Sequence[tuple[str, str | None]]) -> list[BrokerError | None]:
-        """Send members, (id, instance) each, away; what became of each. An empty id with an instance is fine."""
+        """Remove members, given as (id, instance); returns the outcome of each. The id may be empty if an instance is
+        given.
+        """
         found = self._registry.classic(group)
         results: list[BrokerError | None] = []
         for member, instance in members:
@@ -96,20 +97,20 @@ class ClassicGroups:
                 found.leave(member, instance, self._registry.session_ms())
                 results.append(None)
             except BrokerError as error:
-                results.append(error.with_traceback(None))  # its frames would keep it, and it them
+                results.append(error.with_traceback(None))  # a traceback's frames would keep the error alive in a cycle
         if found is not None:
             self._carry_out(found)
             await self._registry.journal.settled(self._registry.mark_of(group))
         return results
 
     def tick(self, group: ClassicGroup) -> list[str]:
-        """Let time do its work; returns who went. What that begins is journalled when this returns."""
-        gone = group.tick(self._registry.session_ms())
+        """Apply timeouts; returns the removed members. Changes are journalled when this returns."""
+        removed = group.tick(self._registry.session_ms())
         self._carry_out(group)
-        return gone
+        return removed
 
     def dissolve(self, group: ClassicGroup) -> None:
-        """Another has taken its place, of the same members: those who wait join that one."""
+        """End a group that another group with the same members replaced. Waiting members rejoin the other one."""
         group.restore(None, self._registry.session_ms())
         for ticket in group.take_ready().settled:
             self._wake(ticket)
@@ -126,7 +127,9 @@ class ClassicGroups:
         instance: str | None = None,
         by: str = NODE,
     ) -> None:
-        """Commit as a member of the present generation; or, with an empty id and generation -1, for a group without any."""
+        """Commit as a member of the current generation; or, with an empty id and generation -1, for a group without
+        members.
+        """
         self.check_commit(group, member, generation, instance)
         await self._offsets.commit(group, commits, by=by)
 
@@ -138,7 +141,7 @@ class ClassicGroups:
             raise _unknown(group, member)
 
     def check_transactional(self, group: str, member: str, generation: int, instance: str | None) -> None:
-        """Refuse a commit in a transaction by who is not, or no longer, a member; who says nothing of itself passes."""
+        """Raise for a transactional commit by a removed or outdated member. A commit without member data passes."""
         found = self._registry.classic(group)
         if found is not None:
             found.check_transactional(member, generation, instance)
@@ -154,7 +157,7 @@ class ClassicGroups:
         return found
 
     def _carry_out(self, group: ClassicGroup) -> None:
-        """Do what the last step brought about: journal first, then let those who waited go on."""
+        """Carry out the results of the last step: journal first, then wake the waiters."""
         ready = group.take_ready()
         if ready.must_keep:
             try:
@@ -170,7 +173,7 @@ class ClassicGroups:
             self._wake(ticket)
 
     def _undo(self, group: ClassicGroup, settled: Sequence[Ticket], error: BrokerError | StorageFault) -> None:
-        """What could not be kept did not happen."""
+        """Return to the stored state after a failed journal write."""
         image = self._registry.image_of(group)
         assert image is None or isinstance(image, ClassicGroupImage)
         group.restore(image, self._registry.session_ms())
@@ -212,7 +215,8 @@ def check_timeouts(asked: Joining) -> None:
     if not asked.session_timeout_ms_min <= asked.session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
         raise BrokerError(
             Reason.INVALID_SESSION_TIMEOUT,
-            f"a session timeout is {asked.session_timeout_ms_min} to {SESSION_TIMEOUT_MS_MAX} ms, not {asked.session_timeout_ms}",
+            f"a session timeout is {asked.session_timeout_ms_min} to {SESSION_TIMEOUT_MS_MAX} ms, not "
+            f"{asked.session_timeout_ms}",
         )
     if not 0 <= asked.rebalance_timeout_ms <= REBALANCE_TIMEOUT_MS_MAX:
         raise BrokerError(Reason.INVALID_SESSION_TIMEOUT, f"a rebalance timeout is not {asked.rebalance_timeout_ms} ms")

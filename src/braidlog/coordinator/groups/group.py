@@ -1,8 +1,7 @@
-"""One consumer group as a state machine.
+"""One consumer group in which the broker assigns partitions, as a state machine. Time is an argument.
 
-Knows: members, their wishes, the generation, the assignment. Refuses to know: clocks (time is an argument), journals, dialects.
-Invariants: the generation grows by one with each change of members or wishes and never goes back, not even when the group was
-empty meanwhile; each partition has at most one owner per generation; what a member of an old generation asks for is refused.
+Invariants: the generation grows by one with each change of members or subscriptions and never decreases, even across
+an empty group. Each partition has at most one owner per generation. Requests of an old generation are rejected.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,7 +16,9 @@ from braidlog.model.limits import NAME_CHARS_MAX
 MEMBERS_MAX = 1_000
 GROUP_BYTES = 2_000
 MEMBER_BYTES = 600
-"""What a group and a member take in memory beside their words: about 1,000 and 400 to 600 were measured."""
+"""Approximate memory of a group and of a member, apart from their strings: about 1,000 and 400 to 600 bytes were
+measured.
+"""
 SESSION_TIMEOUT_MS_MIN = 100
 SESSION_TIMEOUT_MS_MAX = 1_800_000
 TOPICS_MAX = 1_000
@@ -31,18 +32,18 @@ class Member(msgspec.Struct):
 
 
 class GroupImage(msgspec.Struct, frozen=True):
-    """What is kept of a group."""
+    """Stored state of a group."""
 
     generation: int
     assignor: Assignor
     members: list[Member]
     assignment: Assignment
     changed_ms: int = 0
-    """Wall time; an empty group is forgotten some time after."""
+    """Wall time; an empty group is deleted after its retention time."""
 
 
 class Membership(msgspec.Struct, frozen=True):
-    """What a member needs to know."""
+    """The response to a member: its generation and assignment."""
 
     member: str
     generation: int
@@ -50,7 +51,7 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Group(Roster[Member]):
-    """Join, leave, expire: each may begin a new generation."""
+    """Join, leave and expiry of one group. Each may start a new generation."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Group(Roster[Member]):
 
     @property
     def held_bytes(self) -> int:
-        """What it takes in memory, about."""
+        """Approximate memory use."""
         wishes = sum(len(topic) for member in self._members.values() for topic in member.topics)
         return GROUP_BYTES + len(self._members) * MEMBER_BYTES + wishes
 
@@ -83,7 +84,7 @@ class Group(Roster[Member]):
         return GroupImage(self.generation, self.assignor, self.members, self.assignment, self.changed_ms)
 
     def restore(self, image: GroupImage) -> None:
-        """Be again as it was kept: after a restart, or when a change could not be kept."""
+        """Restore the stored state after a restart or a failed journal write."""
         self.generation = image.generation
         self.changed_ms = image.changed_ms
         self.assignor = image.assignor
@@ -95,7 +96,7 @@ class Group(Roster[Member]):
     def join(
         self, member: str, topics: Iterable[str], assignor: Assignor | None, session_timeout_ms: int, now_ms: int
     ) -> bool:
-        """Come in, or come again: one who is in already with the same wishes changes nothing."""
+        """Join or rejoin; returns whether anything changed. A member with the same subscription changes nothing."""
         wishes = sorted(set(topics))
         self._check_new(member, wishes)
         known = self._members.get(member)
@@ -114,15 +115,18 @@ class Group(Roster[Member]):
         if not 1 <= len(member) <= NAME_CHARS_MAX or not member.isprintable() or " " in member:
             raise BrokerError(
                 Reason.INVALID_GROUP,
-                f"a member's name has 1 to {NAME_CHARS_MAX} printable characters and no blanks, not {member[:60]!r}",
+                f"a member's name must have 1 to {NAME_CHARS_MAX} printable characters and no spaces, not "
+                f"{member[:60]!r}",
             )
         if len(wishes) > TOPICS_MAX:
-            raise BrokerError(Reason.INVALID_GROUP, f"a member reads at most {TOPICS_MAX} topics, not {len(wishes)}")
+            raise BrokerError(
+                Reason.INVALID_GROUP, f"a member subscribes to at most {TOPICS_MAX} topics, not {len(wishes)}"
+            )
         if member not in self._members:
             check_size(self.name, len(self._members), self._members_max)
 
     def _has_grown(self, topics: Iterable[str]) -> bool:
-        """Whether a topic has partitions that nobody was given: they were added since."""
+        """Whether a topic has partitions that were added after the assignment."""
         return any(
             sum(len(shares.get(topic, ())) for shares in self.assignment.values()) != self._partitions_of(topic)
             for topic in topics
@@ -138,16 +142,16 @@ class Group(Roster[Member]):
         return True
 
     def expire(self, now_ms: int) -> list[str]:
-        """Take out who was not heard of for its session timeout."""
-        gone = [m.member for m in self.members if now_ms - m.seen_ms > m.session_timeout_ms]
-        for member in gone:
+        """Remove members that missed their session timeout; returns them."""
+        expired = [m.member for m in self.members if now_ms - m.seen_ms > m.session_timeout_ms]
+        for member in expired:
             del self._members[member]
-        if gone:
+        if expired:
             self._rebalance()
-        return gone
+        return expired
 
     def rebalance(self) -> None:
-        """Begin a new generation: a topic got more partitions, or is gone."""
+        """Start a new generation because a topic grew or was deleted."""
         self._rebalance()
 
     def _rebalance(self) -> None:
@@ -158,7 +162,7 @@ class Group(Roster[Member]):
         self.assignment = assign(self.assignor, wishes, counts, self.assignment)
 
     def revive(self, now_ms: int) -> None:
-        """After a restart every member has its whole session timeout to be heard of again."""
+        """Restart the session timeout of every member after a restart of the node."""
         for member in self._members.values():
             member.seen_ms = now_ms
 
@@ -174,7 +178,7 @@ class Group(Roster[Member]):
         return Membership(member, self.generation, self.assignment.get(member, {}))
 
     def check_owner(self, member: str, generation: int, topic: str, partition: int) -> None:
-        """Refuse what only the present owner of a partition may do."""
+        """Raise unless the member owns the partition in the current generation."""
         self._check(member, generation)
         if partition not in self.assignment.get(member, {}).get(topic, ()):
             raise BrokerError(
@@ -197,22 +201,22 @@ class Group(Roster[Member]):
 
 
 def check_size(group: str, members: int, members_max: int) -> None:
-    """Refuse one more member than a group may have."""
+    """Raise if the group has reached its maximum size."""
     if members >= members_max:
         raise BrokerError(
             Reason.GROUP_FULL,
-            f"group {group!r} has {members_max} members and takes no more: let some leave, use another group, or raise "
+            f"group {group!r} has reached its limit of {members_max} members: remove some, use another group, or raise "
             "state.members_per_group_max",
         )
 
 
-class StaleGeneration(BrokerError):  # noqa: N818 - it is one of the reasons, with its numbers
-    """A member speaks for a generation that is over. Carries both numbers: some dialects tell them."""
+class StaleGeneration(BrokerError):  # noqa: N818 - one of the reasons, with its numbers
+    """A member uses an old generation. Carries both numbers, because some dialects send them."""
 
     def __init__(self, group: str, member: str, *, current: int, requested: int) -> None:
         super().__init__(
             Reason.STALE_GENERATION,
-            f"group {group!r} is in generation {current}, member {member!r} speaks for {requested}",
+            f"group {group!r} is in generation {current}, member {member!r} uses {requested}",
         )
         self.current = current
         self.requested = requested

@@ -1,7 +1,4 @@
-"""What is said between a group that elects its leader and its members, and what is kept of them.
-
-Knows: shapes. Refuses to know: when any of it is said.
-"""
+"""Messages between a classic group and its members, and the stored state of members."""
 
 from enum import StrEnum
 
@@ -22,12 +19,12 @@ class State(StrEnum):
     SYNCING = "syncing"
     STABLE = "stable"
     ASSIGNING = "assigning"
-    """Of consumer groups: targets are to be made; the next is: not everyone reads what it is to, yet."""
+    """Consumer groups only: targets must be computed. `RECONCILING`: some members do not read their target yet."""
     RECONCILING = "reconciling"
 
 
 class ClassicMember(msgspec.Struct, frozen=True):
-    """One member as it is kept. `instance` is the name a static member has through all its lives."""
+    """Stored state of one member. `instance` is the permanent name of a static member."""
 
     member: str
     instance: str | None
@@ -36,7 +33,7 @@ class ClassicMember(msgspec.Struct, frozen=True):
     session_timeout_ms: int
     rebalance_timeout_ms: int
     protocols: list[tuple[str, bytes]]
-    """What it can speak, best first, with its metadata for each."""
+    """Supported protocols with their metadata, preferred first."""
     assignment: bytes = b""
 
     def metadata(self, protocol: str) -> bytes:
@@ -44,12 +41,12 @@ class ClassicMember(msgspec.Struct, frozen=True):
 
     @property
     def brought_bytes(self) -> int:
-        """What it holds of its own words and its leader's."""
+        """Size of the member's metadata and assignment."""
         return len(self.assignment) + sum(len(name) + len(data) for name, data in self.protocols)
 
 
 class ClassicGroupImage(msgspec.Struct, frozen=True):
-    """What is kept of a group: the last generation that was begun, and its assignment once there is one."""
+    """Stored state of a group: its last generation, and the assignment once it exists."""
 
     generation: int
     protocol_type: str
@@ -58,11 +55,11 @@ class ClassicGroupImage(msgspec.Struct, frozen=True):
     members: list[ClassicMember]
     is_assigned: bool
     changed_ms: int = 0
-    """Wall time; an empty group is forgotten some time after."""
+    """Wall time; an empty group is deleted after its retention time."""
 
 
 class Joining(msgspec.Struct, frozen=True, kw_only=True):
-    """A wish to be in. `member` is empty at first; with `id_required` one is handed out before the member counts."""
+    """A join request. `member` is empty at first; with `id_required` the group first returns an id."""
 
     member: str = ""
     instance: str | None = None
@@ -70,31 +67,32 @@ class Joining(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     session_timeout_ms: int
     session_timeout_ms_min: int = SESSION_TIMEOUT_MS_MIN
-    """The least that counts at the port it comes through."""
+    """The minimum session timeout of the protocol."""
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: list[tuple[str, bytes]]
     id_required: bool = False
     knows_skipping: bool = False
-    """A leader that comes back can be told that it leads and need not assign anew."""
+    """Whether a returning leader understands that it may skip the assignment."""
 
     def check(self) -> None:
-        """Refuse a wish that no group can grant."""
+        """Raise for values that no group accepts."""
         for word in (self.member, self.instance or "", self.protocol_type, *(name for name, _ in self.protocols)):
             if len(word) > NAME_CHARS_MAX or not word.isprintable():
                 raise BrokerError(
                     Reason.INVALID_GROUP,
-                    f"names of members and protocols have at most {NAME_CHARS_MAX} printable characters, not {word[:60]!r}",
+                    f"names of members and protocols must have at most {NAME_CHARS_MAX} printable characters, not "
+                    f"{word[:60]!r}",
                 )
         if not 1 <= len(self.protocols) <= PROTOCOLS_MAX or not self.protocol_type:
             raise BrokerError(
-                Reason.INCONSISTENT_PROTOCOLS, f"a member names a protocol type and 1 to {PROTOCOLS_MAX} protocols"
+                Reason.INCONSISTENT_PROTOCOLS, f"a member must name a protocol type and 1 to {PROTOCOLS_MAX} protocols"
             )
         check_opaque(sum(len(data) for _, data in self.protocols))
 
 
 class Joined(msgspec.Struct, frozen=True):
-    """What a member is told of a generation. Only the leader learns of the others."""
+    """Response to a join. Only the leader receives the member list."""
 
     generation: int
     protocol_type: str
@@ -111,25 +109,25 @@ class Synced(msgspec.Struct, frozen=True):
     assignment: bytes
 
 
-class MemberIdRequired(BrokerError):  # noqa: N818 - it is one of the reasons, with what it hands out
+class MemberIdRequired(BrokerError):  # noqa: N818 - one of the reasons, with the new id
     def __init__(self, group: str, member: str) -> None:
         super().__init__(Reason.MEMBER_ID_REQUIRED, f"join group {group!r} again, as member {member!r}")
         self.member = member
 
 
 class Ticket:
-    """A wait for a generation or an assignment. It ends with an answer, or with the reason why there will be none."""
+    """A wait for a generation or an assignment. It ends with a response or an error."""
 
     __slots__ = ("answer", "error", "is_first", "mark", "member")
 
     def __init__(self, member: str) -> None:
         self.member = member
         self.is_first = False
-        """Whether its answer is the first that names the member to its client."""
+        """Whether this response is the first to name the member to its client."""
         self.answer: Joined | Synced | None = None
         self.error: Exception | None = None
         self.mark = NOTHING
-        """The answer may be given once this is settled; whoever journals writes it here."""
+        """The response may be sent once this mark is settled; the journalling caller sets it."""
 
     @property
     def is_settled(self) -> bool:
@@ -140,14 +138,14 @@ def check_opaque(size: int) -> None:
     if size > OPAQUE_BYTES_MAX:
         raise BrokerError(
             Reason.INVALID_GROUP,
-            f"a member brings at most {OPAQUE_BYTES_MAX} bytes of metadata or assignments, not {size}",
+            f"metadata and assignments of a member have at most {OPAQUE_BYTES_MAX} bytes, not {size}",
         )
 
 
 class Ready(msgspec.Struct, frozen=True):
-    """What a step has brought about, in the order it is to be done."""
+    """Results of a step, in the order to carry them out."""
 
     must_keep: bool
-    """First: the group as it is now must be journalled."""
+    """First: journal the group's current state."""
     settled: list[Ticket]
-    """Then: those who wait may be answered, once that is durable."""
+    """Then: send these responses, once that is durable."""

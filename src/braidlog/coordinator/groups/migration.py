@@ -1,8 +1,7 @@
-"""A group with members changes its kind: from one that elects a leader to one whose members report, and back (KIP-848).
+"""Converts a group with members between the classic and the consumer protocol (KIP-848).
 
-Knows: what a member of one kind is in the other. Refuses to know: what either does next.
-Invariants: the change is one batch of the journal; nobody loses what it reads by it: who read a partition owns it afterwards, and
-gives it up in the group's own way.
+Invariants: the conversion is one journal batch. Every member keeps the partitions that it reads, and revokes them
+later by the rules of its new protocol.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +20,7 @@ from braidlog.partition.hosting import Hosting
 
 
 class Migration:
-    """`Migrating`, for groups whose members bring metadata that can be read."""
+    """`Migrating` for groups whose member metadata can be decoded."""
 
     def __init__(
         self, registry: GroupRegistry, classic: ClassicGroups, metadata: MemberMetadata, hosting: Hosting
@@ -32,7 +31,9 @@ class Migration:
         self._hosting = hosting
 
     def upgrade(self, name: str) -> None:
-        """Let members report to a group that elects a leader; nothing, if it is none, or has other words."""
+        """Convert a classic group to a consumer group. Does nothing for another kind of group or another protocol
+        type.
+        """
         found = self._registry.get(name)
         if not isinstance(found, ClassicGroup) or found.protocol_type != self.metadata.protocol_type:
             return
@@ -42,8 +43,10 @@ class Migration:
             return
         if any(len(each.topics) > TOPICS_MAX for each in members):
             return
-        if found.state is State.SYNCING:  # what its members read is not known: they may be between two assignments
-            raise BrokerError(Reason.COORDINATOR_LOADING, f"the leader of group {name!r} divides the work; try again")
+        if found.state is State.SYNCING:  # its members' partitions are unknown: they may be between two assignments
+            raise BrokerError(
+                Reason.COORDINATOR_LOADING, f"the leader of group {name!r} is computing the assignment; try again"
+            )
         group = self._registry.new_consumer(name)
         self._registry.put_change(group, Change({each.member: each for each in members}))
         self._classic.dissolve(found)
@@ -75,7 +78,7 @@ class Migration:
         return made
 
     def downgrade(self, group: ConsumerGroup) -> None:
-        """Let those that are left elect a leader, and divide the work anew."""
+        """Convert to a classic group, whose remaining members elect a leader and rebalance."""
         members = [
             ClassicMember(
                 each.member,
@@ -100,7 +103,7 @@ class Migration:
         self._registry.put_instead(classic, group)
 
     def by_id(self, shares: Mapping[str, Iterable[int]]) -> dict[str, set[int]]:
-        """By the topics' ids what is by their names; those that are gone are left out."""
+        """Convert topic names to ids; deleted topics are omitted."""
         found = ((self._hosting.find(topic), numbers) for topic, numbers in shares.items())
         return {meta.topic_id: set(numbers) for meta, numbers in found if meta is not None}
 

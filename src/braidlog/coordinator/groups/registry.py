@@ -1,7 +1,7 @@
-"""The groups of this node by name, of all three kinds, as the journal keeps them.
+"""All groups of this node by name, of all three kinds, as the journal stores them.
 
-Knows: which name is a group of which kind, and what must be settled for it to be told. Refuses to know: what groups do.
-Invariants: a name is one group, of one kind, which changes in one batch of the journal; its generation goes on from where it was.
+Invariants: a name belongs to one group of one kind, which changes in one journal batch. The generation continues
+across kinds.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,14 +22,14 @@ from braidlog.model.world import World
 AnyGroup = Group | ClassicGroup | ConsumerGroup
 K = TypeVar("K", Group, ClassicGroup, ConsumerGroup)
 _WHO: dict[type[AnyGroup], str] = {
-    Group: "the broker divides the work",
-    ClassicGroup: "a leader they elect divides the work",
-    ConsumerGroup: "the coordinator divides the work (group.protocol=consumer)",
+    Group: "the broker assigns partitions",
+    ClassicGroup: "an elected leader assigns partitions",
+    ConsumerGroup: "the coordinator assigns partitions (group.protocol=consumer)",
 }
 
 
 class GroupTables(NamedTuple):
-    """Of the three kinds, and of the members of the last one."""
+    """Tables of the three kinds, and of consumer group members."""
 
     assigned: Table
     classic: Table
@@ -38,7 +38,7 @@ class GroupTables(NamedTuple):
 
 
 class GroupRegistry:
-    """The groups of one journal."""
+    """The groups in one journal."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class GroupRegistry:
         self._world = world
         self.holdings = holdings
         self.steady = SteadyClock(world)
-        """When members were last heard of."""
+        """Clock for the last heartbeats of members."""
         self.journal = assigned.journal
         self.partitions_of = partitions_of
         self._initial_delay_ms = initial_delay_ms
@@ -79,10 +79,10 @@ class GroupRegistry:
             self._count(found)
 
     def session_ms(self) -> int:
-        """Time for sessions and rounds of classic groups: it does not jump with the machine's clock."""
+        """Monotonic time for sessions and rounds of classic groups."""
         return int(self._world.monotonic() * 1000)
 
-    # -- looking ---------------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> AnyGroup | None:
         return self._groups.get(name)
@@ -94,15 +94,15 @@ class GroupRegistry:
         return set(self._groups)
 
     def assigned(self, name: str) -> Group | None:
-        """The group, if the broker assigns in it; an empty one of another kind is as good as none. Else refuse."""
+        """The broker-assigned group of this name; None if it does not exist. Raises if another kind has members."""
         return self._of_kind(name, Group)
 
     def classic(self, name: str) -> ClassicGroup | None:
-        """The same for groups that elect a leader."""
+        """Likewise for classic groups."""
         return self._of_kind(name, ClassicGroup)
 
     def consumer(self, name: str) -> ConsumerGroup | None:
-        """The same for groups whose members report to the coordinator."""
+        """Likewise for consumer groups."""
         return self._of_kind(name, ConsumerGroup)
 
     def _of_kind(self, name: str, kind: type[K]) -> K | None:
@@ -113,7 +113,7 @@ class GroupRegistry:
         return None
 
     def new_assigned(self, name: str) -> Group:
-        """A group to be put: it goes on from the generation of an empty one of the other kind."""
+        """A new group that is not stored yet. It continues the generation of an empty group of another kind."""
         return Group(name, self.partitions_of, generation=self._generation(name), members_max=self._members_max)
 
     def new_classic(self, name: str) -> ClassicGroup:
@@ -143,18 +143,18 @@ class GroupRegistry:
         found = self._groups.get(name)
         return 0 if found is None else found.generation
 
-    # -- keeping ---------------------------------------------------------------------------------------------
+    # -- storing ---------------------------------------------------------------------------------------------
 
     def put(self, group: AnyGroup) -> None:
-        """Journal a group as it is now; from then on it is the one of that name."""
+        """Journal a group's current state. It becomes the group of that name."""
         self._journal(group, group.image, ())
 
     def put_instead(self, group: ClassicGroup, of: ConsumerGroup) -> None:
-        """Journal a group that takes the place of another with the same members."""
+        """Journal a group that replaces another with the same members."""
         self._journal(group, group.image, [(self._members, (of.name, each.member), None) for each in of.members])
 
     def put_change(self, group: ConsumerGroup, change: Change) -> None:
-        """Journal what a step makes of a group, then let the group be so; from then on it is the one of that name."""
+        """Journal a change and apply it to the group. It becomes the group of that name."""
 
         def image() -> ConsumerGroupImage:
             if change.epoch is None:
@@ -187,11 +187,11 @@ class GroupRegistry:
         self._put_in_place(group)
 
     def present(self, group: ClassicGroup) -> None:
-        """Let members meet in a group that has no generation yet: there is nothing to keep of it."""
+        """Register a group without a generation, so that members can join. Nothing is stored yet."""
         self._put_in_place(group)
 
     def _put_in_place(self, group: AnyGroup) -> None:
-        """From now on it is the one of that name."""
+        """Make this the group of that name."""
         before = self._groups.get(group.name)
         self._groups[group.name] = group
         self._count(group)
@@ -199,7 +199,7 @@ class GroupRegistry:
             self._uncount(before)
 
     def _count(self, group: AnyGroup) -> None:
-        """What it holds now."""
+        """Update the memory count of a group."""
         held = group.held_bytes
         self.holdings.change(StateKind.GROUPS, group.name, held - group.counted_bytes)
         group.counted_bytes = held
@@ -209,43 +209,43 @@ class GroupRegistry:
         group.counted_bytes = 0
 
     def recount(self, group: ClassicGroup) -> None:
-        """Members have come or gone of whom nothing is kept yet."""
+        """Update the memory count after changes that are not stored."""
         if self._groups.get(group.name) is group:
             self._count(group)
 
     def unborn(self, group: ClassicGroup) -> None:
-        """Forget a group in which nobody ever was; what is kept under its name, of the other kind, is back."""
+        """Remove a group that never had a generation, and restore a stored group of another kind under its name."""
         self._remove(group.name)
         image = self._tables[Group].get(group.name)
         if image is not None:
             self._put_in_place(self._restored(group.name, image))
         image = self._tables[ConsumerGroup].get(group.name)
-        if image is not None:  # a group that another took the place of had no members
+        if image is not None:  # a replaced group had no members
             self._put_in_place(self._restored_consumer(group.name, image, []))
 
     def _remove(self, name: str) -> None:
-        gone = self._groups.pop(name, None)
-        if gone is not None:
-            self._uncount(gone)
+        removed = self._groups.pop(name, None)
+        if removed is not None:
+            self._uncount(removed)
 
     def image_of(self, group: AnyGroup) -> object:
-        """What is kept of it; None if nothing is."""
+        """Stored state of a group; None if none exists."""
         return self._tables[type(group)].get(group.name)
 
     def drop(self, name: str) -> Mark:
-        """Forget a group; done when this returns, settled when the mark it returns is."""
+        """Delete a group; complete when this returns, durable when the returned mark is settled."""
         self._remove(name)
         self._marks.pop(name, None)
         there = [table for table in self._tables.values() if table.get(name) is not None]
         return put_together([(table, (name,), None) for table in there])
 
     def forget(self) -> None:
-        """In memory only: another node keeps these from now on."""
+        """Drop all groups from memory only: another node is now their coordinator."""
         for name in list(self._groups):
             self._remove(name)
 
     def mark_of(self, name: str) -> Mark:
-        """What must be settled before anyone is told of the group as it is now."""
+        """The mark that must be settled before a response may show the group's current state."""
         return self._marks.get(name, NOTHING)
 
 
@@ -253,5 +253,6 @@ def _refuse_kind(found: AnyGroup) -> None:
     if found.has_members:
         raise BrokerError(
             Reason.WRONG_GROUP_KIND,
-            f"group {found.name!r} has members for which {_WHO[type(found)]}; it can be used otherwise once they have left",
+            f"group {found.name!r} has members for which {_WHO[type(found)]}; it can change its kind once they have "
+            "left",
         )

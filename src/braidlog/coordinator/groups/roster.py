@@ -1,4 +1,4 @@
-"""Who is in a group, of whichever kind."""
+"""Members of a group of any kind."""
 
 from typing import Generic, TypeVar
 

@@ -1,9 +1,7 @@
-"""The groups of this node: those in which the broker assigns, and what is common to both kinds.
+"""Operations of broker-assigned groups, and operations common to all kinds.
 
-Knows: when a group must be kept, when its members are overdue, when it is forgotten. Refuses to know: how a member asks.
-Invariants: a generation is durable before any member hears of it; a change is journalled in the step that makes it, and undone
-if it cannot be; a commit of a member is fenced by its generation and assignment at the moment it is journalled, in the same
-step.
+Invariants: a generation is durable before any member receives it. A change is journalled in the step that makes it,
+and undone if that fails. A member's commit is fenced by generation and assignment in the step that journals it.
 """
 
 import contextlib
@@ -44,11 +42,11 @@ from braidlog.partition.hosting import Hosting
 
 SESSION_TIMEOUT_MS = 10_000
 NEVER_COMMITTED_MS = 10 * 60 * 1000
-"""How long a group that has neither members nor commits is kept."""
+"""Retention of a group without members and commits."""
 
 
 class MemberView(msgspec.Struct, frozen=True):
-    """One member, as an administrator sees it. What a leader assigned is bytes, what the broker assigned is `shares`."""
+    """One member for administrators. A leader's assignment is bytes, a broker's assignment is `shares`."""
 
     member: str
     instance: str | None = None
@@ -62,22 +60,22 @@ class MemberView(msgspec.Struct, frozen=True):
     rack: str | None = None
     pattern: str = ""
     target: dict[str, list[int]] = {}
-    """What a member of a consumer group will read when others have given it up."""
+    """The partitions that a consumer group member reads once other members have revoked them."""
     is_translated: bool = False
-    """In a consumer group: it joins and syncs as if there were a leader."""
+    """Whether a consumer group member uses the classic protocol."""
 
 
 class GroupKind(StrEnum):
     CLASSIC = "classic"
-    """Its members elect a leader, which divides the work."""
+    """An elected leader assigns partitions."""
     ASSIGNED = "assigned"
-    """The broker divides the work anew for each generation."""
+    """The broker assigns partitions in each generation."""
     CONSUMER = "consumer"
-    """The coordinator divides the work and moves partitions one by one."""
+    """The coordinator assigns partitions and moves them one by one."""
 
 
 class GroupView(msgspec.Struct, frozen=True):
-    """A group of any kind; one that only ever committed is empty and of no kind yet, which counts as classic."""
+    """A group of any kind. A group with commits only is empty, and counts as classic."""
 
     name: str
     state: State
@@ -89,7 +87,7 @@ class GroupView(msgspec.Struct, frozen=True):
 
 
 class Groups:
-    """The use case."""
+    """Operations of groups."""
 
     def __init__(
         self,
@@ -126,15 +124,16 @@ class Groups:
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         by: str = NODE,
     ) -> Membership:
-        """Come into a group, as the principal `by`; the answer holds the member's share of the new generation.
+        """Join a group as the principal `by`; returns the member's assignment in the new generation.
 
-        Without an `assignor` the group's own stays; a new group has the default.
+        Without an `assignor` the group keeps its own; a new group uses the default.
         """
         check_group_name(group)
         if not SESSION_TIMEOUT_MS_MIN <= session_timeout_ms <= SESSION_TIMEOUT_MS_MAX:
             raise BrokerError(
                 Reason.INVALID_GROUP,
-                f"a session timeout is {SESSION_TIMEOUT_MS_MIN} to {SESSION_TIMEOUT_MS_MAX} ms, not {session_timeout_ms}",
+                f"a session timeout is {SESSION_TIMEOUT_MS_MIN} to {SESSION_TIMEOUT_MS_MAX} ms, not "
+                f"{session_timeout_ms}",
             )
         wanted = list(topics)
         for topic in wanted:
@@ -147,7 +146,8 @@ class Groups:
                 self._registry.holdings.check_room()
             if found.join(member, wanted, assignor, session_timeout_ms, self._registry.steady.now_ms()):
                 self._put(found)
-        # What is told is this generation, once it is durable; a later one may have begun by then and not be durable yet.
+        # The response describes this generation, once it is durable. A later generation may already exist without
+        # being durable.
         membership = found.membership(member)
         await self._settle(found)
         return membership
@@ -156,7 +156,7 @@ class Groups:
         return self._registry.holdings.admitted(StateKind.GROUPS, group.name, by)
 
     async def register(self, group: str, *, by: str = NODE) -> None:
-        """Make a group known before its first member comes."""
+        """Create a group before its first member joins."""
         check_group_name(group)
         found = self._registry.get(group)
         if found is None:
@@ -175,16 +175,16 @@ class Groups:
         found = self.find(group)
         if not self._is_settled(found):
             raise BrokerError(
-                Reason.REBALANCE_IN_PROGRESS, f"group {group!r} is beginning generation {found.generation}; try again"
+                Reason.REBALANCE_IN_PROGRESS, f"group {group!r} is starting generation {found.generation}; try again"
             )
         return found.heartbeat(member, generation, self._registry.steady.now_ms())
 
     def sync(self, group: str, member: str, generation: int) -> Membership:
-        """A member's share of the generation it names, if that is the present one."""
+        """A member's assignment in the named generation, if it is the current one."""
         return self.heartbeat(group, member, generation)
 
     def _put(self, group: Group) -> None:
-        """Journal a change that was just made; if that fails it was not made."""
+        """Journal a change, or undo it if that fails."""
         try:
             self._registry.put(group)
         except (BrokerError, StorageFault):
@@ -197,12 +197,14 @@ class Groups:
         return self._registry.journal.is_settled(self._registry.mark_of(group.name))
 
     async def _settle(self, group: AnyGroup) -> None:
-        """Wait until the group as it is now is durable."""
+        """Wait until the group's current state is durable."""
         await self._registry.journal.settled(self._registry.mark_of(group.name))
 
     async def expire(self) -> dict[str, list[str]]:
-        """Take out overdue members, end rounds that are due; called every now and then. Returns who went, by group."""
-        gone = {}
+        """Remove expired members and end rounds that are due; called periodically. Returns the removed members by
+        group.
+        """
+        expired = {}
         async for group in in_slices(self._registry.all()):
             if self._registry.get(group.name) is not group:
                 continue
@@ -212,16 +214,16 @@ class Groups:
             else:
                 members = self.classic.tick(group) if isinstance(group, ClassicGroup) else self.consumer.tick(group)
             if members:
-                gone[group.name] = members
+                expired[group.name] = members
                 if isinstance(group, Group):
                     self._put(group)
-        await self._settle_all(gone)
-        return gone
+        await self._settle_all(expired)
+        return expired
 
     async def topic_changed(self, topic: str) -> None:
-        """A topic has more partitions, or is gone: the groups that read it begin a new generation.
+        """Start a new generation of all groups that read a grown or deleted topic.
 
-        Members of groups that elect a leader look for themselves.
+        Members of classic groups check topics themselves.
         """
         readers = [g for g in self._assigned() if any(topic in member.topics for member in g.members)]
         for group in readers:
@@ -234,20 +236,22 @@ class Groups:
         return (group for group in self._registry.all() if isinstance(group, Group))
 
     async def _settle_all(self, names: Iterable[str]) -> None:
-        """Every change was journalled before this first wait: after it a group may be another, or gone."""
+        """Wait for all changes. They were journalled before the wait; after it a group may have changed or been
+        deleted.
+        """
         await self._registry.journal.settled(*map(self._registry.mark_of, names))
 
     # -- commits ---------------------------------------------------------------------------------------------
 
     def electing(self, group: str) -> ClassicGroups | ClassicMembers:
-        """Who serves a member that joins and syncs."""
+        """The service for members that join and sync."""
         found = self._registry.get(group)
         if self._classic_members is not None and isinstance(found, ConsumerGroup) and found.has_members:
             return self._classic_members
         return self.classic
 
     def by_members(self, group: str) -> ClassicGroups | ConsumerGroups:
-        """Who checks a commit of somebody who says which generation, or epoch, it is in."""
+        """The service that checks commits with a generation or epoch."""
         return self.consumer if isinstance(self._registry.get(group), ConsumerGroup) else self.classic
 
     async def commit(
@@ -261,8 +265,11 @@ class Groups:
         is_pattern: bool = False,
         by: str = NODE,
     ) -> None:
-        """Commit as a member: only what it owns, only in the present generation. `is_pattern`: the commits are of all topics that
-        match, and the member owns those that the group has assigned, at least one."""
+        """Commit as a member: only partitions that it owns, in the current generation.
+
+        `is_pattern`: the commits cover all matching topics, and the member must own those that the group has assigned,
+        at least one.
+        """
         found = self.find(group)
         assigned = (
             [each for each in commits if found.is_assigned(each.topic, each.partition)] if is_pattern else commits
@@ -272,21 +279,21 @@ class Groups:
         found.heartbeat(member, generation, self._registry.steady.now_ms())
         await self._offsets.commit(group, commits, forward_only=forward_only, by=by)
 
-    # -- looking ---------------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------------
 
     def find(self, group: str) -> Group:
-        """A group in which the broker assigns."""
+        """A broker-assigned group."""
         found = self._registry.assigned(group)
         if found is None:
-            raise _not_there(group)
+            raise _unknown_group(group)
         return found
 
     def names(self) -> list[str]:
-        """Groups with members, past or present, and groups that only ever committed."""
+        """Names of groups that have or had members, or have commits."""
         return sorted(self._registry.names() | self._offsets.groups())
 
     def known(self) -> set[str]:
-        """Groups that were registered or have had members."""
+        """Names of groups that were registered or had members."""
         return self._registry.names()
 
     def describe(self, group: str) -> GroupView:
@@ -298,17 +305,17 @@ class Groups:
         if found is not None:
             return _view_assigned(found)
         if not self._offsets.has_group(group):
-            raise _not_there(group)
+            raise _unknown_group(group)
         return GroupView(group, State.EMPTY, 0, "", "", [])
 
     async def lag(self, group: str) -> list[LagReport]:
-        """Every partition the group has committed to or reads, and how far it is behind; looked at in slices."""
+        """Lag of every partition that the group has committed to or reads; computed in slices."""
         committed = self._offsets.of_group(group)
         found = self._registry.get(group)
         if found is None and not committed:
-            raise _not_there(group)
+            raise _unknown_group(group)
         owners: dict[Place, str] = {}
-        # What a leader assigned is known to the members alone: there, partitions have no owner.
+        # Only the members know what a classic leader assigned, so these partitions have no owner here.
         for member in self.describe(group).members:
             owners.update({(topic, p): member.member for topic, shares in member.shares.items() for p in shares})
         wanted = self._topics_read(found)
@@ -335,7 +342,7 @@ class Groups:
         return read
 
     def _named(self, shares: Mapping[str, Iterable[int]]) -> dict[str, list[int]]:
-        """By the topics' names what is by their ids; those that are gone are left out."""
+        """Convert topic ids to names; deleted topics are omitted."""
         names = ((self._hosting.name_of(topic), numbers) for topic, numbers in shares.items())
         return {name: sorted(numbers) for name, numbers in names if name is not None}
 
@@ -354,41 +361,41 @@ class Groups:
         lag = lag_of(offset, hosted.start_offset, hosted.high_watermark)
         return LagReport(group, *place, offset, hosted.high_watermark, lag, member)
 
-    # -- forgetting ------------------------------------------------------------------------------------------
+    # -- deleting --------------------------------------------------------------------------------------------
 
     async def delete(self, group: str) -> None:
-        """Forget a group without members, and its commits."""
+        """Delete a group without members, and its commits."""
         found = self._registry.get(group)
         if found is not None and found.has_members:
-            raise BrokerError(Reason.GROUP_NOT_EMPTY, f"group {group!r} has members; let them leave first")
+            raise BrokerError(Reason.GROUP_NOT_EMPTY, f"group {group!r} has members; stop them first")
         if found is None and not self._offsets.has_group(group):
-            raise _not_there(group)
-        # Both before any wait: a member that joins meanwhile makes a new group, which nobody deletes behind its back.
+            raise _unknown_group(group)
+        # Both drops happen before any wait: a member that joins during the wait creates a new group.
         await self._registry.journal.settled(self._offsets.drop_group(group), self._registry.drop(group))
-        audit(f"group {group} is deleted")
+        audit(f"group {group} deleted")
 
     async def delete_commits(self, group: str, places: Iterable[Place]) -> list[Place]:
-        """Drop some commits of a group; those of topics that its members read stay, and are returned."""
+        """Delete some commits of a group; returns those kept because members read their topics."""
         found = self._registry.get(group)
         if found is None and not self._offsets.has_group(group):
-            raise _not_there(group)
+            raise _unknown_group(group)
         wanted = list(places)
         read = self._topics_read(found)
         refused = [place for place in wanted if place[0] in read]
         mark = self._offsets.drop_places(group, [place for place in wanted if place[0] not in read])
         await self._registry.journal.settled(mark)
-        audit(f"group {group} has lost {len(wanted) - len(refused)} commits")
+        audit(f"group {group}: commits deleted={len(wanted) - len(refused)}")
         return refused
 
     async def forget_unused(self, retention_ms: int) -> list[str]:
-        """Drop old commits of groups without members, and such groups once they have none; returns the groups that went.
+        """Delete old commits of groups without members, and such groups without commits; returns the deleted groups.
 
-        One that never had any is not worth keeping for as long.
+        A group that never had a commit has a shorter retention.
         """
         if retention_ms == UNLIMITED:
             return []
         now_ms = self._world.now_ms()
-        gone, marks = [], []
+        deleted, marks = [], []
         async for name in in_slices(self.names()):
             committed = self._offsets.of_group(name)
             before_ms = now_ms - (retention_ms if committed else min(retention_ms, NEVER_COMMITTED_MS))
@@ -399,13 +406,13 @@ class Groups:
             marks.append(self._offsets.drop_places(name, old))
             if len(old) == len(committed):
                 marks.append(self._registry.drop(name))
-                gone.append(name)
+                deleted.append(name)
         await self._registry.journal.settled(*marks)
-        return gone
+        return deleted
 
 
-def _not_there(group: str) -> BrokerError:
-    return BrokerError(Reason.GROUP_NOT_FOUND, f"no group {group[:60]!r}; `braid group list` shows those there are")
+def _unknown_group(group: str) -> BrokerError:
+    return BrokerError(Reason.GROUP_NOT_FOUND, f"unknown group {group[:60]!r}; see `braid group list`")
 
 
 def _view_classic(group: ClassicGroup) -> GroupView:

@@ -1,1 +1,1 @@
-"""etcd as the node reaches it: a client of its HTTP gateway."""
+"""The node's access to etcd: a client of its HTTP gateway."""

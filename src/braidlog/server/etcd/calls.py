@@ -1,6 +1,6 @@
-"""The bodies of etcd's calls, as its HTTP gateway writes them: keys and values in base64, numbers as strings, zeros left out.
+"""JSON bodies of etcd's HTTP gateway: keys and values in base64, numbers as strings, zeros omitted.
 
-Knows: JSON of etcd 3.4 to 3.7, and what its errors mean for us. Refuses to know: connections.
+Covers etcd 3.4 to 3.7 and the meaning of its errors. Does not handle: connections.
 """
 
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ class VersionAnswer(msgspec.Struct):
 
 
 class EtcdMember(msgspec.Struct):
-    """`name` and `clientURLs` are empty until it has started once."""
+    """`name` and `clientURLs` are empty until the member's first start."""
 
     ID: int
     name: str = ""
@@ -107,7 +107,7 @@ class HealthAnswer(msgspec.Struct):
 
 
 class AnyAnswer(msgspec.Struct):
-    """Nothing in it matters."""
+    """A response without relevant fields."""
 
 
 class WatchEvent(msgspec.Struct):
@@ -131,7 +131,7 @@ class WatchAnswer(msgspec.Struct):
 
 
 class Failure(msgspec.Struct):
-    """What the gateway answers when a call failed; `message` in all versions, `error` in 3.4."""
+    """The gateway's response to a failed call; `message` in all versions, `error` in 3.4."""
 
     message: str = ""
     error: Any = None
@@ -163,16 +163,16 @@ def is_signed_out(answer: Answer) -> bool:
 
 
 def read_answer(answer: Answer, kind: type[T], member: str) -> T:
-    """What a member answered; raises what its error means."""
+    """Decode a member's response, or raise the exception for its error."""
     if answer.status != 200:
         raise _error(_failure(answer), member)
     try:
         return msgspec.json.decode(answer.body, type=kind, strict=False)
     except msgspec.MsgspecError as error:
         failure = _failure(answer)
-        if failure.message:  # of a call that streams: the status was sent before it failed
+        if failure.message:  # from a streaming call: the status was sent before the failure
             raise _error(failure, member) from error
-        raise EtcdAwayError(f"{member} answers what is not etcd's: {error}") from error
+        raise EtcdAwayError(f"{member} sent a response that is not etcd's: {error}") from error
 
 
 def _failure(answer: Answer) -> Failure:
@@ -180,7 +180,7 @@ def _failure(answer: Answer) -> Failure:
         failure = msgspec.json.decode(answer.body, type=Failure, strict=False)
     except msgspec.MsgspecError:
         return Failure(f"HTTP {answer.status}")
-    if isinstance(failure.error, dict):  # of a call that streams
+    if isinstance(failure.error, dict):  # from a streaming call
         return msgspec.convert(failure.error, Failure, strict=False)
     return failure
 
@@ -197,4 +197,4 @@ def _error(failure: Failure, member: str) -> EtcdError:
         return EtcdRefusedError(f"{text}; check user, password and token in [cluster]")
     if failure.code in (_INVALID, _OUT_OF_RANGE, _FAILED_PRECONDITION):
         return EtcdRefusedError(text)
-    return EtcdAwayError(text)  # no leader, timed out, and what is not known: perhaps it was done
+    return EtcdAwayError(text)  # no leader, timed out, or an unknown error: the write may have succeeded

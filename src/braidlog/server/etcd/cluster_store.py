@@ -1,10 +1,11 @@
-"""The metadata of a node that keeps it in etcd: reached, checked and opened at the start, let go at the end.
+"""The metadata store of a node in a cluster: connects to etcd, checks and opens the metadata, and closes it at the
+end.
 
-Knows: the order: member, versions, whose folder this is, number, log. Refuses to know: what the metadata says.
-Invariants: a folder that has followed a cluster's metadata follows no other, and never its own again; one that has its own is not
-moved. Every step can be repeated, so a start that fails half-way is followed by one that works.
+Order of a start: etcd member, versions, the folder's cluster, node number, log.
+Invariants: a folder that has followed a cluster follows no other, and never its own metadata again. A folder with its
+own metadata is not moved. Every step can be repeated, so a start after a failed one succeeds.
 
-A new folder joins the cluster that it finds in etcd, or begins one.
+A new folder joins the cluster that exists in etcd, or creates one.
 """
 
 import asyncio
@@ -46,17 +47,17 @@ log = logging.getLogger("braidlog.metadata")
 T = TypeVar("T")
 
 START_SECONDS_MAX: Final = 60.0
-"""Members that are started at the same time as the node may take so long to elect one of them."""
+"""How long members that start together with the node may take to elect a leader."""
 AGAIN_SECONDS: Final = 0.2
 SAY_SECONDS: Final = 10.0
 JOIN_SECONDS_MAX: Final = 600.0
-"""A node that begins no cluster waits so long for one."""
+"""How long a node that creates no cluster waits for one."""
 RESERVE_SECONDS: Final = 1.0
 MEMBER_FOLDER: Final = "etcd"
 
 
 class TaskedStore(EtcdStore):
-    """Proposals in tasks of their own: a handler has none, and one whose client has gone may be ended where it waits."""
+    """Runs proposals in separate tasks: a handler has no task, and a disconnected client's wait may be cancelled."""
 
     def __init__(self, tasks: Tasks, etcd: Etcd, world: World, **options: Any) -> None:  # noqa: ANN401 - the base's own
         super().__init__(etcd, world, **options)
@@ -76,13 +77,13 @@ async def in_task(tasks: Tasks, work: Coroutine[Any, Any, T]) -> T:
     async def run() -> None:
         try:
             result = await work
-            if not ended.cancelled():  # else who waited for it has gone
+            if not ended.cancelled():  # otherwise the waiting caller is gone
                 ended.set_result(result)
         except (BrokerError, StorageFault) as error:
             if not ended.cancelled():
                 ended.set_exception(error)
         finally:
-            ended.cancel()  # if neither: the node stops
+            ended.cancel()  # neither happened: the node stops
 
     tasks.spawn(run(), "metadata-change")
     return await ended
@@ -91,12 +92,13 @@ async def in_task(tasks: Tasks, work: Coroutine[Any, Any, T]) -> T:
 async def open_cluster(
     config: ClusterConfig, folder: DataFolder, world: World, node: str, tasks: Tasks
 ) -> "ClusterStore | None":
-    """None: a node that keeps its own metadata."""
+    """Open the cluster's metadata; None for a node with its own metadata."""
     if not config.etcd:
         if folder.identity.cluster:
             raise BrokerError(
                 Reason.INVALID_SETTING,
-                f"{folder.path} follows the metadata of cluster {folder.identity.cluster}, which is in etcd: set [cluster] etcd",
+                f"{folder.path} belongs to cluster {folder.identity.cluster}, whose metadata is in etcd: set "
+                "[cluster] etcd",
             )
         return None
     cluster = ClusterStore(config, folder, world, node, tasks)
@@ -104,7 +106,7 @@ async def open_cluster(
         await cluster.open()
     except EtcdError as error:
         await cluster.stop()
-        raise BrokerError(Reason.UNAVAILABLE, f"the metadata cannot be reached: {error}") from error
+        raise BrokerError(Reason.UNAVAILABLE, f"cannot reach the metadata: {error}") from error
     except BaseException:
         await cluster.stop()
         raise
@@ -112,7 +114,7 @@ async def open_cluster(
 
 
 class ClusterStore:
-    """`await open()`, then `run`; `await stop()` as the last thing a node does."""
+    """Call `open`, then `run`; call `stop` as the node's last step."""
 
     def __init__(self, config: ClusterConfig, folder: DataFolder, world: World, node: str, tasks: Tasks) -> None:
         self._config = config
@@ -127,7 +129,7 @@ class ClusterStore:
         self._presence: Presence | None = None
         self._store: EtcdStore | None = None
         self._services: Services | None = None
-        """What follows the log; None before `run`."""
+        """Services that follow the log; None before `run`."""
         self._has_arrived = asyncio.Event()
 
     @property
@@ -143,7 +145,7 @@ class ClusterStore:
             settings, folder = config.member(self._node), Path(self._folder.path) / MEMBER_FOLDER
             self._member = Member(settings, folder, find_program(), tls)
             await self._member.start()
-            log.info("etcd runs beside this node")
+            log.info("etcd member of this node started")
             self._keeping_member = self._tasks.spawn(self._member.keep_running(), "etcd-member")
         gateway = self._gateway = Gateway(config.gateway(), tls)
         await until_answered(gateway.check_versions)
@@ -157,7 +159,7 @@ class ClusterStore:
             remember=lambda reached: world.blocking(lambda: position.save(reached)),
             arrived=self._take_arrived,
         )
-        if known.seq == 0:  # else it was begun: one that is not there any more is not begun anew
+        if known.seq == 0:  # otherwise the cluster existed: a missing one must not be created again
             begin = partial(store.found_cluster, known.cluster)
             known = self._joined(await (self._begun_by_others(gateway) if config.join else until_answered(begin)))
         life = Life(self._folder.identity.folder_id, uuid.uuid4().hex)
@@ -169,26 +171,27 @@ class ClusterStore:
         self._store = store
 
     def _open_position(self) -> tuple[PositionFile, Position]:
-        """Whose metadata this folder follows. A new one chooses a cluster, durably, before it begins that one in etcd."""
+        """The folder's position. A new folder durably chooses a cluster id before it creates that cluster in etcd."""
         folder = self._folder
         position = PositionFile(folder.disk, folder.path, self._node)
         known = position.load()
         if is_moving(known):
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"{folder.path} was being moved into cluster {known.cluster if known else ''}, and the move did not end: run "
+                f"{folder.path} has an unfinished move into cluster {known.cluster if known else ''}: run "
                 "`braid cluster init` again",
             )
         if known is None and folder.identity.cluster:
             raise BrokerError(
                 Reason.FOLDER_NOT_FOUND,
-                f"{folder.path} belongs to cluster {folder.identity.cluster}, and cluster.a and cluster.b, which say how far it "
-                "has come, are lost: restore them from a backup",
+                f"{folder.path} belongs to cluster {folder.identity.cluster}, but its position files cluster.a and "
+                "cluster.b "
+                "are lost: restore them from a backup",
             )
         if not folder.identity.cluster and folder.topics():
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"{folder.path} has topics and keeps its metadata itself, and cannot be moved into etcd by a start: run "
+                f"{folder.path} has topics and its own metadata, which a start does not move into etcd: run "
                 "`braid cluster init`, or start with an empty data_dir",
             )
         if known is None:
@@ -197,12 +200,12 @@ class ClusterStore:
         return position, known
 
     def _joined(self, found: str) -> Position:
-        """The cluster that etcd holds, begun by this folder or by another, is this folder's from now on."""
+        """Make the cluster in etcd, whichever folder created it, this folder's cluster."""
         folder = self._folder
         if folder.identity.cluster not in ("", found):
             raise BrokerError(
                 Reason.VERSION_CONFLICT,
-                f"etcd holds cluster {found} at prefix {self._config.prefix!r}, and {folder.path} belongs to "
+                f"etcd holds cluster {found} at prefix {self._config.prefix!r}, but {folder.path} belongs to "
                 f"{folder.identity.cluster}: check the addresses of etcd and the prefix",
             )
         if not folder.identity.cluster:
@@ -210,7 +213,7 @@ class ClusterStore:
         return Position(found, 0, "")
 
     async def _begun_by_others(self, gateway: Gateway) -> str:
-        """The cluster that some other node begins, or has begun."""
+        """Wait for the cluster that another node creates."""
         keys, loop = Keys(self._config.prefix), asyncio.get_running_loop()
         until = loop.time() + JOIN_SECONDS_MAX
         say_at = loop.time()
@@ -218,25 +221,26 @@ class ClusterStore:
             if loop.time() >= until:
                 raise BrokerError(
                     Reason.UNAVAILABLE,
-                    f"no cluster was begun at prefix {self._config.prefix!r}, and this node begins none (cluster.join): run "
-                    "`braid cluster init` on the one that has topics, or start one without cluster.join",
+                    f"no cluster exists at prefix {self._config.prefix!r}, and this node creates none (cluster.join): "
+                    "run "
+                    "`braid cluster init` on the node with topics, or start a node without cluster.join",
                 )
             if loop.time() >= say_at:
-                log.warning("waiting for another node to begin a cluster at prefix %r", self._config.prefix)
+                log.warning("waiting for another node to create a cluster at prefix %r", self._config.prefix)
                 say_at = loop.time() + SAY_SECONDS
             await asyncio.sleep(AGAIN_SECONDS)
         return found[0].cluster
 
-    # -- while it runs -----------------------------------------------------------------------------------------
+    # -- while it runs ---------------------------------------------------------------------------------------
 
     async def run(self, services: Services) -> None:
-        """Note what the start has made; from then on know what comes into the log, by others or late."""
+        """Record the folders that the start created, then follow the metadata log."""
         assert self._presence is not None
         self._services = services
         self._tasks.spawn(self._presence.keep(), "presence")
         await until_answered(services.reconciler.note_made)
         await until_answered(services.producer_ids.fill_reserve)
-        self._tasks.every(RESERVE_SECONDS, partial(_filled, services.producer_ids), "producer-ids")
+        self._tasks.every(RESERVE_SECONDS, partial(_refill_reserve, services.producer_ids), "producer-ids")
         self._tasks.spawn(self.store.follow_changes(), "metadata")
         self._tasks.spawn(self.store.check_watch(), "metadata-tick")
 
@@ -248,23 +252,25 @@ class ClusterStore:
             self._has_arrived.set()
 
     async def follow(self, reconciler: Reconciler) -> None:
-        """Carry out what comes into the log, once all partitions are open: what a start opens is not opened by this as well."""
+        """Reconcile the folder with new entries. Runs only after all partitions are open, so that nothing is opened
+        twice.
+        """
         while True:
             await self._has_arrived.wait()
             self._has_arrived.clear()
             try:
                 faults = await reconciler.follow()
-            except BrokerError as error:  # a start, or a change, has taken long: it is still to be done
-                log.warning("the folder does not follow the metadata yet: %s", error)
+            except BrokerError as error:  # a start or a change takes long; retried below
+                log.warning("data folder not reconciled yet: %s", error)
                 self._has_arrived.set()
                 continue
             for name, fault in faults.items():
-                log.error("topic %r cannot follow the metadata: %s", name, fault)
+                log.error("topic %r cannot be reconciled: %s", name, fault)
 
     def leases(
         self, members: Callable[[], Membership], told: Callable[[LeaseMessage], None], lost: Callable[[LeaseLost], None]
     ) -> Leases:
-        """Whose lease lives, for failure detection and for the controller."""
+        """Lease monitoring for failure detection and the controller."""
         assert self._gateway is not None
         return Leases(self._gateway, self._world, Keys(self._config.prefix), members, told, lost)
 
@@ -275,27 +281,27 @@ class ClusterStore:
         return EtcdReport(store.outage is None, store.outages, list(gateway.seconds.counts), gateway.seconds.total)
 
     def outage(self) -> str:
-        """In words, for people; empty while etcd answers."""
+        """The outage report for operators; empty while etcd answers."""
         outage = None if self._store is None else self._store.outage
         return "" if outage is None else outage.report(self._world.monotonic())
 
     def member_trouble(self) -> str:
-        """In words, for people; empty while the member beside this node runs, or if there is none."""
+        """Trouble of the embedded member, as text; empty while the member runs or if none exists."""
         return "" if self._member is None else self._member.trouble
 
     def reload_certificate(self) -> None:
-        """The one that is shown to etcd; an embedded member reads its own for each connection."""
+        """Reload the client certificate for etcd. An embedded member reloads its own for each connection."""
         if self._tls is None:
             return
         try:
             self._config.read_tls_again(self._tls)
         except (BrokerError, OSError) as error:
-            log.error("etcd is shown the certificate as before: %s", error)  # noqa: TRY400
+            log.error("etcd client certificate not reloaded: %s", error)  # noqa: TRY400
         else:
-            log.info("the certificate for etcd was read again")
+            log.info("etcd client certificate reloaded")
 
     async def remove_member(self, node: str) -> None:
-        """Remove the embedded member of a node that was removed: while it counts, the others need it for their majority."""
+        """Remove the embedded member of a removed node: while it counts, the others need it for their majority."""
         if self._gateway is not None and self._config.is_embedded:
             await in_task(self._tasks, self._remove_member(self._gateway, node))
 
@@ -310,19 +316,19 @@ class ClusterStore:
         except EtcdError as error:
             raise BrokerError(
                 Reason.UNAVAILABLE,
-                f"node {node} is removed, its etcd member may not be: {error}; see `braid doctor`, then run: "
+                f"node {node} was removed, but its etcd member may remain: {error}; see `braid doctor`, then run: "
                 f"etcdctl member remove {member}",
             ) from error
 
     def leave_member(self) -> None:
-        """From now on it is not started again: the node stops."""
+        """Stop restarting the member, because the node stops."""
         if self._keeping_member is not None:
             self._keeping_member.cancel()
 
     async def stop(self) -> None:
-        """The number is free at once; a member goes last, when nothing is written any more."""
+        """Release the node's number, then stop the member last, when nothing is written any more."""
         if self._presence is not None:
-            with contextlib.suppress(EtcdError):  # then its lease runs out
+            with contextlib.suppress(EtcdError):  # then its lease expires
                 await self._presence.leave()
         if self._gateway is not None:
             self._gateway.close()
@@ -333,13 +339,13 @@ class ClusterStore:
             await self._member.stop()
 
 
-async def _filled(ids: ProducerIds) -> None:
-    with contextlib.suppress(BrokerError):  # etcd is away: this is what the reserve is for
+async def _refill_reserve(ids: ProducerIds) -> None:
+    with contextlib.suppress(BrokerError):  # etcd is unavailable, which the reserve is for
         await ids.fill_reserve()
 
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
-    """Until a member answers: members may be starting, or electing one of them. `call` may be repeated."""
+    """Repeat `call` until a member answers: members may be starting or electing a leader."""
     loop = asyncio.get_running_loop()
     until = loop.time() + START_SECONDS_MAX
     say_at = loop.time()

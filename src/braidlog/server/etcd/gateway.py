@@ -1,8 +1,8 @@
-"""A client of etcd, by its HTTP/JSON gateway.
+"""Client of etcd's HTTP/JSON gateway.
 
-Knows: etcd's calls and errors, which members there are, how long to wait. Refuses to know: what the keys mean.
-Invariants: a write that may have reached a member is never sent again by this client: whoever asked knows whether it may be
-repeated. A read is, at the other members, until all were asked twice.
+Does not handle: the meaning of keys.
+Invariants: the client never repeats a write that may have reached a member, because only the caller knows whether that
+is safe. It repeats a read at the other members, up to twice at each.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ _UNREACHED = (OSError, TimeoutError, h11.LocalProtocolError)
 
 
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How etcd is reached."""
+    """Settings of the connection to etcd."""
 
     endpoints: list[str]
     user: str = ""
     password: str = ""
     token: str = ""
-    """Sent as it is, in place of user and password."""
+    """Sent as is, instead of user and password."""
     read_seconds_max: float = 1.0
     write_seconds_max: float = 0.25
-    """Of a proposal. It is safe to repeat, and another member may be faster."""
+    """Limit of a proposal, which is safe to repeat: another member may be faster."""
 
 
 class Gateway:
-    """`Etcd`, for one node. The endpoint that answered last is asked first."""
+    """An `Etcd` for one node. The endpoint that answered last is tried first."""
 
     def __init__(self, settings: GatewaySettings, tls: ssl.SSLContext | None = None) -> None:
         self._settings = settings
@@ -65,9 +65,9 @@ class Gateway:
         self._token = settings.token
         self._watches: set[GatewayWatch] = set()
         self.seconds = Seconds()
-        """What calls took that were answered."""
+        """Durations of answered calls."""
 
-    # -- the port ----------------------------------------------------------------------------------------------
+    # -- the port --------------------------------------------------------------------------------------------
 
     async def read(self, keys: Range, *, limit: int = 0, revision: int = 0, keys_only: bool = False) -> Reading:
         request = calls.RangeRequest(keys.first, keys.end, limit, revision, keys_only)
@@ -104,7 +104,7 @@ class Gateway:
                 await connection.send("/v3/watch", body, self._token)
         except _UNREACHED as error:
             connection.close()
-            raise EtcdAwayError(_said(connection.endpoint, error)) from error
+            raise EtcdAwayError(_error_text(connection.endpoint, error)) from error
         watch = GatewayWatch(connection)
         self._watches = {each for each in self._watches if not each.is_over} | {watch}
         return watch
@@ -113,11 +113,11 @@ class Gateway:
         return (await self._ask("cluster/member/list", {}, calls.MembersAnswer)).members
 
     async def remove_member(self, number: int) -> None:
-        """Refused by etcd where too few of the members that stay have started."""
+        """etcd rejects this if too few of the remaining members have started."""
         await self._tell("cluster/member/remove", {"ID": number}, calls.AnyAnswer)
 
     async def check_versions(self) -> None:
-        """Refuse members that are known to lose data, by name; at least one must answer."""
+        """Raise for member versions that are known to lose data; at least one member must answer."""
         failures = []
         for endpoint in self._endpoints:
             try:
@@ -125,9 +125,9 @@ class Gateway:
                     answer = await self._exchange(await self._take(endpoint), "/version", b"")
                 check_version(msgspec.json.decode(answer.body, type=calls.VersionAnswer).etcdserver, str(endpoint))
             except _UNREACHED as error:
-                failures.append(_said(endpoint, error))
+                failures.append(_error_text(endpoint, error))
             except msgspec.MsgspecError as error:
-                raise EtcdRefusedError(f"{endpoint} is no etcd: {error}") from error
+                raise EtcdRefusedError(f"{endpoint} is not etcd: {error}") from error
         if len(failures) == len(self._endpoints):
             raise EtcdAwayError("; ".join(failures))
 
@@ -138,10 +138,10 @@ class Gateway:
         for watch in self._watches:
             watch.stop()
 
-    # -- one call ----------------------------------------------------------------------------------------------
+    # -- one call --------------------------------------------------------------------------------------------
 
     async def _ask(self, call: str, request: object, kind: type[T]) -> T:
-        """A read: any member may answer it, as often as it takes."""
+        """Send a read, which any member may answer and which may be repeated."""
         body = msgspec.json.encode(request)
         failures: list[str] = []
         for endpoint in [*self._endpoints] * ROUNDS:
@@ -149,14 +149,14 @@ class Gateway:
                 async with asyncio.timeout(self._settings.read_seconds_max):
                     return await self._call(await self._take(endpoint), call, body, kind)
             except _UNREACHED as error:
-                failures.append(_said(endpoint, error))
+                failures.append(_error_text(endpoint, error))
             except EtcdAwayError as error:
                 failures.append(str(error))
             self._ask_last(endpoint)
         raise EtcdAwayError("; ".join(dict.fromkeys(failures)))
 
     async def _tell(self, call: str, request: object, kind: type[T]) -> T:
-        """A write: to the first member that can be reached, once."""
+        """Send a write once, to the first reachable member."""
         body = msgspec.json.encode(request)
         connection = await self._first_reached()
         try:
@@ -164,7 +164,7 @@ class Gateway:
                 return await self._call(connection, call, body, kind)
         except _UNREACHED as error:
             self._ask_last(connection.endpoint)
-            raise EtcdAwayError(_said(connection.endpoint, error)) from error
+            raise EtcdAwayError(_error_text(connection.endpoint, error)) from error
         except EtcdAwayError:
             self._ask_last(connection.endpoint)
             raise
@@ -176,13 +176,13 @@ class Gateway:
                 async with asyncio.timeout(self._settings.read_seconds_max):
                     return await self._take(endpoint)
             except _UNREACHED as error:
-                failures.append(_said(endpoint, error))
+                failures.append(_error_text(endpoint, error))
                 self._ask_last(endpoint)
         raise EtcdAwayError("; ".join(failures))
 
     async def _call(self, connection: Connection, call: str, body: bytes, kind: type[T]) -> T:
         answer = await self._exchange(connection, f"/v3/{call}", body)
-        if self._settings.user and calls.is_signed_out(answer):  # before it looked at the call
+        if self._settings.user and calls.is_signed_out(answer):  # rejected before the call was processed
             self._token = ""
             answer = await self._exchange(await self._take(connection.endpoint), f"/v3/{call}", body)
         return calls.read_answer(answer, kind, str(connection.endpoint))
@@ -212,7 +212,7 @@ class Gateway:
         return answer
 
     async def _take(self, endpoint: Endpoint) -> Connection:
-        """A connection that is signed in."""
+        """A signed-in connection."""
         idle = next((each for each in self._idle if each.endpoint == endpoint), None)
         if idle is not None:
             self._idle.remove(idle)
@@ -235,7 +235,7 @@ class Gateway:
 
 
 class GatewayWatch:
-    """One endless answer."""
+    """A watch as one endless response."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -248,14 +248,14 @@ class GatewayWatch:
             async for line in self._lines:
                 result = calls.read_answer(line, calls.WatchAnswer, member).result
                 if result.compact_revision:
-                    raise EtcdCompactedError(f"{member} keeps nothing from before revision {result.compact_revision}")
+                    raise EtcdCompactedError(f"{member} has compacted revisions before {result.compact_revision}")
                 if result.canceled:
                     raise EtcdAwayError(f"{member} ended the watch: {result.cancel_reason}")
                 if result.events:
                     return [event.change() for event in result.events]
         except _UNREACHED as error:
             self.stop()
-            raise EtcdAwayError(_said(self._connection.endpoint, error)) from error
+            raise EtcdAwayError(_error_text(self._connection.endpoint, error)) from error
         except EtcdError:
             self.stop()
             raise
@@ -266,7 +266,7 @@ class GatewayWatch:
         self._connection.close()
 
 
-def _said(endpoint: Endpoint, error: BaseException) -> str:
+def _error_text(endpoint: Endpoint, error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"{endpoint} does not answer"
     return str(error) if str(endpoint) in str(error) else f"{endpoint}: {error}"

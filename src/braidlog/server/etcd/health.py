@@ -1,7 +1,4 @@
-"""The health of every member of etcd, each asked by itself.
-
-Knows: which members there are, by the list that any of them has. Refuses to know: what follows for the cluster.
-"""
+"""Health of every etcd member, each queried separately."""
 
 import asyncio
 import ssl
@@ -28,7 +25,7 @@ class MemberHealth(msgspec.Struct, frozen=True):
 
 
 async def ask_members(config: ClusterConfig) -> list[MemberHealth]:
-    """Raises `EtcdError` where no member answers."""
+    """Query all members. Raises `EtcdError` if none answers."""
     tls = config.tls()
     gateway = Gateway(config.gateway(), tls)
     try:
@@ -57,4 +54,4 @@ async def _trouble(url: str, tls: ssl.SSLContext) -> str:
         said = msgspec.json.decode((await connection.receive()).body, type=HealthAnswer)
     finally:
         connection.close()
-    return "" if said.health == "true" else f"is not healthy: {said.reason or 'it has no leader, or an alarm'}"
+    return "" if said.health == "true" else f"is not healthy: {said.reason or 'no leader, or an alarm'}"

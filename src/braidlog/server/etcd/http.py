@@ -1,7 +1,7 @@
-"""One HTTP/1.1 connection to a member of etcd: a request, its answer, or an answer that goes on and on.
+"""One HTTP/1.1 connection to an etcd member: a request and its response, or an endless response.
 
-Knows: h11 over asyncio's streams. Refuses to know: etcd's calls.
-Invariant: an answer is no longer than `ANSWER_BYTES_MAX`, and a line of an endless one neither.
+Does not handle: etcd's calls.
+Invariant: a response, or a line of an endless one, has at most `ANSWER_BYTES_MAX`.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ READ_BYTES: Final = 64 * 1024
 
 
 class Endpoint(NamedTuple):
-    """Where a member listens for clients."""
+    """Client address of a member."""
 
     host: str
     port: int
@@ -28,10 +28,10 @@ class Endpoint(NamedTuple):
 
 
 def parse_endpoint(url: str) -> Endpoint:
-    """`http://10.0.0.1:2379`, or a ValueError that says what is wrong."""
+    """Parse `http://10.0.0.1:2379`; raises ValueError with the reason."""
     parts = urlsplit(url if "//" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path not in ("", "/"):
-        raise ValueError(f"{url!r} is no address of etcd; it looks like http://10.0.0.1:2379")
+        raise ValueError(f"{url!r} is not an etcd address such as http://10.0.0.1:2379")
     return Endpoint(parts.hostname, parts.port or 2379, parts.scheme == "https")
 
 
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 class Connection:
-    """Used by one request after the other. Whatever is raised, the connection is of no use any more: close it."""
+    """Used for one request at a time. After any exception the connection must be closed."""
 
     def __init__(self, endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.endpoint = endpoint
@@ -74,7 +74,7 @@ class Connection:
         await self._writer.drain()
 
     async def receive(self) -> Answer:
-        """A whole answer; the connection can be used again if `is_reusable` says so."""
+        """Receive a whole response. The connection is reusable if `is_reusable` returns True."""
         status, body = 0, bytearray()
         while True:
             event = await self._next()
@@ -88,7 +88,7 @@ class Connection:
                 return Answer(status, bytes(body))
 
     async def lines(self) -> AsyncIterator[Answer]:
-        """An answer that does not end, line by line."""
+        """Receive an endless response line by line."""
         status, rest = 0, b""
         while True:
             event = await self._next()
@@ -110,7 +110,7 @@ class Connection:
             try:
                 event = self._http.next_event()
             except h11.RemoteProtocolError as error:
-                raise ConnectionError(f"{self.endpoint} does not speak HTTP: {error}") from error
+                raise ConnectionError(f"{self.endpoint} sent invalid HTTP: {error}") from error
             if event is h11.NEED_DATA:
                 self._http.receive_data(await self._reader.read(READ_BYTES))
             elif isinstance(event, h11.ConnectionClosed):
@@ -119,7 +119,9 @@ class Connection:
                 return event
 
     def is_reusable(self) -> bool:
-        """Ready for the next request, if the answer was read to its end and the other side keeps the connection."""
+        """Whether the response was read completely and the server keeps the connection open; prepares the next
+        request.
+        """
         if self._http.states != {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE} or self._reader.at_eof():
             return False
         self._http.start_next_cycle()

@@ -1,11 +1,10 @@
-"""The keys of a lone node become records of its cluster's logs of keys, when its folder is moved there.
+"""Converts the keys of a single node to records of its cluster's key logs, when its folder moves into a cluster.
 
-Knows: which records make a key what it is in the lone node's store. Does not know: the steps of the move (`moving.py`).
-Invariants: the store is only read until the move is done, and no node serves the logs before that; so each try writes the same
-topic again, of all keys. A key has its value and its deadline, to the millisecond.
+Invariants: the store is only read until the move is done, and no node serves the logs before that. So each attempt
+rewrites the same topic with all keys. A key keeps its value and its deadline, to the millisecond.
 
-A deadline of a log's record is whole seconds after the record's stamp. So the keys of a log are in the order of the milliseconds
-of their deadlines, and have stamps of the last whole second before the migration.
+A record's deadline is a number of whole seconds after its stamp. So the keys of a log are sorted by the milliseconds
+of their deadlines, and have stamps within the last whole second before the migration.
 """
 
 import uuid
@@ -38,12 +37,12 @@ SECOND_MS: Final = 1000
 
 
 class KeyMigration:
-    """Of one folder. `prepare`, then `write` with each try of the move, `finish` after it."""
+    """Migration of one folder: call `prepare`, then `write` in each attempt of the move, and `finish` after it."""
 
     def __init__(
         self, folder: DataFolder, world: World, node: str, settings: KeyValueSettings, report: Callable[[int], None]
     ) -> None:
-        """`report` is called with the count of the keys that are written."""
+        """`report` is called with the number of keys written so far."""
         self._folder = folder
         self._world = world
         self._node = node
@@ -53,30 +52,32 @@ class KeyMigration:
         self._keyspace = Keyspace()
         self._feed_id: str | None = None
         self.keys = 0
-        """How many are written."""
+        """Number of keys written."""
 
     def prepare(self, image: Image) -> None:
-        """Read the store, before anything is changed. Raises its `StorageFault`."""
+        """Read the store before anything changes. Raises its `StorageFault`."""
         disk, path = self._folder.disk, self._folder.path
         if disk.exists(join(path, STORE_FOLDER)):
             try:
                 self._keyspace = open_dry(disk, path, self._id).keyspace
             except StorageFault as fault:
-                text = f"the keys cannot be moved: {fault}; `braid kv verify {path}` shows what is lost"
+                text = f"keys cannot be moved: {fault}; `braid kv verify {path}` lists the damage"
                 raise StorageFault(text) from fault
         feed = image.topics.get(FEED_TOPIC)
         self._feed_id = None if feed is None else feed.topic_id
 
     def write(self) -> Sequence[Event]:
-        """Write the logs, durably; return what the metadata says then. The feed of the store ends: that of the logs, which the
-        cluster makes, tells of each key once more."""
+        """Write the logs durably; returns the metadata events for them.
+
+        The store's change feed ends. The feed of the logs, which the cluster creates, repeats each key.
+        """
         now_ms, events = self._world.now_ms(), list[Event]()
         if self._feed_id is not None:
             events.append(DeleteTopic(topic=FEED_TOPIC, topic_id=self._feed_id, deleted_ms=now_ms))
         if not self._keyspace.data:
-            return events  # the topic is made when it is first needed, on all nodes that are there by then
+            return events  # the cluster creates the topic on first use, on all nodes of that time
         self.keys, logs = 0, self._keys_of_logs(now_ms)
-        topic_id = uuid.uuid5(uuid.UUID(bytes=self._id), LOG_TOPIC).hex  # the same for each try
+        topic_id = uuid.uuid5(uuid.UUID(bytes=self._id), LOG_TOPIC).hex  # equal in each attempt
         created = CreateTopic(
             topic=LOG_TOPIC,
             topic_id=topic_id,
@@ -92,14 +93,14 @@ class KeyMigration:
         return [*events, created, made]
 
     def finish(self) -> None:
-        """Remove the store: the cluster has its keys. What a killed try has left of it is removed by the next."""
+        """Remove the store, because the cluster has its keys. The next attempt removes what a killed one left."""
         disk, path = self._folder.disk, self._folder.path
         if disk.exists(store := join(path, STORE_FOLDER)):
             remove_tree(disk, store)
             disk.sync_folder(path)
 
     def _keys_of_logs(self, now_ms: int) -> list[list[bytes]]:
-        """Without those whose time is over."""
+        """Keys by log, without expired ones."""
         logs = [list[bytes]() for _ in range(KEY_LOGS)]
         deadlines = self._keyspace.deadlines
         for key in self._keyspace.data:
@@ -135,7 +136,7 @@ def _batch(records: Sequence[SlotRecord]) -> bytes:
 
 
 def _mutations(value: Value, ttl_seconds: int) -> Iterator[tuple[Op, bytes, int]]:
-    """Return what makes a key that is not there have this value."""
+    """The operations that create a key with this value."""
     if isinstance(value, bytes):
         yield Op.SET, value, ttl_seconds
         return
@@ -150,7 +151,7 @@ def _mutations(value: Value, ttl_seconds: int) -> Iterator[tuple[Op, bytes, int]
 
 
 def _pieces(parts: Iterable[tuple[bytes, ...]]) -> Iterator[bytes]:
-    """Return the strings of all parts, packed, in pieces of about `BATCH_BYTES`; a part is not divided."""
+    """Pack the strings of all parts into pieces of about `BATCH_BYTES`; a part is not split."""
     piece, size = list[tuple[bytes, ...]](), 0
     for part in parts:
         piece.append(part)

@@ -1,9 +1,8 @@
-"""A member of etcd that a node runs beside itself.
+"""An etcd member that a node runs as a child process.
 
-Knows: a process of its own, its folder, the file that says which process it is. Refuses to know: what is kept in it.
-Invariants: a member ends with its node: after a kill by the kernel's signal, in a clean stop last. One that ends by itself is
-started again while the node serves. At most one process runs over a folder: a start ends what an earlier one left. A program
-that is known to lose data is not started.
+Invariants: a member ends with its node: by a kernel signal after a kill, and as the last step of a clean stop. A
+member that ends alone is restarted while the node serves. At most one process runs on a folder: a start ends what an
+earlier one left. A program version that is known to lose data is not started.
 """
 
 import asyncio
@@ -35,9 +34,9 @@ LOOK_SECONDS: Final = 0.05
 WATCH_SECONDS: Final = 0.25
 AGAIN_SECONDS_MIN: Final = 1.0
 AGAIN_SECONDS_MAX: Final = 30.0
-"""A member that has ended is started again so much later; each time twice as much, until one has run for `CALM_SECONDS`."""
+"""Delay before a member that ended is restarted; doubled each time, until one has run for `CALM_SECONDS`."""
 CALM_SECONDS: Final = 300.0
-"""So long health tells of a member that was started again."""
+"""How long health reports a restarted member."""
 LAST_WORDS_BYTES: Final = 4096
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 _END_WITH_PARENT: Final = """
@@ -46,23 +45,23 @@ ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: survives execv, 
 if os.getppid() == int(sys.argv[1]):
     os.execv(sys.argv[2], sys.argv[2:])
 """
-"""Run before the program, in its process. SIGTERM: etcd hands over its leadership, as it does in a clean stop."""
+"""Run before the program, in its process. On SIGTERM etcd hands over its leadership, as in a clean stop."""
 
 
 class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One member among those of `initial_cluster` (`name=peer-url,…`)."""
+    """Settings of one of the members in `initial_cluster` (`name=peer-url,…`)."""
 
     name: str
     client_url: str
     peer_url: str
     listen_client_url: str = ""
-    """Where it listens, if not there where it is reached."""
+    """Listen address, if it differs from the advertised one."""
     listen_peer_url: str = ""
     initial_cluster: str
     heartbeat_ms: int = 50
     election_ms: int = 500
     ca: str = ""
-    """PEM files, for members and clients that show each other certificates of this authority; empty: without TLS."""
+    """PEM files for members and clients that authenticate by certificates of this authority; empty: no TLS."""
     cert: str = ""
     key: str = ""
 
@@ -89,28 +88,29 @@ class MemberSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Running(msgspec.Struct, frozen=True):
-    """The process over a folder. Numbers of processes come again; together with the time of its start one does not."""
+    """The process on a folder. Process ids are reused, but not together with the start time."""
 
     pid: int
     started: int
 
 
 def find_program() -> str:
-    """The etcd that was installed with us, or the one on the PATH."""
+    """The etcd program that was installed with braidlog, or the one on the PATH."""
     with contextlib.suppress(ImportError):
         return str(importlib.import_module(PACKAGE).PROGRAM)
     found = shutil.which("etcd")
     if found is None:
         raise BrokerError(
             Reason.UNAVAILABLE,
-            "no etcd found; install one: apt-get install etcd-server, or make etcd in a checkout of braidlog (Go 1.26), "
+            "no etcd found; install one: apt-get install etcd-server, or make etcd in a checkout of braidlog (Go "
+            "1.26), "
             "or name running members in [cluster] etcd",
         )
     return found
 
 
 def check_program(program: str) -> None:
-    """Refuse versions that are known to lose data, before one of them has written anything."""
+    """Raise for versions that are known to lose data, before one of them writes anything."""
     said = subprocess.run(  # noqa: S603 - the program that the operator installed
         [program, "--version"], capture_output=True, text=True, timeout=START_SECONDS_MAX, check=False
     )
@@ -122,7 +122,7 @@ def check_program(program: str) -> None:
 
 
 class Member:
-    """`await start()`, and `await stop()` as the last thing a node does."""
+    """Call `start`, and `stop` as the node's last step."""
 
     def __init__(self, settings: MemberSettings, folder: Path, program: str, tls: ssl.SSLContext | None = None) -> None:
         self._settings = settings
@@ -133,12 +133,14 @@ class Member:
         self._child: subprocess.Popen[bytes] | None = None
         self._exit_code: int | None = None
         self.trouble = ""
-        """That it has ended lately, in words for people."""
+        """Text about a recent unexpected end, for operators."""
 
     async def start(self) -> None:
-        """Returns when it can be asked, with or without the other members."""
-        await stop_member(self._folder)  # of a node that was killed: it may still be ending
-        await asyncio.to_thread(check_program, self._program)  # clients may be served meanwhile
+        """Start the member; returns when it answers, with or without the other members."""
+        await stop_member(self._folder)  # of a killed node: it may still be ending
+        await asyncio.to_thread(
+            check_program, self._program
+        )  # in a thread, so that clients are served during the check
         self._folder.mkdir(parents=True, exist_ok=True)
         self._launch()
         await self._wait_until_asked()
@@ -149,7 +151,7 @@ class Member:
             path.replace(self._folder / "etcd.log.1")
         words = self._settings.flags() | {"data-dir": str(self._folder / "data")}
         with path.open("ab") as output:
-            # A session of its own: Ctrl-C in the node's terminal is for the node, which ends its member when it has ended itself.
+            # A separate session: Ctrl-C in the terminal stops the node, which ends its member last.
             bound = [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT, str(os.getpid())]
             self._child = subprocess.Popen(  # noqa: S603 - the program that the operator installed
                 [*bound, self._program, *(f"--{name}={value}" for name, value in words.items())],
@@ -160,7 +162,7 @@ class Member:
             )
         try:
             self._write_file(_Running(self._child.pid, _started(self._child.pid) or 0))
-        except OSError:  # nobody would find it again
+        except OSError:  # otherwise a later start could not find it
             self._child.kill()
             self._reap()
             raise
@@ -171,7 +173,7 @@ class Member:
         part.replace(self._file)
 
     async def _wait_until_asked(self) -> None:
-        """Until it tells its version, which it does without a majority too."""
+        """Wait until it reports its version, which needs no majority."""
         endpoint = parse_endpoint(self._settings.client_url)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_SECONDS_MAX):
@@ -189,7 +191,7 @@ class Member:
             self._reap()
         raise BrokerError(
             Reason.UNAVAILABLE,
-            f"etcd does not answer on {endpoint}: {self._last_words()} (all of it in {self._folder.name}/etcd.log)",
+            f"etcd does not answer on {endpoint}: {self._last_words()} (see {self._folder.name}/etcd.log)",
         )
 
     def _last_words(self) -> str:
@@ -200,22 +202,22 @@ class Member:
         return (lines or [b"none"])[-1].decode(errors="replace")[:300]
 
     async def keep_running(self) -> None:
-        """Start it again whenever it has ended. Cancelled before the node stops: then nothing is started any more."""
+        """Restart the member whenever it ends. Cancelled before the node stops, so nothing starts afterwards."""
         pause = AGAIN_SECONDS_MIN
         while True:
             if not await self._ends_within(CALM_SECONDS):
                 self.trouble, pause = "", AGAIN_SECONDS_MIN
                 await self._ends_within(None)
-            ended = f"etcd's member here {self._how_it_ended()}"
-            self._warn(f"{ended}; it is started again in {pause:g} s. Its last words: {self._last_words()}")
+            ended = f"etcd member {self._how_it_ended()}"
+            self._warn(f"{ended}; restarting in {pause:g} s; last log line: {self._last_words()}")
             await asyncio.sleep(pause)
             pause = min(2 * pause, AGAIN_SECONDS_MAX)
             try:
                 await self.start()
             except (BrokerError, OSError, subprocess.TimeoutExpired) as error:
-                self._warn(f"{ended}, and cannot be started again: {error}")
+                self._warn(f"{ended}; restart failed: {error}")
             else:
-                self._warn(f"{ended}, and was started again")
+                self._warn(f"{ended}; restarted")
 
     def _warn(self, words: str) -> None:
         self.trouble = words
@@ -235,16 +237,18 @@ class Member:
     def _how_it_ended(self) -> str:
         self._reap()
         if self._exit_code is None:
-            return "has ended"
+            return "ended"
         return f"was killed by signal {-self._exit_code}" if self._exit_code < 0 else f"ended with {self._exit_code}"
 
     async def stop(self) -> None:
-        """It syncs what it has and hands over its leadership; one that does not end is killed, which loses nothing."""
+        """Stop the member: it syncs and hands over its leadership. A member that does not end is killed, which loses
+        nothing.
+        """
         await stop_member(self._folder)
         self._reap()
 
     def _reap(self) -> None:
-        """A child that has ended is there until someone asks for its end."""
+        """Collect the exit code of a child that ended, which removes the zombie process."""
         if self._child is not None:
             self._exit_code = self._child.wait()
             self._child = None
@@ -259,14 +263,14 @@ def _find_running(file: Path) -> _Running | None:
 
 
 async def stop_member(folder: Path) -> None:
-    """End the member over a folder, whoever started it; nothing is done where none runs."""
+    """Stop the member on a folder, whichever process started it; does nothing if none runs."""
     file = folder / "process.json"
     running = _find_running(file)
     if running is not None:
         os.kill(running.pid, signal.SIGTERM)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(STOP_SECONDS_MAX):
-                while _find_running(file) is not None:  # noqa: ASYNC110 - one that is no child of ours tells nobody
+                while _find_running(file) is not None:  # noqa: ASYNC110 - no notification exists for processes that are not children
                     await asyncio.sleep(LOOK_SECONDS)
         if _find_running(file) is not None:
             os.kill(running.pid, signal.SIGKILL)
@@ -274,7 +278,7 @@ async def stop_member(folder: Path) -> None:
 
 
 def _started(pid: int) -> int | None:
-    """When a process was started, in the kernel's ticks; None if it has ended."""
+    """Start time of a process in kernel ticks; None if it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

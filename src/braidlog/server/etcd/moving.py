@@ -1,7 +1,7 @@
-"""`braid cluster init`: a stopped node's folder, with what it knows of topics, users, rules and groups, and with its keys, begins
-a cluster in etcd.
+"""`braid cluster init`: moves a stopped node's folder, with its topics, users, rules, groups and keys, into a new
+cluster in etcd.
 
-Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/moving.py`), each of which may be the last.
+The steps are in `cluster/etcd/moving.py`; a move may be interrupted after any of them.
 """
 
 import uuid
@@ -29,7 +29,7 @@ from braidlog.storage.group_commit import Flusher
 
 
 class Moved(NamedTuple):
-    """The cluster that a folder has begun, and how many keys it has brought."""
+    """The cluster that the folder created, and the number of keys it brought."""
 
     cluster: str
     keys: int
@@ -42,10 +42,12 @@ async def move_folder(
     kv: KeyValueSettings,
     report: Callable[[int], None] = lambda _: None,
 ) -> Moved:
-    """The folder is the caller's, and no process serves it meanwhile. What failed half-way is finished by calling this again.
-    `report` is called with the count of the keys that are written."""
+    """Move a folder that no process serves. After a failure, call this again to finish.
+
+    `report` is called with the number of keys written so far.
+    """
     if not config.etcd:
-        raise BrokerError(Reason.INVALID_SETTING, "a cluster keeps its metadata in etcd: set [cluster] etcd")
+        raise BrokerError(Reason.INVALID_SETTING, "a cluster needs etcd for its metadata: set [cluster] etcd")
     clock = SystemClock()
     flusher = Flusher(clock)
     world = LoopWorld(clock, flusher)
@@ -58,14 +60,16 @@ async def move_folder(
         image, _ = store.load()
         position = PositionFile(folder.disk, folder.path, node).load()
         if position is not None and not is_moving(position):
-            keys_of_node.finish()  # the try that moved the folder was killed before it did so
+            keys_of_node.finish()  # the attempt that moved the folder was killed before this step
         keys_of_node.prepare(image)
         if config.is_embedded:
             member = Member(config.member(node), Path(folder.path) / MEMBER_FOLDER, find_program(), tls)
             await member.start()
         await until_answered(gateway.check_versions)
         keys = Keys(config.prefix)
-        await until_answered(lambda: images.read_head(gateway, keys))  # a majority of the members is there
+        await until_answered(
+            lambda: images.read_head(gateway, keys)
+        )  # proves that a majority of the members is running
         new_cluster = uuid.uuid4().hex
         moved = await move_into_etcd(
             gateway,
@@ -81,7 +85,7 @@ async def move_folder(
     except EtcdError as error:
         raise BrokerError(
             Reason.UNAVAILABLE,
-            f"the metadata cannot be written to etcd, so the move is not finished: {error}; try again",
+            f"move not finished, metadata cannot be written to etcd: {error}; try again",
         ) from error
     finally:
         gateway.close()

@@ -1,6 +1,6 @@
-"""`braid cluster recover`: the folders of stopped nodes go on with an etcd that has lost some of the metadata, or all of it.
+"""`braid cluster recover`: lets the folders of stopped nodes continue with an etcd that lost some or all metadata.
 
-Knows: what has to be there for it. Refuses to know: the steps (`cluster/etcd/recovering.py`).
+The steps are in `cluster/etcd/recovering.py`.
 """
 
 import uuid
@@ -21,12 +21,13 @@ from braidlog.storage.folder import DataFolder
 
 
 async def recover_folders(paths: Sequence[str], config: ClusterConfig, clock: Clock, lost: Collection[int]) -> Position:
-    """All of them are locked meanwhile. What failed half-way is ended by calling this again."""
+    """Recover the folders, which stay locked during the recovery. After a failure, call this again to finish."""
     if not config.etcd or config.is_embedded:
         raise BrokerError(
             Reason.INVALID_SETTING,
-            "name a running etcd by its URLs in cluster.etcd: embedded members run only beside their nodes, so let one of its "
-            "own take the metadata, and restore its snapshot to them (docs/guides/cluster.md, Backups)",
+            "name a running etcd by its URLs in cluster.etcd: embedded members run only with their nodes, so recover "
+            "with a "
+            "separate etcd, and restore its snapshot to them (docs/guides/cluster.md, Backups)",
         )
     gateway = Gateway(config.gateway(), config.tls())
     with ExitStack() as stack:
@@ -42,5 +43,5 @@ async def recover_folders(paths: Sequence[str], config: ClusterConfig, clock: Cl
         except EtcdError as error:
             raise BrokerError(
                 Reason.UNAVAILABLE,
-                f"etcd does not take the metadata, so the recovery is not finished: {error}; try again",
+                f"recovery not finished, metadata cannot be written to etcd: {error}; try again",
             ) from error

@@ -1,1 +1,1 @@
-"""What a node says to the other nodes of its cluster."""
+"""Communication with the other nodes of the cluster."""

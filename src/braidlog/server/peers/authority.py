@@ -1,8 +1,7 @@
-"""Make the certificates of a cluster: an authority, and one for each node.
+"""Creates the certificates of a cluster: an authority, and one certificate per node.
 
-Knows: files, how long they are good for. Refuses to know: which nodes there are. Imported by who makes certificates, and by
-nobody else: a node that has some does without the library.
-Invariants: a key is written so that nobody else on the machine can read it, and never over another; the name in a certificate is
+Only commands that create certificates import this module, so a running node does not need the library.
+Invariants: a key file is readable by its owner only, and never overwrites another file. The name in a certificate is
 the node's number.
 """
 
@@ -26,25 +25,27 @@ from braidlog.model.clock import Clock
 
 AUTHORITY: Final = "braidlog-ca"
 DAYS: Final = 3650
-"""A cluster whose certificates end stops replicating on all nodes at once: they last longer than machines do."""
+"""Expired certificates would stop replication on all nodes together, so they outlast the machines."""
 _BACKDATED: Final = dt.timedelta(days=1)
-"""A node whose clock is behind may be shown what was made just now."""
+"""A node whose clock is behind must accept a new certificate."""
 
 
 class Pair(NamedTuple):
-    """Files in PEM."""
+    """PEM files."""
 
     certificate: Path
     key: Path
 
 
 def authority_in(folder: Path) -> Pair:
-    """Where an authority in this folder is, or would be."""
+    """Paths of the authority in this folder, whether or not it exists."""
     return _pair(folder, AUTHORITY)
 
 
 def make_authority(folder: Path, clock: Clock) -> Pair:
-    """The authority of a cluster. Its key signs certificates of nodes, and no node needs it. FileExistsError if there is one."""
+    """Create the authority of a cluster. Its key signs node certificates, and no node needs it. Raises FileExistsError
+    if one exists.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(AUTHORITY)
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
@@ -59,10 +60,12 @@ def make_authority(folder: Path, clock: Clock) -> Pair:
 
 
 def make_node_certificate(authority: Pair, folder: Path, node: int, clock: Clock, hosts: Iterable[str] = ()) -> Pair:
-    """A node's certificate. `hosts` are for other tools: nodes look for the number alone. FileExistsError if there is one."""
+    """Create a node's certificate. `hosts` are for other tools: nodes check the number alone. Raises FileExistsError
+    if one exists.
+    """
     issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
     signing = serialization.load_pem_private_key(authority.key.read_bytes(), None)
-    assert isinstance(signing, ec.EllipticCurvePrivateKey), "an authority of ours"
+    assert isinstance(signing, ec.EllipticCurvePrivateKey), "not a braidlog authority"
     key = ec.generate_private_key(ec.SECP256R1())
     both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     names = [x509.DNSName(name_of(node)), *map(_general_name, hosts)]
@@ -124,7 +127,9 @@ def _pair(folder: Path, name: str) -> Pair:
 
 
 def _write(folder: Path, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
-    """The key first, and both whole on the disk: half a pair is of no use, and a key of nothing does no harm."""
+    """Write the key first, and sync both files: a certificate without its key is useless, a key without its
+    certificate is harmless.
+    """
     pair = _pair(folder, name)
     folder.mkdir(parents=True, exist_ok=True)
     private = key.private_bytes(

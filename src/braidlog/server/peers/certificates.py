@@ -1,7 +1,7 @@
-"""TLS between nodes: both sides show a certificate of the cluster's own authority.
+"""TLS between nodes: both sides present a certificate of the cluster's own authority.
 
-Invariants: no other authority is trusted, whatever the machine trusts; files that cannot be used replace nothing. Who is who is
-in `adapters/peers/identity.py`.
+Invariants: no other authority is trusted, whatever the machine trusts. Unusable files replace nothing.
+`adapters/peers/identity.py` maps certificates to nodes.
 """
 
 import logging
@@ -13,33 +13,35 @@ from braidlog.model.errors import BrokerError, Reason
 log = logging.getLogger("braidlog.peers")
 
 KEYS: Final = "mayfly-keys"
-"""What a connection says in its handshake (ALPN) that is not gossip, on the port that both have."""
+"""Protocol name (ALPN) in the handshake of key connections, which share the port with gossip."""
 
 
 class PeerTls(NamedTuple):
-    """For who is dialled, and for who dials. Used by one thread: files are read again under nobody's handshake."""
+    """TLS contexts for accepted and dialled connections. Used by one thread, so files are never reloaded during a
+    handshake.
+    """
 
     server: ssl.SSLContext
     client: ssl.SSLContext
     keys: ssl.SSLContext
-    """As `client`, of connections that are about keys."""
+    """Like `client`, for key connections."""
     files: tuple[str, str, str]
     """Authority, certificate, key."""
 
     def read_again(self) -> None:
-        """For the connections to come. An authority that was replaced is trusted until the node's next start."""
+        """Reload the files for future connections. A replaced authority stays trusted until the node restarts."""
         try:
-            peer_tls(*self.files)  # first fresh ones: half of a pair must not replace the whole one that is in use
+            peer_tls(*self.files)  # check the new files first: half of a pair must not replace a complete one
             for context in (self.server, self.client, self.keys):
                 _load(context, *self.files)
         except (BrokerError, OSError) as error:
-            log.error("nodes go on with the certificate they have: %s", error)  # noqa: TRY400
+            log.error("peer certificate not reloaded: %s", error)  # noqa: TRY400
         else:
-            log.info("the certificate for other nodes was read again: %s", self.files[1])
+            log.info("peer certificate reloaded: %s", self.files[1])
 
 
 def peer_tls(ca: str, cert: str, key: str) -> PeerTls:
-    """`BrokerError` if the files cannot be used."""
+    """Load the TLS contexts. Raises `BrokerError` if the files are unusable."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client, keys = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     server.verify_mode = ssl.CERT_REQUIRED
@@ -49,7 +51,7 @@ def peer_tls(ca: str, cert: str, key: str) -> PeerTls:
         for context in (server, client, keys):
             context.minimum_version = ssl.TLSVersion.TLSv1_3
             _load(context, ca, cert, key)
-    except OSError as error:  # ssl's own errors are of this kind too
+    except OSError as error:  # includes ssl's errors
         text = f"TLS between nodes with {ca}, {cert}, {key}: {error.strerror or error}"
         raise BrokerError(Reason.INVALID_SETTING, text) from error
     return PeerTls(server, client, keys, (ca, cert, key))

@@ -1,6 +1,6 @@
-"""How another node is reached: its address, its certificate, and how long to leave it alone after it was not.
+"""Dials another node: address, certificate check, and pauses after failures.
 
-Invariant: who answers at the address is the node that was meant, if there are certificates.
+Invariant: with certificates, the node that answers is the node that was dialled.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ CONNECT_SECONDS_MAX: Final = 2.0
 PAUSE_SECONDS_MIN: Final = 0.05
 PAUSE_SECONDS_MAX: Final = 2.0
 UNHEARD_MS: Final = 2_000
-"""What the other end has not confirmed by then ends the connection."""
+"""The connection ends if the other end leaves data unconfirmed for this time."""
 
 Address = tuple[str, int]
 AddressOf = Callable[[int], Address | None]
@@ -27,16 +27,17 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 def end_when_unheard(connection: socket.socket) -> None:
-    """After a cut the kernel sends again after twice as long each time: a connection that outlives it stands still long after.
+    """Set the TCP user timeout. After a network cut the kernel doubles its retry interval, so a surviving connection
+    would stall long after.
 
-    Connections that a listening socket accepts have what it has.
+    Accepted connections inherit the option from their listening socket.
     """
     if sys.platform == "linux":
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_MS)
 
 
 class Dial:
-    """From `node` to `peer`."""
+    """Dials from `node` to `peer`."""
 
     def __init__(self, node: int, peer: int, address_of: AddressOf, tls: ssl.SSLContext | None) -> None:
         self.node = node
@@ -50,14 +51,14 @@ class Dial:
         return asyncio.get_running_loop().time() >= self._not_before
 
     def succeeded(self) -> None:
-        """It does not only accept connections, it answers."""
+        """Reset the pause once the node has answered, not merely accepted."""
         self._pause = PAUSE_SECONDS_MIN
 
     def address(self) -> Address | None:
         return self._address_of(self.peer)
 
     async def connect(self, protocol: Callable[[], P]) -> P | None:
-        """None if it cannot be reached: then not again for a while, twice as long each time."""
+        """Connect; None if the node is unreachable. The next attempt then waits, twice as long each time."""
         loop = asyncio.get_running_loop()
         self._not_before = loop.time() + self._pause
         self._pause = min(self._pause * 2, PAUSE_SECONDS_MAX)
@@ -66,12 +67,14 @@ class Dial:
             return None
         try:
             return await self.open(address, protocol)
-        except (OSError, TimeoutError) as error:  # ssl's own errors are of this kind too
-            log.info("node %d at %s:%d cannot be reached: %s", self.peer, *address, str(error) or "no answer")
+        except (OSError, TimeoutError) as error:  # includes ssl's errors
+            log.info("node %d at %s:%d is unreachable: %s", self.peer, *address, str(error) or "no answer")
             return None
 
     async def open(self, address: Address, protocol: Callable[[], P]) -> P:
-        """OSError if it cannot be reached; ConnectionRefusedError if nobody listens at any address that its name stands for."""
+        """Connect. Raises OSError if the node is unreachable, ConnectionRefusedError if every address of its name
+        refuses.
+        """
         loop = asyncio.get_running_loop()
         failed: OSError = ConnectionRefusedError(f"{address[0]} has no address")
         async with asyncio.timeout(CONNECT_SECONDS_MAX):
@@ -84,7 +87,7 @@ class Dial:
                         ssl=self._tls,
                         server_hostname=name_of(self.peer) if self._tls else None,
                     )
-                except OSError as error:  # ssl's own errors are of this kind too
+                except OSError as error:  # includes ssl's errors
                     failed = error if isinstance(failed, ConnectionRefusedError) else failed
                 else:
                     end_when_unheard(transport.get_extra_info("socket"))

@@ -1,10 +1,9 @@
-"""What this node asks of one leader: all its partitions over one connection, one request at a time.
+"""Fetches of this node from one leader: all partitions over one connection, one request at a time.
 
-Knows: the connection, the session, which question stands. Refuses to know: replicas: their questions come in by `ask`, answers
-go to `received`. Invariants: an answer counts for the question that stands, and for no other; a second request is sent only to
-end the wait of the first, because there is something new to ask; what a broken connection had under way is lost, and never said
-again by itself: the replicas ask again by their clock, which also connects again. Answers are handed on in slices of the loop's
-time.
+Does not handle: replicas. Their fetches arrive by `ask`, responses go to `received`.
+Invariants: a response counts only for the pending fetch. A second request is sent only to end the wait of the first,
+because of new fetches. Fetches in flight on a broken connection are lost; replicas repeat them on their next tick,
+which also reconnects. Responses are delivered in slices of event loop time.
 """
 
 import asyncio
@@ -38,15 +37,16 @@ from braidlog.wire.kafka.replica_fetch import follower_connection
 log = logging.getLogger("braidlog.peers")
 
 WAIT_MS: Final = 2_000
-"""How long a leader that has nothing to say keeps a request."""
+"""How long a leader without new data holds a request."""
 ANSWER_SECONDS_MAX: Final = 10.0
-"""A leader that has not answered by then is not there any more, whatever its connection says."""
+"""A leader that has not answered by then counts as dead, whatever its connection shows."""
 REPEAT_SECONDS: Final = 2.0
-"""A question that stands is not said again before: a replica asks by its clock, and most of the time it is only early."""
+"""A pending fetch is not repeated earlier: a replica repeats by its clock, and the response is usually on its way."""
 LINGER_SECONDS: Final = 0.005
-"""After an answer its partitions ask again as soon as they are synced; the next request waits so long for them."""
+"""After a response, replicas fetch again as soon as they are synced; the next request waits this long to include them.
+"""
 QUESTIONS_MAX: Final = 1_000
-"""In one request: each costs its leader some time."""
+"""Limit per request, as each fetch takes the leader some time."""
 COMPLAINTS_MAX: Final = 100
 REQUESTS_MAX: Final = 2
 SLICE_SECONDS: Final = 0.003
@@ -55,7 +55,7 @@ Received = Callable[[int, Place, Answer | CorruptAnswer], None]
 
 
 class Standing(NamedTuple):
-    """A question that has no answer yet."""
+    """A fetch without a response."""
 
     number: int
     question: Fetch
@@ -63,7 +63,7 @@ class Standing(NamedTuple):
 
 
 class Fetcher:
-    """Of one node from one leader."""
+    """Fetches of one node from one leader."""
 
     def __init__(self, leader: int, dial: Dial, received: Received, tasks: Tasks) -> None:
         self.leader = leader
@@ -86,7 +86,7 @@ class Fetcher:
         self._deadline: asyncio.TimerHandle | None = None
         self.requests = 0
 
-    # -- asking ------------------------------------------------------------------------------------------------
+    # -- asking ----------------------------------------------------------------------------------------------
 
     def ask(self, place: Place, question: Fetch) -> None:
         standing = self._standing.get(place)
@@ -103,7 +103,7 @@ class Fetcher:
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Not at once: whatever else is asked in this turn of the loop shares the request."""
+        """Flush in the next turn of the event loop, so that all fetches of this turn share a request."""
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
@@ -142,7 +142,7 @@ class Fetcher:
             self._deadline = self._loop.call_later(ANSWER_SECONDS_MAX, self._give_up)
 
     def _take_questions(self, incarnation: int) -> list[tuple[Place, ReplicaFetchRequestPartition]]:
-        """Those of an earlier life of this node are nobody's any more."""
+        """Take the unsent fetches. Those of an earlier incarnation of this node are dropped."""
         asked = []
         now = self._loop.time()
         for place in list(self._unsent)[:QUESTIONS_MAX]:
@@ -153,7 +153,7 @@ class Fetcher:
                 asked.append((place, write_question(place[1], self._number, question)))
         return asked
 
-    # -- answers -----------------------------------------------------------------------------------------------
+    # -- answers ---------------------------------------------------------------------------------------------
 
     def answered(self, answer: Response) -> None:
         response = answer.message
@@ -164,7 +164,7 @@ class Fetcher:
         if self._in_flight:
             self._deadline = self._loop.call_later(ANSWER_SECONDS_MAX, self._give_up)
         if response.error_code:
-            log.info("node %d answers a fetch with error %d; connecting anew", self.leader, response.error_code)
+            log.info("node %d answered a fetch with error %d; reconnecting", self.leader, response.error_code)
             self._give_up()
             return
         self._dial.succeeded()
@@ -188,16 +188,16 @@ class Fetcher:
         elif not self._in_flight and self._timer is None:
             self._timer = self._loop.call_later(LINGER_SECONDS, self._flush_now)
 
-    def _hand_on(self, place: Place, told: ReplicaFetchResponsePartition) -> None:
+    def _hand_on(self, place: Place, part: ReplicaFetchResponsePartition) -> None:
         standing = self._standing.get(place)
-        if standing is None or standing.number != told.question:
+        if standing is None or standing.number != part.question:
             return
         del self._standing[place]
         answer: Answer | CorruptAnswer
         try:
-            answer = read_answer(told, standing.question)
+            answer = read_answer(part, standing.question)
         except ProtocolError as error:
-            log.warning("node %d sent records that cannot be right: %s", self.leader, error)
+            log.warning("node %d sent invalid records: %s", self.leader, error)
             answer = CorruptAnswer(standing.question)
         self._received(self.leader, place, answer)
 
@@ -210,7 +210,7 @@ class Fetcher:
             self._timer.cancel()
             self._timer = None
 
-    # -- the connection ----------------------------------------------------------------------------------------
+    # -- the connection --------------------------------------------------------------------------------------
 
     def _connect_soon(self) -> None:
         if self._is_connecting:
@@ -226,7 +226,7 @@ class Fetcher:
             link = await self._dial.connect(lambda: PeerLink(follower_connection(), self.answered, self.lost))
         finally:
             self._is_connecting = False
-        # It may have ended again before we heard of it, and will not say so twice.
+        # The connection may have ended before this point; its `lost` callback does not repeat.
         self._link = link if link is not None and link.is_open else None
         if self._link is None:
             self._unsent.clear()

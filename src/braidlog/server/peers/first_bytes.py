@@ -1,11 +1,11 @@
-"""The nodes' port: each connection is handed to gossip or to keys, by its first bytes, before any of them is read.
+"""Demultiplexes the peer port: peeks at the first bytes of a connection and assigns it to gossip or the key service.
 
-Knows: sockets, and how the two begin. Refuses to know: what is said on either.
-Gossip is answered on a thread of its own, keys on the node's loop: a socket belongs to one of them from its first byte on.
-Without certificates the type of the first message tells them apart; with them the handshake does, which names what is to be
-spoken (ALPN): it is looked at where it waits in the kernel, and carried out by who takes the connection.
-Invariants: what is not of a node fails as soon as it is wrong; who says nothing for `FIRST_BYTES_SECONDS_MAX` is closed; of those
-who have not said enough there are at most `UNDECIDED_MAX`.
+Does not handle: the protocols themselves.
+A socket belongs to gossip's thread or to the node's event loop from its first byte on. Without certificates the type of
+the first message decides. With certificates the TLS handshake names
+the protocol (ALPN): it is peeked at in the kernel buffer, and performed by the chosen service.
+Invariants: invalid bytes fail as soon as they are recognizable. A silent connection is closed after
+`FIRST_BYTES_SECONDS_MAX`. At most `UNDECIDED_MAX` connections are undecided.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from braidlog.wire.peer import messages as m
 log = logging.getLogger("braidlog.peers")
 
 LOOK_BYTES: Final = 16 * 1024
-"""Of a handshake's first message, which is shorter."""
+"""Peek limit; a handshake's first message is shorter."""
 LOOK_SECONDS: Final = 0.01
 FIRST_BYTES_SECONDS_MAX: Final = 5.0
 UNDECIDED_MAX: Final = 256
@@ -29,13 +29,13 @@ ACCEPTED_AT_ONCE: Final = 64
 _HANDSHAKE: Final = 0x16
 _RECORD_HEAD_BYTES: Final = 5
 _NAMED: Final = bytes([len(KEYS)]) + KEYS.encode()
-"""As a handshake's first message has it, in the clear."""
+"""The ALPN name as it appears in clear text in a handshake's first message."""
 
 Take = Callable[[socket.socket], None]
 
 
 class FirstBytes:
-    """`gossip` and `keys` take a connection, none of whose bytes is read. On the loop on which it is made."""
+    """`gossip` and `keys` each take a connection with all bytes unread. Runs on the event loop that creates it."""
 
     def __init__(self, listening: Sequence[socket.socket], gossip: Take, keys: Take, *, is_tls: bool = False) -> None:
         self._loop = asyncio.get_running_loop()
@@ -62,8 +62,8 @@ class FirstBytes:
                 connected, _ = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # no descriptor is free: those who wait, wait in the kernel's line
-                log.error("the nodes' port takes no connection: %s; trying again", error)  # noqa: TRY400
+            except OSError as error:  # no free descriptor: new connections wait in the kernel's backlog
+                log.error("peer port cannot accept connections: %s; retrying", error)  # noqa: TRY400
                 self._loop.remove_reader(listening)
                 self._loop.call_later(ACCEPT_AGAIN_SECONDS, self._listen_again, listening)
                 return
@@ -80,7 +80,7 @@ class FirstBytes:
             self._loop.add_reader(listening, self._accept, listening)
 
     def _look(self, connected: socket.socket) -> None:
-        """Whose it is, if enough has come."""
+        """Assign a connection once enough bytes have arrived."""
         if connected not in self._undecided:
             return
         self._loop.remove_reader(connected)
@@ -96,7 +96,7 @@ class FirstBytes:
             return
         is_keys = _offers_keys(begun) if self._is_tls else _is_keys(begun)
         if is_keys is None:
-            # What is there stays readable: the loop would tell so without end.
+            # Peeked bytes stay readable, so a reader callback would fire continuously.
             self._loop.call_later(LOOK_SECONDS, self._look, connected)
             return
         self._undecided.pop(connected).cancel()
@@ -111,14 +111,18 @@ class FirstBytes:
 
 
 def _is_keys(begun: bytes) -> bool | None:
-    """None: it cannot be told yet. What is no node's is left to gossip, which closes upon it."""
+    """Whether the message belongs to the key service; None if undecided. Gossip gets unknown bytes and closes the
+    connection.
+    """
     if len(begun) < 4 and b"\xbe\xe5\x01".startswith(begun):
         return None
     return begun.startswith(b"\xbe\xe5\x01") and begun[3] in m.ASKED
 
 
 def _offers_keys(begun: bytes) -> bool | None:
-    """What the first message of a handshake says, as far as it has come. Who says so falsely is found out by the handshake."""
+    """Whether the handshake's first message names the key protocol; None if incomplete. The handshake itself detects
+    false claims.
+    """
     if begun[0] != _HANDSHAKE:
         return False
     if (

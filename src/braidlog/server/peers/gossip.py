@@ -1,9 +1,10 @@
-"""Who is alive, over sockets: carries out the steps of `replication/swim.py` between this node and the others.
+"""Failure detection over sockets: carries out the steps of `replication/swim.py` between this node and the others.
 
-Knows: connections, the tick, whose words are whose. Refuses to know: what follows from a verdict, where members come from.
-Invariants: a PING is answered in the turn of the loop that reads it, before anything else is done for it; each peer has one
-connection from us, which carries our questions and its PONGs, and one from it, which carries its own; time is the monotonic
-clock, the wall clock is only told to others; where there are certificates, a node is believed only what it says in its own name.
+Does not handle: the effect of a verdict, the source of the members.
+Invariants: a PING is answered in the event loop turn that reads it, before any other work for it. Each peer has one
+connection from this node, which carries this node's messages and the peer's PONGs, and one to this node for the
+reverse. All timing uses the monotonic clock; the wall clock is only reported to peers. With certificates, a node is
+believed only about itself.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ Verdicts = Callable[[swim.Verdict], None]
 
 
 class Gossip:
-    """One node's part. `tell` it who is a member and what the metadata says; it calls `verdict`."""
+    """Gossip of one node. `tell` it the members and the state of the metadata; it calls `verdict`."""
 
     def __init__(  # noqa: PLR0913 - what it works with, and a setting
         self,
@@ -58,7 +59,7 @@ class Gossip:
         self.node = node
         self.sender = sender
         self.incarnation = 0
-        """0: not registered yet; nobody is answered."""
+        """0: not registered yet, so PINGs get no answer."""
         self.swim = swim.Swim(node=node, silence_ms=silence_ms)
         self.port = 0
         self._clock = clock
@@ -68,12 +69,12 @@ class Gossip:
         self._is_awake = is_awake
         self._keys = keys
         self._make_incoming = incoming
-        self._draw = random.Random()  # noqa: S311 - whom to ping is no secret
+        self._draw = random.Random()  # noqa: S311 - the choice of peers to ping is no secret
         self._loop = asyncio.get_running_loop()
         self._tasks = Tasks()
         self._ports: FirstBytes | None = None
         self._accepted: set[socket.socket] = set()
-        """Connections whose task has not begun: nobody else would close them."""
+        """Accepted connections whose task has not started yet, closed at stop."""
         self._incoming: set[Incoming] = set()
         self._links: dict[int, PeerLink] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -115,22 +116,22 @@ class Gossip:
                 ssl=self._tls.server if self._tls else None,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS_MAX if self._tls else None,
             )
-        except OSError as error:  # ssl's own errors are of this kind too
-            log.warning("a connection to the nodes' port is closed: %s", error)
+        except OSError as error:  # includes ssl's errors
+            log.warning("closing a connection to the peer port: %s", error)
             connected.close()
 
     def registered_as(self, incarnation: int) -> None:
-        """Answer as this one from now on, those too who asked before."""
+        """Answer with this incarnation from now on, also to earlier PINGs."""
         self.incarnation = incarnation
         for connection in self._incoming:
             connection.send(self.pong())
 
     def leave(self) -> None:
-        """Say that this node stops: nobody has to find it out."""
+        """Announce that this node stops, so that peers need not detect it."""
         for link in self._links.values():
             link.say(m.Leave(self.node, self.incarnation))
 
-    # -- the steps ---------------------------------------------------------------------------------------------
+    # -- the steps -------------------------------------------------------------------------------------------
 
     def tell(self, message: swim.SwimMessage) -> None:
         if isinstance(message, swim.Members):
@@ -157,7 +158,7 @@ class Gossip:
             self._told_hashes.pop(node, None)
 
     def stretched(self, seconds: float) -> float:
-        """A wait that fits the default of `silence_ms`, as this node's own and its present doubt make it."""
+        """A wait defined for the default `silence_ms`, scaled to this node's setting and current doubt."""
         wanted_ms = int(seconds * 1000 * self.swim.silence_ms / swim.SILENCE_MS_MAX)
         return self.swim.in_doubt(wanted_ms, self._now_ms()) / 1000
 
@@ -165,7 +166,7 @@ class Gossip:
         return int(self._loop.time() * 1000)
 
     def _tick(self) -> None:
-        # From now, not from when it was due: ticks that were missed are not made up for.
+        # From now, not from the due time: missed ticks are not repeated.
         self._timer = self._loop.call_later(swim.PING_MS / 1000, self._tick)
         self.tell(swim.Tick(self._draw.getrandbits(16)))
 
@@ -176,7 +177,7 @@ class Gossip:
             link = self._links[node] = PeerLink(self, Dial(self.node, node, self._address_of, tls), self._tasks)
         link.say(message)
 
-    # -- what connections tell ---------------------------------------------------------------------------------
+    # -- callbacks of connections ----------------------------------------------------------------------------
 
     def frame(self, message: m.Message) -> bytes:
         return write(self.sender, message)
@@ -185,7 +186,7 @@ class Gossip:
         return m.Ping(self._members_hash)
 
     def pong(self) -> bytes:
-        """The answer to a PING; nothing, if this node is not one yet, or does nothing but answer."""
+        """The answer to a PING; empty if this node is not registered, or its event loop is blocked."""
         if not self.incarnation or not self._is_awake():
             return b""
         return self.frame(m.Pong(self.node, self.incarnation, self._clock.now_ms(), self._members_hash))
@@ -200,11 +201,11 @@ class Gossip:
             self.tell(swim.ConnectionRefused(node))
 
     def asked(self, message: m.PingRequest | m.Ack | m.Leave) -> None:
-        """What came on another node's own connection."""
+        """Handle a message on another node's own connection."""
         self.tell(from_wire(message))
 
     def opened(self, connection: Incoming) -> bool:
-        """False: it is one too many."""
+        """Register a connection; False if the limit is reached."""
         if len(self._incoming) >= INCOMING_MAX:
             return False
         self._incoming.add(connection)
@@ -213,24 +214,24 @@ class Gossip:
     def closed(self, connection: Incoming) -> None:
         self._incoming.discard(connection)
 
-    # -- health ------------------------------------------------------------------------------------------------
+    # -- health ----------------------------------------------------------------------------------------------
 
     def clock_trouble(self) -> str:
-        """What is wrong with this node's wall clock, as the others have it; empty: nothing."""
-        # Our own among them: of three, one that is off does not move it.
+        """Description of a wrong wall clock of this node, compared with its peers; empty if it is right."""
+        # The own skew of 0 is included: among three clocks, one wrong clock does not change the median.
         skew_ms = median([0, *self._skews_ms.values()])
         if abs(skew_ms) <= SKEW_MS_MAX:
             return ""
         way = "behind" if skew_ms > 0 else "ahead of"
         return (
             f"the clock of node {self.node} is {abs(skew_ms) / 1000:.0f} s {way} that of the other nodes: "
-            "set it (NTP); until then nothing is let go here for its age"
+            "set it (NTP); until then retention by age is suspended here"
         )
 
     def unaware(self, members: Sequence[tuple[int, int]]) -> list[int]:
-        """Those of `members` that have not said yet that they know of exactly these."""
-        wanted, told = members_hash(members), dict(self._told_hashes)
-        return [node for node, _ in members if node != self.node and told.get(node) != wanted]
+        """The nodes of `members` that have not yet confirmed exactly this membership."""
+        wanted, reported = members_hash(members), dict(self._told_hashes)
+        return [node for node, _ in members if node != self.node and reported.get(node) != wanted]
 
 
 def to_wire(message: swim.PingRequest | swim.WitnessReport) -> m.PingRequest | m.Ack:

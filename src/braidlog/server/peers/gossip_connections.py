@@ -1,8 +1,8 @@
-"""The two kinds of connections of gossip: from us to a peer, and from a peer to us.
+"""Gossip connections: outgoing to a peer, and incoming from a peer.
 
-Knows: sockets, frames. Refuses to know: who is alive.
-Invariants: a connection that ends is dialled again at once if it was a good one, so that a process that died is known to refuse;
-who does not read what we send is cut off.
+Does not handle: failure detection.
+Invariants: a good connection that ends is redialled immediately, so that a dead process is recognized by its refusal.
+A peer that does not read is disconnected.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ log = logging.getLogger("braidlog.gossip")
 
 UNSENT_BYTES_MAX: Final = 16 * 1024
 WAITING_MAX: Final = 16
-"""What is said while a connection is being made."""
+"""Maximum number of messages queued while connecting."""
 SILENCE_SECONDS_MAX: Final = 2.0
-"""A connection on which nothing was answered for so long may be one to a machine that is gone: a new one will show."""
+"""A connection without an answer for this time may lead to a dead machine; a new connection shows whether it does."""
 
 
 class Owner(Protocol):
-    """`Gossip`, as its connections see it."""
+    """`Gossip` as seen by its connections."""
 
     def frame(self, message: m.Message) -> bytes: ...
 
@@ -60,7 +60,7 @@ class _Conversation(asyncio.Protocol):
         self._is_aborted = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transports do not subclass asyncio's
         self.is_tls = transport.get_extra_info("ssl_object") is not None
         self.certified = certified_name(transport.get_extra_info("peercert"))
 
@@ -69,7 +69,7 @@ class _Conversation(asyncio.Protocol):
         event: Any
         while not self._is_aborted and (event := self._connection.next_event()) is not NEED_DATA:
             if isinstance(event, Refused):
-                log.warning("a connection between nodes is closed: %s", event.error)
+                log.warning("closing a gossip connection: %s", event.error)
                 self.abort()
                 return
             assert isinstance(event, Frame)
@@ -87,14 +87,14 @@ class _Conversation(asyncio.Protocol):
             self.transport.write(data)
 
     def abort(self) -> None:
-        """In the next turn of the loop: uvloop's TLS, which may be handing over what it has read, does not expect it sooner."""
+        """Abort in the next turn of the event loop: uvloop's TLS does not expect it while it delivers data."""
         self._is_aborted = True
         if self.transport is not None:
             asyncio.get_running_loop().call_soon(self.transport.abort)
 
 
 class Incoming(_Conversation):
-    """From a peer: its PINGs, and what it asks or tells in its own name."""
+    """Connection from a peer: its PINGs, and messages in its own name."""
 
     def __init__(self, owner: Owner) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Incoming(_Conversation):
         super().connection_made(transport)
         is_node = not self.is_tls or node_of(self.certified) is not None
         if not is_node:
-            log.warning("a certificate of %r is no node's; closing", self.certified)
+            log.warning("certificate name %r is not a node's; closing", self.certified)
         if not is_node or not self._owner.opened(self):
             self.abort()
 
@@ -119,7 +119,7 @@ class Incoming(_Conversation):
             case m.PingRequest(by=who) | m.Ack(by=who) | m.Leave(node=who) if self._is(who):
                 self._owner.asked(message)
             case _:
-                log.warning("a node says %s, which is not for it to say; closing", type(message).__name__)
+                log.warning("a node sent %s, which it may not send; closing", type(message).__name__)
                 self.abort()
 
     def _is(self, node: int) -> bool:
@@ -139,12 +139,12 @@ class _Outgoing(_Conversation):
         if isinstance(message, m.Pong) and message.node == self._link.peer:
             self._link.ponged(message)
         else:
-            log.warning("node %d answers a PING with %s; closing", self._link.peer, type(message).__name__)
+            log.warning("node %d answered a PING with %s; closing", self._link.peer, type(message).__name__)
             self.abort()
 
 
 class PeerLink:
-    """From us to one peer, for as long as it is a member."""
+    """Connection to one peer, for as long as it is a member."""
 
     def __init__(self, owner: Owner, dial: Dial, tasks: Tasks) -> None:
         self.peer = dial.peer
@@ -157,13 +157,13 @@ class PeerLink:
         self._is_over = False
         self._waiting: deque[m.Message] = deque(maxlen=WAITING_MAX)
         self._answered_at: float | None = None
-        """None: this connection has not answered yet."""
+        """None: no answer on this connection yet."""
         self._opened_at = 0.0
 
     def say(self, message: m.Message) -> None:
-        """Now, or as soon as there is a connection; a PING is not kept, as the next one says the same."""
+        """Send now, or after connecting. A PING is not queued, as the next one repeats it."""
         if self._conversation is not None and self._is_mute():
-            log.info("node %d has answered nothing for %g s: it is dialled again", self.peer, SILENCE_SECONDS_MAX)
+            log.info("node %d has not answered for %g s; redialling", self.peer, SILENCE_SECONDS_MAX)
             self._conversation.abort()
             return
         if self._conversation is not None:
@@ -191,7 +191,7 @@ class PeerLink:
         except ConnectionRefusedError:
             self._owner.refused(self.peer)
             return
-        except (OSError, TimeoutError):  # silence: it will be noticed as such
+        except (OSError, TimeoutError):  # failure detection notices the silence
             return
         finally:
             self._is_connecting = False
@@ -216,7 +216,7 @@ class PeerLink:
             self._connect_soon()
 
     def abort(self) -> None:
-        """The peer is no member any more."""
+        """Close the link because the peer is no longer a member."""
         self._is_over = True
         if self._conversation is not None:
             self._conversation.abort()

@@ -1,8 +1,8 @@
-"""Gossip on a thread of its own, so that a node whose loop is busy for a moment is not taken for dead.
+"""Runs gossip on its own thread, so that a node with a briefly busy event loop is not declared dead.
 
-Knows: two loops, and how one is told what the other has found. Refuses to know: what is said between nodes.
-Invariants: verdicts are told on the node's loop; nothing of the node is touched by the thread; a node whose loop has not turned
-for `AWAKE_SECONDS_MAX`, or longer where it is late, answers no PING: it does not serve, and another node should.
+Invariants: verdicts are delivered on the node's event loop, and the thread touches nothing else of the node. A node
+whose event loop is blocked for `AWAKE_SECONDS_MAX`, or longer under load, answers no PING: it does not serve, and
+another node should take over.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ HANDED_OVER_MAX: Final = 256
 
 
 class GossipThread:
-    """A `Gossip` for a node's loop: made, told and stopped there."""
+    """A `Gossip` for a node's event loop, which creates, calls and stops it."""
 
     def __init__(  # noqa: PLR0913 - what it works with, and a setting
         self,
@@ -42,7 +42,7 @@ class GossipThread:
         incoming: Callable[[Owner], Incoming] = Incoming,
         silence_ms: int = swim.SILENCE_MS_MAX,
     ) -> None:
-        """`keys` is told, on the node's loop, of connections that are not gossip."""
+        """`keys` is called on the node's event loop with connections that are not gossip."""
         self._clock = clock
         self._address_of = address_of
         self._verdict = verdict
@@ -63,13 +63,13 @@ class GossipThread:
         )
         """On the thread: its loop is the one that runs there."""
         self._handed_over = 0
-        """Connections that are on their way to the node's loop."""
+        """Number of connections in transfer to the node's event loop."""
         self._home = asyncio.get_running_loop()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._gossip: Gossip | None = None
         self._early: list[Callable[[Gossip], None]] = []
-        """What was said before it was started."""
+        """Calls made before the start."""
         self._addresses: dict[int, Address | None] = {}
         self._beat = clock.monotonic()
         self._beating: asyncio.TimerHandle | None = None
@@ -122,11 +122,11 @@ class GossipThread:
         await self._home.run_in_executor(None, self._thread.join)
         loop.close()
 
-    # -- told by the node --------------------------------------------------------------------------------------
+    # -- called by the node ----------------------------------------------------------------------------------
 
     def tell(self, message: swim.SwimMessage) -> None:
         if isinstance(message, swim.Members):
-            # Looked up here: the metadata belongs to the node's loop.
+            # Looked up here, because the metadata belongs to the node's event loop.
             self._addresses = {node: self._address_of(node) for node, _ in message.nodes}
         self._do(lambda gossip: gossip.tell(message))
 
@@ -142,13 +142,13 @@ class GossipThread:
             self._do(lambda _: tls.read_again())
 
     def _do(self, work: Callable[[Gossip], None]) -> None:
-        """On the thread, in the order asked for."""
+        """Run work on the gossip thread, in call order."""
         if self._gossip is None:
             self._early.append(work)
         elif self._loop is not None:
             self._loop.call_soon_threadsafe(work, self._gossip)
 
-    # -- health ------------------------------------------------------------------------------------------------
+    # -- health ----------------------------------------------------------------------------------------------
 
     def clock_trouble(self) -> str:
         return "" if self._gossip is None else self._gossip.clock_trouble()
@@ -156,13 +156,15 @@ class GossipThread:
     def unaware(self, members: Sequence[tuple[int, int]]) -> list[int]:
         return [] if self._gossip is None else self._gossip.unaware(members)
 
-    # -- whether the node's loop turns -------------------------------------------------------------------------
+    # -- whether the event loop runs -------------------------------------------------------------------------
 
     def _beat_on(self) -> None:
         self._beat = self._clock.monotonic()
         self._beating = self._home.call_later(BEAT_SECONDS, self._beat_on)
 
     def is_awake(self) -> bool:
-        """Called by the thread. A node without processor time turns late, too: the more, the more patience there is."""
+        """Whether the node's event loop runs; called by the gossip thread. A node short of CPU time is given more
+        time.
+        """
         patience = AWAKE_SECONDS_MAX if self._gossip is None else self._gossip.stretched(AWAKE_SECONDS_MAX)
         return self._clock.monotonic() - self._beat < patience

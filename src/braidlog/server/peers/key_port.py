@@ -1,6 +1,6 @@
-"""Keys between this node and the others: what is asked of it, and what it asks. Wires it together, and knows nothing else.
+"""Key service between nodes: wires together the serving and the calling side.
 
-The port is gossip's, which hands over the connections that are about keys (`first_bytes.py`).
+It shares the port with gossip, which hands over key connections (`first_bytes.py`).
 """
 
 import socket
@@ -18,7 +18,7 @@ from braidlog.server.peers.key_questions import KeyQuestions
 
 
 class KeyPort:
-    """Of one node. `sender` is its id in messages."""
+    """Key service of one node. `sender` is its id in messages."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class KeyPort:
             self._spawn(self.listener.adopt(connected), "keys of a node")
 
     async def compare(self) -> None:
-        """Whether this node's replicas of slots are what their leaders have: every `COMPARE_SECONDS`."""
+        """Compare this node's slot replicas with their leaders; called every `COMPARE_SECONDS`."""
         await self._comparing.compare_all(self.questions.compare)
 
     async def stop(self) -> None:
-        """Nobody is heard any more, and nobody is asked."""
+        """Stop serving and calling."""
         self._is_stopped = True
         await self.listener.stop(0)
         await self.questions.stop()

@@ -1,7 +1,7 @@
-"""What this node asks of others about keys: to serve its clients' requests, to take what was cut from its logs,
-to compare replicas.
+"""Calls to other nodes about keys: forwarded client requests, records salvaged from truncated logs, replica
+comparisons.
 
-Knows: the messages. Refuses to know: connections (`node_calls.py`), who leads what.
+Does not handle: connections (`node_calls.py`), slot leadership.
 """
 
 import ssl
@@ -24,11 +24,11 @@ from braidlog.wire.peer.asking import AskingConnection, LeafKeys
 
 SETTLED_SECONDS_MAX: Final = 10.0
 COMPARED_SECONDS_MAX: Final = 5.0
-"""Meanwhile a follower may hold what it applies to the log."""
+"""During a comparison a follower may pause applying records."""
 
 
 class KeyQuestions(NodeQuestions):
-    """Of one node to all others, on the port that they have for gossip and keys."""
+    """Key calls of one node to all others, over the port shared with gossip."""
 
     def __init__(
         self,
@@ -44,24 +44,24 @@ class KeyQuestions(NodeQuestions):
         self._routing = routing
 
     async def call(self, node: int, call: Call, seconds: float) -> bytes:
-        """A request of a client of Mayfly's: see `broker/forwarding.py`."""
+        """Forward a Mayfly client's request, see `broker/forwarding.py`."""
         forward = forward_of(call, self._exchange.stamp())
         return relayed(call, await self.ask(node, forward, len(forward.body), seconds, changes=call.changes))
 
     async def replicate(self, number: int, record: SlotRecord) -> Verdict:
-        """To the leader of a log: what was cut here. `BrokerError`: not now."""
+        """Send a truncated record to the leader of its log. Raises `BrokerError` if that is not possible now."""
         leader = self._leader_of(number)
-        assert record.origin is not None, "what was cut has one"
+        assert record.origin is not None, "a truncated record has an origin"
         message = m.Replicate(
             0, number, record.op, record.stamp.pack(), record.ttl_seconds, *record.origin, record.key, record.argument
         )
         answer = await self.ask(leader, message, len(record.argument), SETTLED_SECONDS_MAX, changes=False)
         if isinstance(answer, m.TopologyChanged):
-            raise NothingDoneError(Reason.NOT_LEADER, f"node {leader} does not lead log {number} of keys")
+            raise NothingDoneError(Reason.NOT_LEADER, f"node {leader} does not lead key log {number}")
         return Verdict.TAKEN if answer.is_settled else Verdict.TOO_OLD
 
     async def compare(self, number: int, ask: Ask) -> Reply:
-        """Of the leader of a log: has it the same? `BrokerError`: it cannot be asked now."""
+        """Compare with the leader of a log. Raises `BrokerError` if the leader cannot answer now."""
         message = m.SyncRequest(number, ask.epoch, ask.offset, *ask.among, ask.digest)
         answer = await self.ask(self._leader_of(number), message, 0, COMPARED_SECONDS_MAX, changes=False)
         if isinstance(answer, LeafKeys):
@@ -74,5 +74,5 @@ class KeyQuestions(NodeQuestions):
     def _leader_of(self, number: int) -> int:
         known = self._routing.assignment(LOG_TOPIC, number) if self._routing.has_partition(LOG_TOPIC, number) else None
         if known is None or known.leader is None:
-            raise NotLeaderError(LOG_TOPIC, number, f"log {number} of keys has no leader")
+            raise NotLeaderError(LOG_TOPIC, number, f"key log {number} has no leader")
         return known.leader

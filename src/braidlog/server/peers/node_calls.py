@@ -1,8 +1,8 @@
-"""What is asked of the other nodes: one connection to each, many questions under way.
+"""Calls to other nodes: one connection per node, many calls in flight.
 
-Knows: connections, which question an answer is for. Refuses to know: what is asked.
-Invariants: a call is sent once; one that was not sent when its connection could not be made, or its caller went away, is never
-sent; whoever waits hears of the end of its connection at once. What is under way to one node is bounded.
+Does not handle: the content of calls.
+Invariants: a call is sent once. A call that is still unsent when connecting fails, or when its caller leaves, is never
+sent. Waiting callers learn of the end of their connection immediately. Calls in flight per node are bounded.
 """
 
 import ssl
@@ -20,14 +20,14 @@ from braidlog.wire.kafka.messages.calls import END_WAIT, CallRequest, CallRespon
 from braidlog.wire.kafka.replica_fetch import caller_connection
 
 CALLS_MAX: Final = 1_000
-"""Under way to one node: fewer than its port takes from one connection. Long polls leave half of them to other calls."""
+"""Maximum calls in flight per node, fewer than its port accepts per connection. Long polls may use half of them."""
 CALLS_BYTES_MAX: Final = 64 * 1024 * 1024
 BODY_BYTES_MAX: Final = CALL_BYTES_MAX - 64 * 1024
-"""What stands around it has a name and a principal, and is less."""
+"""The frame also carries a name and a principal, which are smaller."""
 
 
 class _Waiting:
-    """A question, until it has ended."""
+    """A call until it has ended."""
 
     __slots__ = ("answer", "number", "polls", "request", "size", "wakeup")
 
@@ -37,7 +37,7 @@ class _Waiting:
         self.size = size
         self.wakeup = wakeup
         self.number: int | None = None
-        """What its answer is known by, once it is sent."""
+        """Number that identifies the response, once the call is sent."""
         self.answer: Any = None
 
 
@@ -57,7 +57,7 @@ class _Target:
     def begin(self, waiting: _Waiting) -> None:
         calls_max = CALLS_MAX // 2 if waiting.polls else CALLS_MAX
         if len(self._unsent) + len(self._asked) >= calls_max or self._bytes + waiting.size > CALLS_BYTES_MAX:
-            raise NothingDoneError(Reason.UNAVAILABLE, f"too much is under way to node {self._dial.peer}")
+            raise NothingDoneError(Reason.UNAVAILABLE, f"too many calls in flight to node {self._dial.peer}")
         self._bytes += waiting.size
         if self._link is not None and self._link.is_open:
             self._send(self._link, waiting)
@@ -81,7 +81,7 @@ class _Target:
             link = await self._dial.connect(lambda: PeerLink(self._open_connection(), self._answered, self._lost))
         finally:
             self._is_connecting = False
-        # It may have ended again before we heard of it, and will not say so twice.
+        # The connection may have ended before this point; its `_lost` callback does not repeat.
         self._link = link if link is not None and link.is_open else None
         unsent, self._unsent = self._unsent, {}
         for waiting in unsent:
@@ -105,12 +105,12 @@ class _Target:
                 waiting.wakeup.wake()
 
     def end(self, waiting: _Waiting) -> None:
-        """Its caller waits no more: if it was not sent yet it is not sent; if it was, its answer is dropped when it comes."""
+        """End a call: an unsent call is dropped, the response of a sent one is ignored."""
         self._bytes -= waiting.size
         self._unsent.pop(waiting, None)
 
     def end_wait(self, waiting: _Waiting) -> bool:
-        """Have the other node answer a long poll now; False if it waits for none."""
+        """Ask the other node to answer a long poll now; False if this call is none."""
         number, link = waiting.number, self._link
         if not waiting.polls or number is None or self._asked.get(number) is not waiting:
             return False
@@ -124,7 +124,7 @@ class _Target:
 
 
 class NodeQuestions:
-    """Of one node to all others, in what the connections speak that `open_connection` makes."""
+    """Calls of one node to all others, over connections that `open_connection` creates."""
 
     def __init__(
         self,
@@ -152,10 +152,12 @@ class NodeQuestions:
         changes: bool,
         polls: bool = False,
     ) -> Any:  # noqa: ANN401
-        """What that node answers. `NothingDoneError`: it was not sent; `BrokerError` TIMED_OUT: nobody knows.
+        """Call a node and return its response. Raises `NothingDoneError` if it was not sent, `BrokerError` TIMED_OUT
+        if the outcome is unknown.
 
-        `size`: of what is in it. `changes`: a node that stops waits for its end. `polls`: it is a call that may wait long for
-        records, and no longer once the client has closed."""
+        `size` is the payload size. `changes`: a stopping node waits for the call's end. `polls`: the call may wait
+        long for records, but ends when the client disconnects.
+        """
         target = self._targets.get(node)
         if target is None:
             dial = Dial(self._node, node, self._address_of, self._tls)
@@ -172,14 +174,12 @@ class NodeQuestions:
             target.end_wait(waiting)
         if waiting.answer is None:
             if waiting.number is None:
-                raise NothingDoneError(Reason.UNAVAILABLE, f"node {node} cannot be reached")
-            raise BrokerError(
-                Reason.TIMED_OUT, f"node {node} was asked and has not answered: it may be done all the same"
-            )
+                raise NothingDoneError(Reason.UNAVAILABLE, f"node {node} is unreachable")
+            raise BrokerError(Reason.TIMED_OUT, f"node {node} has not answered; the outcome of the request is unknown")
         return waiting.answer
 
     def cut_all_but(self, living: Container[int]) -> None:
-        """Whoever waits for a node that was taken for dead hears so now."""
+        """Close the connections to nodes that were fenced, which fails their waiting callers."""
         for node, target in self._targets.items():
             if node not in living:
                 target.cut()
@@ -190,17 +190,17 @@ class NodeQuestions:
 
 
 class NodeCalls(NodeQuestions):
-    """Calls: what `adapters/peers/calls.py` has in its table."""
+    """Calls by the table in `adapters/peers/calls.py`."""
 
     def __init__(self, node: int, world: World, address_of: AddressOf, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(node, world, address_of, tls, caller_connection)
 
     async def call(self, node: int, call: Call, seconds: float) -> bytes:
-        """See `broker/forwarding.py`."""
+        """Call another node, see `broker/forwarding.py`."""
         size = len(call.body)
         if size > BODY_BYTES_MAX:
             raise BrokerError(
-                Reason.RECORD_TOO_LARGE, f"{size} bytes cannot be handed to another node, {BODY_BYTES_MAX} can"
+                Reason.RECORD_TOO_LARGE, f"request of {size} bytes cannot be forwarded; at most {BODY_BYTES_MAX} bytes"
             )
         request = CallRequest(call.name, call.principal, call.body)
         answer: CallResponse = await self.ask(
@@ -208,9 +208,9 @@ class NodeCalls(NodeQuestions):
         )
         if answer.reason:
             raise NothingDoneError(_reason(answer.reason), answer.text)
-        return bytes(answer.body)  # of a large frame it is a bytearray
+        return bytes(answer.body)  # a bytearray for large frames
 
 
 def _reason(name: str) -> Reason:
-    """A later version may have others."""
+    """The reason by name; a later version may send unknown ones."""
     return Reason.__members__.get(name, Reason.UNAVAILABLE)

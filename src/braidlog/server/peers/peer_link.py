@@ -1,6 +1,6 @@
-"""The end that asks of one connection between nodes: requests out, responses in, large ones received where they stay.
+"""Calling end of a connection between nodes: requests out, responses in. Large responses are received in place.
 
-Knows: sockets, frames. Refuses to know: what is asked.
+Does not handle: the content of requests.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ READ_BYTES: Final = 64 * 1024
 
 
 class Asking(Protocol):
-    """The asking end of what two nodes speak. Its events have the `correlation_id` of what they answer, and a `message`."""
+    """Calling end of a protocol between nodes. Events have the `correlation_id` of their request, and a `message`."""
 
     @property
     def next_id(self) -> int: ...
@@ -47,23 +47,24 @@ class PeerLink(asyncio.BufferedProtocol):
         return self._transport is not None and not self._is_aborted and not self._transport.is_closing()
 
     def send(self, message: Any) -> int:  # noqa: ANN401 - of what its connection speaks
-        """The number that its answer will have."""
+        """Send a request; returns the number of its response."""
         number = self._connection.next_id
         if self._transport is not None:
             self._transport.write(self._connection.request(message))
         return number
 
     def abort(self) -> None:
-        """Nothing is taken from it any more. It ends in the loop's next turn: uvloop's TLS, which may be handing over what it
-        has read, does not expect it sooner."""
+        """Stop reading. The connection ends in the next turn of the event loop: uvloop's TLS does not expect it while
+        it delivers data.
+        """
         self._is_aborted = True
         if self._transport is not None:
             asyncio.get_running_loop().call_soon(self._transport.abort)
 
-    # -- the loop calls ----------------------------------------------------------------------------------------
+    # -- called by the event loop ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are not of asyncio's class
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not subclass asyncio's
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing
         self._transport = None
@@ -82,7 +83,7 @@ class PeerLink(asyncio.BufferedProtocol):
         event: Any
         while not self._is_aborted and (event := self._connection.next_event()) is not NEED_DATA:
             if isinstance(event, Refused):
-                log.warning("a node's answer cannot be read: %s; connecting anew", event.error)
+                log.warning("a node sent an invalid response: %s; reconnecting", event.error)
                 self.abort()
                 return
             self._answered(event)

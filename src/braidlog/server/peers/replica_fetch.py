@@ -1,7 +1,6 @@
-"""Messages of replication between this node and the others, over Kafka's Fetch on the nodes' port.
+"""Sends replication messages between nodes over Kafka's Fetch on the replica port.
 
-Knows: which message goes which way. Refuses to know: replicas, and whether a message arrives: those that are lost are asked for
-again by the steps themselves.
+Does not handle: replicas, delivery. The replication steps repeat lost messages.
 """
 
 import ssl
@@ -19,11 +18,11 @@ from braidlog.tasks import Tasks
 
 PeerMessage = Fetch | Complaint | Answer | CorruptAnswer
 Received = Callable[[int, Place, PeerMessage], None]
-"""received(node, place, message): on the loop; it may call `send` at once."""
+"""received(node, place, message): called on the event loop; it may call `send` directly."""
 
 
 class ReplicaPeers:
-    """`adapter` belongs behind a listener; `send` is what a `ReplicaPort` needs."""
+    """`adapter` belongs behind a listener; `send` is the method that a `ReplicaPort` needs."""
 
     def __init__(
         self,
@@ -53,7 +52,7 @@ class ReplicaPeers:
         self._is_stopped = False
 
     def send(self, node: int, place: Place, message: Fetch | Complaint | Answer) -> None:
-        """Send it to another node, soon; perhaps it arrives."""
+        """Send a message to another node soon, without guaranteed delivery."""
         if self._is_stopped:
             return
         match message:
@@ -72,12 +71,12 @@ class ReplicaPeers:
         return found
 
     def _take(self, node: int, place: Place, message: PeerMessage) -> None:
-        """A connection that ends may still bring what was on its way."""
+        """Deliver a message. A closing connection may still bring messages, which are ignored after `stop`."""
         if not self._is_stopped:
             self._received(node, place, message)
 
     async def stop(self) -> None:
-        """Nothing is sent or received any more."""
+        """Stop sending and receiving."""
         self._is_stopped = True
         for each in self._fetchers.values():
             each.close()

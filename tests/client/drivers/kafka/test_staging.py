@@ -127,7 +127,7 @@ def test_stages_of_two_tasks_count_together(codec: Compression, braid_server_sha
         assert await asyncio.to_thread(committed, braid_server_shared, topic, 2) == [values * 2] * 2
         with pytest.raises(RefusedError, match="another sinkId"):
             await sinks.state(sink, "another query")
-        with pytest.raises(RefusedError, match="not known"):
+        with pytest.raises(RefusedError, match="unknown transactional id"):
             await sinks.commit(sink, 1, [left])
 
     with_driver(server_url("kafka", braid_server_shared), test)
