@@ -65,9 +65,7 @@ def test_where_everybody_may_do_everything_lines_are_written_too(tmp_path: Path)
             with braidlog.connect(f"{door}://127.0.0.1:{node.ports[door]}") as client:
                 client.admin.create_topic(f"made-by-{door}")
         for door in DOORS:
-            made = (
-                f"topic made-by-{door} created (partitions: 1, replicas: 1): by 'anonymous' from ADDRESS over {door}"
-            )
+            made = f"topic made-by-{door} created (partitions: 1, replicas: 1): by 'anonymous' from ADDRESS over {door}"
             assert lines(node, f"made-by-{door}")[0] == made
 
 

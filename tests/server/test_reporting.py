@@ -87,7 +87,7 @@ def test_keys_in_doubt_are_a_warning() -> None:
     setting = Setting()
     keyvalue = setting.node.services.keyvalue
     keyvalue.open()
-    setting.node.run(keyvalue.store.log.durable(keyvalue.store.execute(o.Increment(b"count"), 0)))
+    setting.node.run(keyvalue.store.wal.durable(keyvalue.store.execute(o.Increment(b"count"), 0)))
     assert setting.take()[0].warnings == {}
     setting.node.disk.flip_bit("/data/kv/00000000000000000001.wal", 8 * 140)
     keyvalue.open()
