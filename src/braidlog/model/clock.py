@@ -1,14 +1,11 @@
-"""Time as an argument.
-
-Knows: how to ask for it. Refuses to know: anything else; this module is the only place that reads the wall clock.
-"""
+"""The clock as an argument. Only this module reads the wall clock."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Wall time stamps records; monotonic time measures waits. Mixing them breaks on every clock step."""
+    """Wall time stamps records; monotonic time measures waits. Mixing them breaks whenever the clock steps."""
 
     def now_ms(self) -> int: ...
 
@@ -16,7 +13,7 @@ class Clock(Protocol):
 
 
 class SteadyClock:
-    """Wall time when it was made, and what has passed since: time-outs and time to live do not jump with the machine's clock."""
+    """Wall time at creation plus elapsed monotonic time: time-outs and TTLs do not jump with the machine's clock."""
 
     def __init__(self, clock: Clock, *, not_before_ms: int = 0) -> None:
         self._monotonic = clock.monotonic

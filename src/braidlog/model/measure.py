@@ -1,9 +1,9 @@
-"""How long things took, in few integers.
+"""Histograms of durations in few integers.
 
-Knows: powers of two. Refuses to know: clocks, what was measured, who asks.
-Invariant: noting a time is two additions and an index; nothing is allocated. Whoever has two threads has two of them, and adds.
+Invariant: recording a duration is two additions and an index; nothing is allocated. Each thread needs its own
+histogram; `added` merges them.
 
-    bucket 0: < 1 µs    bucket n: < 2**n µs    the last one: all that is longer
+    bucket 0: < 1 µs    bucket n: < 2**n µs    the last one: everything longer
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class Seconds:
 
 
 def added(several: Iterable[Seconds]) -> Seconds:
-    """All of them as one."""
+    """Return the sum of several histograms."""
     found = Seconds()
     for each in several:
         found.counts = [a + b for a, b in zip(found.counts, each.counts, strict=True)]
@@ -40,5 +40,5 @@ def added(several: Iterable[Seconds]) -> Seconds:
 
 
 def upper_bounds() -> list[float]:
-    """In seconds, of every bucket but the last, which has none."""
+    """Return the upper bound in seconds of every bucket except the last, which has none."""
     return [2.0**index / _MICROSECONDS for index in range(_LAST)]
