@@ -264,4 +264,4 @@ def test_a_key_has_a_limit(tail: bytes) -> None:
     assert isinstance(serve_one(b"V1|1|PRODUCE|t " + longest + tail + b"\n"), Produce)
     refused = serve_one(b"V1|1|PRODUCE|t " + longer + tail + b"\n")
     assert isinstance(refused, Refused)
-    assert "a key has at most" in str(refused.error)
+    assert "a key may have at most" in str(refused.error)
