@@ -252,7 +252,7 @@ def test_counts_are_not_believed(twin):
             twin.decode_records(b"\x0c\x00\x00\x00\x01\x01\x00", count, 0, 2**31 - 1, 0)
     # A header count of 2^30 in a record of a few bytes.
     body = b"\x00\x00\x00\x01\x01\x80\x80\x80\x80\x08"
-    with pytest.raises(ProtocolError, match="headers cannot stand"):
+    with pytest.raises(ProtocolError, match="headers do not fit"):
         twin.decode_records(encode_varint(len(body)) + body, 1, 0, 0, 0)
 
 

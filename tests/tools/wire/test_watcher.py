@@ -187,14 +187,14 @@ FAULTS = [
     ("flux", C, '"V1|1|NOPE|\\n"', "unsupported command", 5),
     ("flux", C, '"V1|1|CONSUME|orders x 0\\n"', "CONSUME: partition", 20),
     ("flux", C, '"V1|1|CONSUME|orders\\n"', "CONSUME requires", 19),
-    ("flux", C, '"hello\\n"', "four fields between bars", 5),
-    ("flux", C, "16 03 01", "which is no text", 0),
+    ("flux", C, '"hello\\n"', "four fields separated by bars", 5),
+    ("flux", C, "16 03 01", "which is not text", 0),
     ("kafka", C, "LEN i16 999 i16 0 i32 1 i16 -1", "API 999 is not served", 4),
     ("kafka", C, "LEN i16 3 i16 99 i32 1 i16 -1", "Metadata is not served in version 99", 6),
     ("kafka", C, "LEN i16 10 i16 0 i32 1 i16 -1 i16 9 `abc`", "key announces 9 bytes", 4 + 12),
     ("kafka", C, "LEN i16 10 i16 0 i32 1 i16 -1", "is cut off after 10 bytes", 4 + 10),
     ("kafka", C, "LEN i16 10 i16 0 i32 1 i16 -1 i16 2 FF FE", "not UTF-8", 4 + 12),
-    ("kafka", S, "LEN i32 5", "was not seen being asked", 4),
+    ("kafka", S, "LEN i32 5", "whose request was not captured", 4),
 ]
 
 

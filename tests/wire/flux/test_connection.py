@@ -64,7 +64,7 @@ def test_a_line_that_begins_with_no_text_is_refused_at_once_and_closes(before: b
     assert len(events) == bool(before) + 1
     assert isinstance(refused, Refused)
     assert refused.close
-    assert "no text" in str(refused.error)
+    assert "not text" in str(refused.error)
 
 
 def test_a_refusal_is_answered_like_a_request() -> None:

@@ -1,9 +1,8 @@
-"""Requests of one connection take effect in the order in which they came, as Kafka's clients rely on.
+"""Runs the requests of one connection in the order of their arrival, as Kafka's clients rely on.
 
-Knows: which requests may be under way together. Refuses to know: what any of them does.
-Invariants: a request begins when every earlier one of its connection has ended, or is of a kind whose effects it cannot see;
-those that wait begin in the order in which they came. So produces behind produces share a sync, reads wait beside reads and
-members beside members, and whatever else is asked behind any of them sees what they did.
+Invariants: a request starts when every earlier one of its connection has ended, or has an effect that it cannot
+observe. Waiting requests start in order. So consecutive produces share a sync, reads wait beside reads and members
+beside members, and any other request sees the effects of all before it.
 """
 
 from collections import deque
@@ -19,14 +18,15 @@ TURN_SECONDS_MAX = 3600.0
 
 class Effect(Enum):
     CHANGES = auto()
-    """Something that any other request may see: nothing is under way beside it."""
+    """A change that any other request may observe: it runs alone."""
     APPENDS = auto()
-    """Records. Appended as soon as it begins, so that others of this kind may follow before it is acknowledged."""
+    """Appends records. They are written on start, so that others of this kind may follow before it is acknowledged."""
     READS = auto()
-    """Nothing."""
+    """No effect."""
     JOINS = auto()
-    """Who is in a group. Known as soon as it begins; what is waited for is the others. A client that gives up its join sends
-    another behind it, which takes its place."""
+    """Group membership. It changes on start; the wait is for other members. A client that abandons its join sends
+    another one, which replaces it.
+    """
 
 
 EFFECTS: Mapping[Key, Effect] = {
@@ -41,11 +41,13 @@ EFFECTS: Mapping[Key, Effect] = {
     Key.LEAVE_GROUP: Effect.JOINS,
     Key.CONSUMER_GROUP_HEARTBEAT: Effect.JOINS,
 }
-"""Of those that may take long and are often sent several at a time; all others are `CHANGES`, and most of them end at once."""
+"""Effects of requests that may take long and are often sent in parallel; all others are `CHANGES`, and most end
+immediately.
+"""
 
 
 class Order:
-    """The requests of one connection that are under way, and those that wait to begin."""
+    """The running and the waiting requests of one connection."""
 
     __slots__ = ("_effect", "_is_one_woken", "_line", "_under_way")
 
@@ -53,33 +55,33 @@ class Order:
         self._effect = Effect.CHANGES
         self._under_way = 0
         self._is_one_woken = False
-        """One of those under way was woken and has not run yet: nobody may pass it, and it wakes the next."""
+        """A woken request has not run yet: none may overtake it, and it wakes the next."""
         self._line: deque[tuple[Effect, Wakeup]] = deque()
 
     def begin(self, effect: Effect) -> bool:
-        """Whether a request with this effect may begin at once; then `end` must follow. Else it has to `wait`."""
+        """Return whether a request with this effect may start now; then call `end` after it. Otherwise call `wait`."""
         if self._under_way and (self._line or self._is_one_woken or not self._fits(effect)):
-            return False  # while somebody waits, somebody is under way
+            return False  # while a request waits, another one is running
         self._effect = effect
         self._under_way += 1
         return True
 
     async def wait(self, effect: Effect, world: World) -> None:
-        """Until everything before it allows it to begin; then `end` must follow."""
+        """Wait until all earlier requests allow this one to start; then call `end` after it."""
         place = (effect, world.wakeup())
         self._line.append(place)
         woken = False
         try:
             woken = await place[1].wait(TURN_SECONDS_MAX)
         finally:
-            if place in self._line:  # its client is gone, or its time is up
+            if place in self._line:  # its client has disconnected, or it timed out
                 self._line.remove(place)
             else:
                 self._is_one_woken = False
                 self._under_way -= 0 if woken else 1
             self._wake()
         if not woken:
-            raise BrokerError(Reason.TIMED_OUT, f"requests before this one took {TURN_SECONDS_MAX:g} s; try again")
+            raise BrokerError(Reason.TIMED_OUT, f"requests before this one took {TURN_SECONDS_MAX:g} s; retry")
 
     def end(self) -> None:
         self._under_way -= 1
@@ -90,7 +92,7 @@ class Order:
         return not self._under_way or (effect is self._effect and effect is not Effect.CHANGES)
 
     def _wake(self) -> None:
-        """The first in line, alone: two that were woken together might run in another order."""
+        """Wake only the first in line: two woken requests might run in another order."""
         if self._line and not self._is_one_woken and self._fits(self._line[0][0]):
             self._effect, wakeup = self._line.popleft()
             self._under_way += 1
