@@ -1,4 +1,4 @@
-# ruff: noqa: PLC0415 - pyarrow is an extra, and heavy: only who asks for columns pays for it
+# ruff: noqa: PLC0415 - pyarrow is an optional, heavy dependency: imported only for columns
 """Batches to Arrow columns.
 
 pyarrow is imported only when a function is called: a reader of plain records does not need it (`pip install

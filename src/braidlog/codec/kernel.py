@@ -71,9 +71,7 @@ _Sizes = cython.struct(
 
 @cython.cfunc
 def _read_headers(p: cython.p_uchar, end: cython.p_uchar, count: cython.longlong) -> object:
-    """Return the headers as a tuple, or None if one is malformed. Checked again: creating objects can run Python
-    code.
-    """
+    """Return the headers as a tuple, or None if one is malformed. Checks again: creating objects can run Python."""
     header: HeaderSpan
     index: cython.longlong
     headers: list = []
@@ -290,9 +288,7 @@ def decode_records(
     base_timestamp: int,
     append_time: int | None = None,
 ) -> list[Row]:
-    """Return each record as (offset, timestamp, key, value, headers). `append_time`, if given, replaces every
-    timestamp.
-    """
+    """Return each record as (offset, timestamp, key, value, headers). `append_time` replaces every timestamp."""
     check_bounds(records, count, base_offset, last_offset_delta, base_timestamp)
     if cython.compiled:
         rows = _decode_compiled(records, count, base_offset, last_offset_delta, base_timestamp, append_time)
@@ -448,8 +444,7 @@ def _scan_compiled(records: object, count: cython.longlong, last_offset_delta: c
 def select_records(
     records: Buffer, count: int, last_offset_delta: int, keep: Sequence[bool]
 ) -> tuple[bytes, int, int | None]:
-    """Return the raw bytes of the records whose entry in `keep` is true, their count, and their largest timestamp
-    delta (or None).
+    """Return raw bytes, count and largest timestamp delta (or None) of the records whose entry in `keep` is true.
 
     The bytes of a kept record are unchanged: it keeps its offset and timestamp deltas.
     """

@@ -70,9 +70,7 @@ class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     """For `append_schemas`, at `position` of the topic with the id `topic`; `schemas` are read from there on."""
     payload: bytes = b""  # for `compare_schemas`: the task
     principal: str = ""
-    """For `may`: the user ("" for anonymous), a token or a password, the address, and the operations on topics to
-    authorize.
-    """
+    """For `may`: the user ("" for anonymous), a token or a password, the address, and the operations on topics."""
     password: str = ""
     address: str = ""
     """The address of the client or the browser, also for `sign_in` and `audit`."""
@@ -94,9 +92,7 @@ class SchemaPage(msgspec.Struct, frozen=True):
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """`is_known`: the credentials are valid, or none are needed. `allowed`: the verdict on each operation.
-    `principal`: the authenticated user.
-    """
+    """`is_known`: valid credentials, or none needed. `allowed`: the verdict per operation. `principal`: the user."""
 
     is_known: bool
     allowed: list[bool]
@@ -321,9 +317,7 @@ class WeakPartition(msgspec.Struct, frozen=True):
 
 
 class EtcdReport(msgspec.Struct, frozen=True):
-    """The metadata store of a cluster of several nodes. A single node stores its own metadata, which is always
-    available.
-    """
+    """The cluster's metadata store. A single node stores its own metadata, which is always available."""
 
     is_up: bool = True
     outages: int = 0
@@ -333,9 +327,7 @@ class EtcdReport(msgspec.Struct, frozen=True):
 
 
 class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster as this node sees it; `under_replicated`, `below_factor` and `below_min` count partitions that it
-    leads.
-    """
+    """The cluster as this node sees it. `under_replicated`, `below_factor`, `below_min` count partitions it leads."""
 
     is_alone: bool
     own: int
@@ -467,8 +459,8 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A node's description for its operator. Disk bytes are -1 if unknown. Settings are without secrets. Settings and
-    `stacks`, by thread and task, are present only on request.
+    """A node's description for its operator. Disk bytes: -1 if unknown. Settings (without secrets), `stacks`: on
+    request.
     """
 
     node: str
@@ -491,9 +483,7 @@ class KeyReport(msgspec.Struct, frozen=True):
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """Keys with the requested prefix. `next_position` continues after this page; None at the end. Keys that change
-    between pages may be missed: the node keeps no cursor.
-    """
+    """Keys with a prefix. `next_position`: the next page, or None. Keys that change between pages may be missed."""
 
     rows: list[KeyReport]
     next_position: int | None

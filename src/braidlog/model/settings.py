@@ -64,12 +64,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     compaction_lag_min_ms: int = 0
     """Minimum age of a record, by its own time, before it may be compacted."""
     compaction_lag_max_ms: int = UNLIMITED
-    """Maximum time until a record is compacted, regardless of the share of new records; -1 is no limit."""
+    """Maximum time until a record is compacted, regardless of the share of new records; -1: no limit."""
     batch_bytes_max: int = 16 * 1024 * 1024
     append_time: bool = False
     """Stamp records with the log's append time instead of the producer's time."""
     timestamp_after_max_ms: int = 3600 * 1000
-    """How far a record's own time may be ahead of this node's clock; -1 is no limit."""
+    """How far a record's own time may be ahead of this node's clock; -1: no limit."""
     producer_expiry_ms: int = 24 * 3600 * 1000
     """How long a partition remembers an inactive producer's sequence numbers, to recognize its retries."""
     event_streams: bool = False
@@ -84,7 +84,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     limit.
     """
     table_retention_ms: int = UNLIMITED
-    """Maximum age, by their own time, of the table's rows; -1 is no limit. The log's retention does not affect them."""
+    """Maximum age, by their own time, of the table's rows; -1: no limit. The log's retention does not affect them."""
 
     noted: dict[str, str] = {}
     """Settings of clients that have no effect in braidlog: stored and returned unchanged, under the client's names."""

@@ -116,7 +116,7 @@ class Answered(Receiver):
     def in_flight(self) -> int:
         return len(self._asked)
 
-    def next_event(self) -> Any:  # noqa: ANN401 - whatever the dialect answers, `Refused` or NEED_DATA
+    def next_event(self) -> Any:  # noqa: ANN401 - the answer of any dialect, `Refused` or NEED_DATA
         if self._closed:
             return NEED_DATA
         try:

@@ -85,5 +85,5 @@ class Speaker:
         self._conversation = conversation
         self.principal = principal
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the conversation has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the conversation
         return getattr(self._conversation, name)

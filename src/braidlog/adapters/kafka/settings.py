@@ -182,8 +182,8 @@ ROWS: dict[str, Row] = {
             _parse_policy,
             "how old records are removed",
         ),
-        _number("retention.ms", Kind.LONG, "retention_ms", "maximum age of records; -1 is no limit"),
-        _number("retention.bytes", Kind.LONG, "retention_bytes", "maximum size of a partition; -1 is no limit"),
+        _number("retention.ms", Kind.LONG, "retention_ms", "maximum age of records; -1: no limit"),
+        _number("retention.bytes", Kind.LONG, "retention_bytes", "maximum size of a partition; -1: no limit"),
         _number("segment.bytes", Kind.INT, "segment_bytes", "maximum size of a segment's file"),
         _number("segment.ms", Kind.LONG, "segment_ms", "maximum time that a segment is active"),
         _number("index.interval.bytes", Kind.INT, "index_interval_bytes", "bytes between two entries of the index"),
@@ -238,7 +238,7 @@ ROWS: dict[str, Row] = {
         _number(
             "braidlog.table.lag.ms", Kind.LONG, "table_lag_ms", "maximum time until a segment is closed and exported"
         ),
-        _number("braidlog.table.retention.ms", Kind.LONG, "table_retention_ms", "maximum age of rows; -1 is no limit"),
+        _number("braidlog.table.retention.ms", Kind.LONG, "table_retention_ms", "maximum age of rows; -1: no limit"),
         _word("braidlog.event.streams", "event_streams", _BOOLEAN, "records are events of streams", Kind.BOOLEAN),
         *(
             _word(

@@ -77,7 +77,7 @@ def cluster_id(services: Services) -> str:
     return base64.urlsafe_b64encode(bytes.fromhex(services.hosting.cluster_id)).rstrip(b"=").decode()
 
 
-# -- who leads -----------------------------------------------------------------------------------------------------
+# -- leaders -------------------------------------------------------------------------------------------------------
 
 
 def add_to_produce(answer: d.ProduceResponse, services: Services, conversation: Conversation) -> d.ProduceResponse:

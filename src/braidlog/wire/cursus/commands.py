@@ -103,7 +103,7 @@ def _integer_parser(low: int, high: int) -> Callable[[bytes], int]:
     return parse
 
 
-def _parser(annotation: Any) -> Callable[[bytes], Any]:  # noqa: ANN401 - a type annotation has no type of its own
+def _parser(annotation: Any) -> Callable[[bytes], Any]:  # noqa: ANN401 - type annotations have no common type
     if get_origin(annotation) in {Union, UnionType}:
         (annotation,) = (option for option in get_args(annotation) if option is not NoneType)
     if get_origin(annotation) is Annotated:

@@ -66,8 +66,8 @@ class CursusObserver(LengthPrefixed):
             self._asked.append(BY_NAME.get(reading.name.encode()))
             # Any of its words may be the token.
             reading.is_secret = _MAY_BE_SECRET.search(text) is not None
-            told = Fault(str(event.error)) if reading.is_secret else fault_of(event.error, _LENGTH_BYTES + base)
-            reading.fault = told if is_plain else Fault(told.message)
+            fault = Fault(str(event.error)) if reading.is_secret else fault_of(event.error, _LENGTH_BYTES + base)
+            reading.fault = fault if is_plain else Fault(fault.message)
             return
         assert isinstance(event, Request)
         self._asked.append(event.operation)

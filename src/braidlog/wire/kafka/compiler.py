@@ -96,7 +96,7 @@ def not_null(what: str) -> NoReturn:
     raise ValueError(f"{what} may not be null in this version")
 
 
-def size_of(records: Any) -> int:  # noqa: ANN401 - a buffer, or whatever has a size
+def size_of(records: Any) -> int:  # noqa: ANN401 - a buffer, or an object with a size
     """Return the size of a batch, in memory or in a file."""
     if isinstance(records, bytes | bytearray):
         return len(records)

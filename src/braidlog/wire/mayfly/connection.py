@@ -212,9 +212,9 @@ class ServerConnection(Receiver):
         if self._closed:
             return NEED_DATA
         begun = bytes(data[at : at + 3])
-        for place, (found, wanted) in enumerate(zip(begun, b"\xca\xfe", strict=False)):
-            if found != wanted:
-                return self._refuse(ProtocolError(f"{found:02X} is not {wanted:02X}: this is mayfly", place), None)
+        for place, (actual, expected) in enumerate(zip(begun, b"\xca\xfe", strict=False)):
+            if actual != expected:
+                return self._refuse(ProtocolError(f"{actual:02X} is not {expected:02X}: this is mayfly", place), None)
         if len(begun) == 3 and begun[2] not in _VERSIONS:
             return self._unsupported(begun[2])
         return NEED_DATA
@@ -224,15 +224,15 @@ class ServerConnection(Receiver):
         if row is None and ((fault := self._begun(data, at)) is not NEED_DATA):
             return fault
         if size > self.frame_bytes_max:
-            told = f"a payload announces {size} bytes, the limit is {self.frame_bytes_max}"
-            return self._refuse(ProtocolError(told, 8), Status.VALUE_TOO_LARGE, request_id)
+            text = f"a payload announces {size} bytes, the limit is {self.frame_bytes_max}"
+            return self._refuse(ProtocolError(text, 8), Status.VALUE_TOO_LARGE, request_id)
         self._passing_over = (HEADER_2_BYTES if data[at + 2] == 2 else HEADER_BYTES) + size
         self._pass_over()
         if row is None:
-            told = f"unknown command 0x{data[at + 3]:02X}"
-            return self._refuse(ProtocolError(told, 3), Status.UNKNOWN_CMD, request_id, close=False)
-        told = f"{row.kind.__name__} with {size} bytes, the limit is {row.payload_bytes_max}"
-        return self._refuse(ProtocolError(told, 8), _too_long(row.kind), request_id, close=False)
+            text = f"unknown command 0x{data[at + 3]:02X}"
+            return self._refuse(ProtocolError(text, 3), Status.UNKNOWN_CMD, request_id, close=False)
+        text = f"{row.kind.__name__} with {size} bytes, the limit is {row.payload_bytes_max}"
+        return self._refuse(ProtocolError(text, 8), _too_long(row.kind), request_id, close=False)
 
     def _pass_over(self) -> bool:
         """Skip a payload; return whether all of it was skipped."""

@@ -122,7 +122,7 @@ def _some(kind: Kind) -> Kind:
     """A count and at least one item: a command without items is a client error."""
     least = sum(each.bytes_min for _, each in kind.rows)
 
-    def read(reader: Reader, what: str) -> Any:  # noqa: ANN401 - whatever the kind reads
+    def read(reader: Reader, what: str) -> Any:  # noqa: ANN401 - any value of the kind
         at = reader.position
         count = reader.count(reader.u32(f"the count of {what}"), least, what)
         if not count:

@@ -27,9 +27,9 @@ class MayflyObserver(Observer):
 
     def measure(self, inbox: Inbox, side: Side) -> int | None:
         begun = inbox.peek(min(len(inbox), HEADER_BYTES)) or b""
-        for place, (found, wanted) in enumerate(zip(begun, _MAGIC, strict=False)):
-            if found != wanted:
-                raise ProtocolError(f"found {found:02X}, expected {wanted:02X} of the magic CAFE", place)
+        for place, (actual, expected) in enumerate(zip(begun, _MAGIC, strict=False)):
+            if actual != expected:
+                raise ProtocolError(f"found {actual:02X}, expected {expected:02X} of the magic CAFE", place)
         if len(begun) > 2 and begun[2] not in _VERSIONS[side]:
             spoken = " or ".join(map(str, _VERSIONS[side]))
             raise ProtocolError(f"found version {begun[2]}, expected {spoken}", 2)

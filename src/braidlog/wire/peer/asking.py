@@ -129,11 +129,11 @@ class AskingConnection(PeerConnection):
         return Response(number, found)
 
     def _collect(self, diff: m.SyncDiff) -> None:
-        told = self._keys.get(diff.log)
+        received = self._keys.get(diff.log)
         self._told_bytes += len(diff.value)
-        if told is None or self._told_bytes > LEAF_BYTES_MAX:
+        if received is None or self._told_bytes > LEAF_BYTES_MAX:
             raise ProtocolError(f"received more keys of log {diff.log} than requested, or than the limit")
-        told.append(diff)
+        received.append(diff)
 
     def _leaf_keys(self, end: m.SyncEnd) -> LeafKeys:
         keys = tuple(self._keys.pop(end.log, ()))

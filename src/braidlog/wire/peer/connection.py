@@ -70,10 +70,10 @@ class PeerConnection(Receiver):
 
 def check_begin(begun: bytes, spoken: Collection[int]) -> None:
     """Check magic, version and type, as far as they have arrived."""
-    for position, (wanted, found) in enumerate(zip(_BEGIN, begun, strict=False)):
-        if wanted != found:
+    for position, (expected, actual) in enumerate(zip(_BEGIN, begun, strict=False)):
+        if expected != actual:
             what = "version" if position == 2 else "magic"
-            raise ProtocolError(f"invalid {what} of a node's message: byte {position} is {found:#04x}", position)
+            raise ProtocolError(f"invalid {what} of a node's message: byte {position} is {actual:#04x}", position)
     if len(begun) > 3 and begun[3] not in spoken:
         raise ProtocolError(f"nodes send no message of type {begun[3]:#04x} here", 3)
 

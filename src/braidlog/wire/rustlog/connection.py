@@ -224,16 +224,16 @@ class ClientConnection(Answered):
         if not self._asked:
             raise ProtocolError(f"{answer.__name__} answers no request")
         operation = self._asked[0][0]
-        wanted = operation.binary_response if self.form is Form.BINARY else operation.response
-        if answer is not wanted or form is not self.form:
+        expected = operation.binary_response if self.form is Form.BINARY else operation.response
+        if answer is not expected or form is not self.form:
             raise ProtocolError(f"{answer.__name__} in {form.value} is not an answer to {operation.name}")
         return operation
 
     def _check_id(self, message: Message) -> None:
         """Check the echoed id. A server without support for `id` omits it; one that echoes another id is out of step."""
-        wanted = self._asked[0][1] if self._asked else None
-        if message.id is not None and message.id != wanted:
-            raise ProtocolError(f"an answer has id {message.id!r}, the oldest request has {wanted!r}")
+        expected = self._asked[0][1] if self._asked else None
+        if message.id is not None and message.id != expected:
+            raise ProtocolError(f"an answer has id {message.id!r}, the oldest request has {expected!r}")
 
 
 def _take_payload(inbox: Inbox, frame_bytes_max: int) -> bytes | None:
