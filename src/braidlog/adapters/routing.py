@@ -220,7 +220,7 @@ class RoutedAdapter:
             denied = Denied() if is_free else self._denied(route, conversation, request)
             if denied and route.is_told:
                 refused = "; ".join(map(str, islice(denied.values(), DENIED_MAX)))
-                audit(f"{self.operation(request)} is rejected ({refused})")
+                audit(f"{self.operation(request)} is refused ({refused})")
             given = (denied, *given)
         return route.handler(asked, self._services, conversation, *given)
 
