@@ -123,7 +123,7 @@ def test_what_the_dialect_cannot_say_is_not_sent(message: m.Message, words: str)
 
 
 def test_version_1_cannot_say_a_consistency() -> None:
-    with pytest.raises(ValueError, match="cannot say ONE"):
+    with pytest.raises(ValueError, match="cannot express ONE"):
         ClientConnection().request(Request(1, m.Ping(), Consistency.ONE))
 
 

@@ -114,7 +114,7 @@ def test_a_client_takes_only_the_answer_that_is_due(row: Operation, other: Opera
         assert isinstance(event, Refused)
         assert event.answer is None
         assert event.close
-        with pytest.raises(ValueError, match="refused"):
+        with pytest.raises(ValueError, match="was rejected"):
             client.request(row.request())
 
 
@@ -194,7 +194,7 @@ def test_requests_in_flight_are_bounded() -> None:
 
 def test_a_request_that_was_not_written_is_not_waited_for() -> None:
     client = ClientConnection()
-    with pytest.raises(ValueError, match="holds 4194304"):
+    with pytest.raises(ValueError, match="may have 4194304"):
         client.request(ProduceRequest("t", bytes(PAYLOAD_BYTES_MAX)))
     assert client.in_flight == 0
 
