@@ -69,7 +69,7 @@ def test_a_scheme_without_a_driver_is_known_and_not_spoken(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("who", ["ada", "ada:two%20words", "a%0Ada:token", f"ada:{'x' * 1024}"])
 def test_credentials_are_two_words(who: str) -> None:
-    with pytest.raises(ValueError, match="AUTH takes a principal and a token, each one word") as caught:
+    with pytest.raises(ValueError, match="AUTH requires a principal and a token, each one word") as caught:
         aio.connect(f"mlog://{who}@localhost")
     assert "xxx" not in str(caught.value)
 

@@ -124,7 +124,7 @@ def test_columns_asked_for():
     assert batch.schema == arrow_schema(["value", "offset"])
     assert batch.to_pylist() == [{"value": b"a", "offset": 0}]
     for wrong in (["values"], ["key", "key"]):
-        with pytest.raises(ValueError, match="columns are"):
+        with pytest.raises(ValueError, match="columns must be"):
             read(data, columns=wrong)
 
 

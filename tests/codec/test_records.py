@@ -262,5 +262,5 @@ def test_a_sealed_batch_knows_the_header_that_stands_in_it(keys):
     assert sealed.data == encode_batch([b"a", None, b"c" * 300], keys=keys, base_timestamp=T)
     assert sealed.header == read_header(sealed.data)
     assert len(decode(sealed.data)) == 3
-    with pytest.raises(ValueError, match="no records"):
+    with pytest.raises(ValueError, match="at least one record"):
         sealed_batch([], base_timestamp=T)

@@ -434,7 +434,7 @@ def test_work_whose_time_is_over_ends_where_nothing_is_half_done_else_it_finishe
         assert (caught.value.reason, ended) == (Reason.TIMED_OUT, ["in line"])
         told: list[str] = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(str(context["exception"])))
-        with pytest.raises(BrokerError, match="look before you try again"):
+        with pytest.raises(BrokerError, match="check the result before you retry"):
             await world.within(0.01, on_disk())
         assert finished == []
         release.set()

@@ -1,7 +1,5 @@
-"""A dialect meets the services: translate, call, translate back.
+"""Adapters between dialects and services: translate the request, call the service, translate the answer.
 
-Knows: for each dialect, which service answers which request, and what each `Reason` is called there. Refuses to know: sockets,
-files, other dialects. May import: broker and below, wire.
-
-A folder per dialect: `handlers.py` (ROUTES: request type → a few lines), `errors.py` (one total table, no default row).
+A folder per dialect: `handlers.py` (ROUTES: request type → a few lines), `errors.py` (one total table, no default
+row). Does not handle: sockets, files. May import wire, broker and below. An adapter never imports another one.
 """

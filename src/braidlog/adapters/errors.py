@@ -5,9 +5,9 @@ Knows: which reasons are about what. Refuses to know: codes. A reason that is in
 
 from braidlog.model.errors import Reason, StorageFault
 
-FULL = "this node's disk is full; records can be written again once there is room"
-FULL_IN_DOUBT = "this node's disk is full; what was sent may be stored all the same: look before it is sent again"
-FAULT = "this node cannot read or write its files; its log says why, and `braid doctor` what to do"
+FULL = "this node's disk is full; retry after space was freed"
+FULL_IN_DOUBT = "this node's disk is full; the request may have been stored: check before you retry"
+FAULT = "this node cannot read or write its files; see its log, and run `braid doctor`"
 
 GROUPS = (
     Reason.GROUP_NOT_FOUND,
@@ -65,7 +65,7 @@ KEYS = (
 
 
 def text_of(error: Exception) -> str:
-    """The services' own words; of a fault of the disk nothing that names files."""
+    """Return the error's text; for a disk fault, a text without file names."""
     if isinstance(error, StorageFault):
         if error.is_full:
             return FULL_IN_DOUBT if error.left_remains else FULL

@@ -1,9 +1,8 @@
 """From a request's type to the few lines that serve it; and the deadline of an administrative request.
 
-Knows: routes, and what each needs to be allowed: on topics, groups, transactional ids, keys. Refuses to know: any dialect's
-messages.
-Invariant: a request is authorised by its row before its handler runs; a request type without a route is a defect that a test
-finds.
+Does not handle: any dialect's messages.
+Invariant: a request is authorized by its row before its handler runs. A request type without a route is a bug that a
+test detects.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -43,66 +42,69 @@ class Deadline:
 
 
 Handler = Callable[..., Any]
-"""handler(request, the dialect's services, conversation) → the dialect's answer, or None if it gives none; a coroutine that gives
-it, where it may have to wait. That of a row with `each` is also given the `Denied`, and that of a row with `state_of`, last of
-all, the `Coordinator`."""
+"""handler(request, the dialect's services, conversation) → the dialect's answer, None if it has none, or a coroutine
+if it may have to wait. The handler of a row with `each` also gets the `Denied`; with `state_of`, as the last
+argument, the `Coordinator`.
+"""
 
 
 class Need(NamedTuple):
-    """What a request needs on the resources that it names, and how they are found in it."""
+    """A permission on the resources that a request names, and how to find them in it."""
 
     operation: Operation
     find: Callable[[Any, Any], Iterable[str | None]]
-    """find(request, the dialect's services) → names; None stands for the node itself, or for some resource of that kind."""
+    """find(request, the dialect's services) → names; None means the node itself, or any resource of that kind."""
     kind: Kind = Kind.TOPIC
 
 
 DENIED_MAX = 5
-"""Names that one audit line tells of."""
+"""Maximum names in one audit line."""
 ADMINISTERS = frozenset({Operation.CREATE, Operation.DELETE, Operation.ALTER})
-"""A request that needs one of these has an audit line, whatever becomes of it. Of those that need `CLUSTER`, which replicas send
-all the time, only what they change has one."""
+"""A request with one of these operations always has an audit line. Requests with `CLUSTER`, which replicas send
+constantly, have one only for changes.
+"""
 TO_BE_KNOWN = Need(Operation.DESCRIBE, lambda _, __: ())
-"""Nothing but that, where clients must say who they are, this one has."""
+"""The only operations of clients that are not authenticated where authentication is required."""
 Resource = str | None | tuple[Kind, str | None]
-"""A topic by its name (None: the node itself), anything else with its kind."""
+"""A topic by its name (None: the node itself), any other resource with its kind."""
 
 
 class Denied(dict[Resource, BrokerError]):
-    """What one request names and its client may not use so, and why."""
+    """Resources of one request that its client may not use, and the error for each."""
 
     def check(self, *resources: Resource) -> None:
         for resource in resources:
             if resource in self:
                 raise self[resource].with_traceback(
                     None
-                )  # raised for each entry that names it: its trace would only grow
+                )  # raised once per entry that names it: its traceback would only grow
 
 
 class Route(msgspec.Struct, frozen=True):
-    """How a request is served: by whom, what it needs, and on which topic (None: on no topic in particular)."""
+    """How a request is served: handler, permissions, and topic (None: no single topic)."""
 
     handler: Handler
     operation: Operation | None
-    """None: nothing is needed, or only what `needs` and `each` say."""
+    """None: no permission is needed, or only those of `needs` and `each`."""
     topic: Callable[[Any], str | None] = lambda _: None
     needs: tuple[Need, ...] = ()
-    """What the request as a whole needs besides: without it nothing of it is served."""
+    """Permissions of the whole request: without one, nothing of it is served."""
     each: tuple[Need, ...] = ()
-    """What is allowed or refused for each name by itself, because each has an answer of its own."""
+    """Permissions per name: each name has its own result."""
     state_of: Callable[[Any], str | None] | None = None
-    """state_of(request) → the name of the group, transactional id or sink whose coordinator its handler is given; None: any node
-    serves it, and it is given none."""
+    """state_of(request) → the group, transactional id or sink whose coordinator the handler gets; None: any node
+    serves it, without a coordinator.
+    """
     of_message: bool = False
-    """Whether the handler takes the `message` of a request, and not the request around it."""
+    """Whether the handler takes the request's `message` instead of the request."""
     is_bounded: bool = True
-    """Whether it is answered within the usual time of administration if it is audited and names no time."""
+    """Whether an audited request without a time-out gets the default time-out of administration."""
     is_audited: bool = False
-    """Whether the log says who has changed something by it."""
+    """Whether the audit log records changes by it."""
     is_told: bool = False
-    """Whether it has a line even if nothing was changed. Both follow from what it needs."""
+    """Whether it has an audit line even without a change. Both follow from its operation."""
     is_plain: bool = False
-    """Whether it is allowed or not, and that is all there is to it: no audit, no coordinator, nothing name by name."""
+    """Whether a permission on the topic is all it needs: no audit, no coordinator, no permissions per name."""
 
     def __post_init__(self) -> None:
         needed = {self.operation, *(need.operation for need in (*self.needs, *self.each))}
@@ -115,11 +117,11 @@ class Route(msgspec.Struct, frozen=True):
 
 
 class RoutedAdapter:
-    """What every dialect's adapter has in common."""
+    """Base of every dialect's adapter."""
 
     dialect = ""
     uses: type
-    """The struct of services that it is made with."""
+    """The dialect's struct of services."""
     ordered = True
     routes: ClassVar[Mapping[type, Route]] = {}
 
@@ -133,14 +135,14 @@ class RoutedAdapter:
         return answer
 
     def has_deadlines(self, request: Any) -> bool:  # noqa: ANN401, ARG002 - most dialects have no word for it
-        """Whether a request says how long it may take: its handler then ends each of its items in time."""
+        """Whether the request has its own time-out: its handler then limits each of its items."""
         return False
 
     def handle(self, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
         return self.serve(self.routes[type(request)], conversation, request)
 
     def serve(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
-        """What its handler gives: the answer, or a coroutine for it. What is not allowed is refused before."""
+        """Return the handler's answer, or a coroutine for it. Requests without permission are rejected before."""
         services = self._services
         if route.operation is None and not route.needs and not route.each:
             return route.handler(request.message if route.of_message else request, services, conversation)
@@ -156,7 +158,7 @@ class RoutedAdapter:
         return serve(route, conversation, request)
 
     def _serve_audited(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
-        """What is changed for this request, at once or later, is known to be its client's wish."""
+        """Attribute the changes of this request to its client, including later ones."""
         actor = Actor(conversation.principal, conversation.peer, self._services.authorize.door or self.dialect)
         with acting(actor, self.operation(request), is_told=route.is_told):
             served = self._allow(route, conversation, request)
@@ -180,11 +182,11 @@ class RoutedAdapter:
 
     def _tell_of(self, actor: Actor, route: Route, request: Any) -> None:  # noqa: ANN401
         if route.is_told and not actor.lines:
-            actor.write(f"{self.operation(request)} has changed nothing")
+            actor.write(f"{self.operation(request)} changed nothing")
 
     def _allow(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
         services = self._services
-        topic = route.topic(request)  # asked of everybody: a request that has to name one and does not is refused
+        topic = route.topic(request)  # for every client: a request without its topic is rejected
         if not services.authorize.is_free:
             self._check(route, conversation, request, topic)
         if route.state_of is not None and (name := route.state_of(request)) is not None:
@@ -200,7 +202,7 @@ class RoutedAdapter:
                 check(principal, need.operation, name, need.kind)
 
     async def _settled(self, route: Route, conversation: Conversation, request: Any, name: str) -> Any:  # noqa: ANN401
-        """Served by the coordinator of a name, and answered once what that has changed is replicated."""
+        """Let a name's coordinator serve the request, and answer after its changes are replicated."""
         async with self._services.coordinators.settled_after(name) as coordinator:
             return await answer_of(self._served, route, conversation, request, coordinator)
 
@@ -223,7 +225,7 @@ class RoutedAdapter:
         return route.handler(asked, self._services, conversation, *given)
 
     def _denied(self, route: Route, conversation: Conversation, request: Any) -> Denied:  # noqa: ANN401
-        """Said alike of what is there and of what is not, so that nothing is revealed."""
+        """The error is the same for existing and unknown names, so that it reveals nothing."""
         principal, is_allowed = conversation.principal, self._services.authorize.is_allowed
         return Denied(
             (name if kind is Kind.TOPIC else (kind, name), NotAuthorizedError(principal, operation, name, kind))
@@ -234,7 +236,9 @@ class RoutedAdapter:
 
 
 class ForwardingAdapter(RoutedAdapter):
-    """A dialect whose clients cannot find the node that serves them: any node takes their requests, and asks that one."""
+    """Adapter of a dialect whose clients cannot find the right node: any node accepts their requests and forwards
+    them.
+    """
 
     def __init__(self, services: CommonServices) -> None:
         super().__init__(services)
@@ -243,27 +247,31 @@ class ForwardingAdapter(RoutedAdapter):
 
     @property
     def calls(self) -> Mapping[str, Callable[[bytes], Coroutine[Any, Any, bytes]]]:
-        """What this dialect's adapters ask each other beside requests of clients, by the name of the call."""
+        """Calls between this dialect's adapters on different nodes, beside forwarded requests, by name."""
         return {}
 
     def frame_of(self, request: Any) -> bytes:  # noqa: ANN401
-        """The request as its client sent it, so that the answer to it is the client's. ValueError if it does not fit a frame."""
+        """Return the client's request as a frame, so that the answer to it is the client's. Raises ValueError if it
+        does not fit a frame.
+        """
         raise NotImplementedError
 
     def forwards(self, request: Any) -> bool:  # noqa: ANN401, ARG002 - nearly all of those that do
-        """Whether a request is handed on if another node serves it."""
+        """Return whether a request is forwarded if another node serves it."""
         return self._forwarding.calls is not None
 
     def hands_on(self, request: Any, error: ElsewhereError) -> bool:  # noqa: ANN401, ARG002 - nearly all of them alike
-        """Whether what was refused so is asked of another node; not what clients look for themselves."""
+        """Return whether a request rejected with this error is forwarded; not if clients find the other node
+        themselves.
+        """
         return True
 
     def wait_ms(self, request: Any) -> int:  # noqa: ANN401, ARG002 - most wait for nothing
-        """How long a request says that its answer may take."""
+        """Return how long the answer to a request may take by its own fields."""
         return 0
 
     def may_repeat(self, route: Route, request: Any, refusal: BrokerError) -> bool:  # noqa: ANN401, ARG002 - most look at the row
-        """Whether a request may be sent again although its outcome is unknown."""
+        """Return whether a request may be sent again although its outcome is unknown."""
         return route.operation in (Operation.READ, Operation.DESCRIBE) and isinstance(refusal, NotLeaderError)
 
     def serve(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
@@ -299,7 +307,7 @@ class ForwardingAdapter(RoutedAdapter):
             frame = self.frame_of(request)
         except ValueError as error:
             raise BrokerError(
-                Reason.RECORD_TOO_LARGE, f"it cannot be handed to the node that serves it: {error}"
+                Reason.RECORD_TOO_LARGE, f"the request cannot be forwarded to the node that serves it: {error}"
             ) from None
         seconds = self.wait_ms(request) / 1000
         changes = not self.may_repeat(route, request, refusal)
@@ -315,7 +323,7 @@ class ForwardingAdapter(RoutedAdapter):
 
 
 def then(served: Any, follow: Callable[[Any], Any]) -> Any:  # noqa: ANN401
-    """What `follow` makes of a handler's answer: at once, or a coroutine where the answer is one."""
+    """Apply `follow` to a handler's answer, now or after its coroutine."""
     return _follow_later(served, follow) if type(served) is CoroutineType else follow(served)
 
 
@@ -324,7 +332,7 @@ async def _follow_later(serving: Coroutine[Any, Any, Any], follow: Callable[[Any
 
 
 def named(operation: Operation, kind: Kind, find: Callable[[Any], str | None]) -> Need:
-    """The need of a request that names one such resource, or none: then nothing is needed."""
+    """The permission of a request that names one such resource; if it names none, no permission is needed."""
 
     def names(request: Any, _: Any) -> Iterable[str]:  # noqa: ANN401
         name = find(request)

@@ -1,16 +1,15 @@
-"""Bytes: varints, checksums, compression, and the record batch every door's records are stored in.
+"""Byte formats: varints, checksums, compression, and the record batch in which every listener's records are stored.
 
-Knows: formats. Refuses to know: files, sockets, time, and who is asking. Pure functions on buffers.
-May import: the standard library and C libraries made for bytes.
+Pure functions on buffers: no files, no sockets, no clock. May import the standard library and C libraries for bytes.
 """
 
 from importlib import import_module
 from typing import Final
 
 COMPILED_MODULES: Final = ("clip", "columns", "kernel", "pack", "rows")
-"""Those that setup.py compiles where it can."""
+"""The modules that setup.py compiles when a C compiler is available."""
 
 
 def is_compiled() -> bool:
-    """Whether all of them are: one that is not makes its part of the work several times slower."""
+    """Return whether all of them are compiled. A module that is not compiled does its work several times slower."""
     return all(import_module(f"{__name__}.{name}").COMPILED for name in COMPILED_MODULES)

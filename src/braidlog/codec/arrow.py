@@ -1,18 +1,17 @@
-# ruff: noqa: PLC0415 - pyarrow is an extra, and heavy: only who asks for columns pays for it
+# ruff: noqa: PLC0415 - pyarrow is an optional, heavy dependency: imported only for columns
 """Batches to Arrow columns.
 
-Knows: the columns' types and how their buffers are put together. Refuses to know: where the batches came
-from.
-Imports pyarrow only when called: a reader of plain records does not need it (`pip install braidlog[arrow]`).
-Invariant: the schema is the same for every call with the same columns, whatever the data holds.
+pyarrow is imported only when a function is called: a reader of plain records does not need it (`pip install
+braidlog[arrow]`).
+Invariant: the schema is the same for every call with the same columns, regardless of the data.
 
-The types are those Spark expects of a Python data source, name for name, so that a batch is handed over as it
-is:
+The types are those Spark expects of a Python data source, name for name, so that a batch is passed to Spark
+unchanged:
 
 | column    | type                                              | null                                     |
 |-----------|---------------------------------------------------|------------------------------------------|
 | offset    | int64                                             | never                                    |
-| timestamp | timestamp[us, tz=UTC]: Spark has no milliseconds  | one that microseconds cannot tell        |
+| timestamp | timestamp[us, tz=UTC]: Spark has no milliseconds | a time that microseconds cannot hold |
 | key       | binary                                            | a null key                               |
 | value     | binary                                            | a null value                             |
 | headers   | list<element: struct<key: string, value: binary>> | none, as Spark's own Kafka connector has |
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Pieces(NamedTuple):
-    """When a piece is large enough: by its rows, or by the bytes of its keys, values and headers."""
+    """When a piece is full: its limit of rows, and its limit of bytes of keys, values and headers."""
 
     rows_max: int
     bytes_max: int
@@ -51,7 +50,7 @@ COLUMN_NAMES = ("offset", "timestamp", "key", "value", "headers")
 
 
 def arrow_schema(columns: Sequence[str] | None = None) -> pa.Schema:
-    """The schema of pieces with these columns; all five when None."""
+    """Return the schema of pieces with these columns, or with all five if None."""
     import pyarrow as pa
 
     types = {
@@ -65,11 +64,13 @@ def arrow_schema(columns: Sequence[str] | None = None) -> pa.Schema:
 
 
 class PieceBuilder:
-    """Whole batches in, pieces out that stay small though the batches are compressed: for a log that is read in parts.
+    """Turns whole batches into pieces, which stay small even if the batches are compressed: for a log that is read in
+    parts.
 
-    A piece has as many rows or bytes as `pieces` says, and a batch more at most; it spans parts, or small reads would make small
-    pieces. None is empty. With each comes whether its times are the log's own. A time that microseconds cannot tell is null: one
-    record that claims the year 300,000 must not stop who reads all of them.
+    A piece has at most the rows or bytes that `pieces` allows, plus one batch. It can span several parts: otherwise
+    small reads would make small pieces. No piece is empty. Each piece comes with whether its times are the log's own.
+    A time that microseconds cannot hold is null: one record that claims the year 300,000 must not stop the reader of
+    all others.
     """
 
     def __init__(self, columns: Sequence[str], pieces: Pieces, *, end_offset: int, decompressed_bytes_max: int) -> None:
@@ -83,7 +84,7 @@ class PieceBuilder:
     def add(
         self, data: Buffer, start_offset: int, aborted: Sequence[AbortedRange] = ()
     ) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """Pieces that are full now, after batches or blocks of columns."""
+        """Yield the pieces that became full by this data: batches, or blocks of columns."""
         batches = ((data, at, header) for at, header in iter_batches(data, blocks=True))
         for _, position, header in visible(batches, aborted):
             if self._pieces.is_full(self._built) or header.has_append_time is not self._append_time:
@@ -100,7 +101,7 @@ class PieceBuilder:
             )
 
     def rest(self) -> Iterator[tuple[pa.RecordBatch, bool]]:
-        """What is left: a piece, if there is anything."""
+        """Yield the last piece, unless it is empty."""
         built, self._built = self._built, _columns(self._names)
         if built.rows:
             yield _record_batch(built, self._names), self._append_time
@@ -122,7 +123,7 @@ def _checked_names(columns: Sequence[str] | None) -> tuple[str, ...]:
     names = COLUMN_NAMES if columns is None else tuple(columns)
     unknown = [name for name in names if name not in COLUMN_NAMES]
     if unknown or len(set(names)) != len(names):
-        raise ValueError(f"columns are some of {', '.join(COLUMN_NAMES)}, each once; not {', '.join(names)}")
+        raise ValueError(f"columns must be some of {', '.join(COLUMN_NAMES)}, each once; not {', '.join(names)}")
     return names
 
 
@@ -159,7 +160,7 @@ def _timestamps(built: Columns) -> pa.Array:
     try:
         return milliseconds.cast(pa.timestamp("us", tz="UTC"))
     except pa.ArrowInvalid:
-        # A client may claim any 64-bit millisecond; the year 294247 is as far as microseconds reach.
+        # A client may send any 64-bit millisecond; microseconds reach no further than the year 294247.
         ticks = milliseconds.cast(pa.int64())
         near = pc.and_(pc.less_equal(ticks, _MS_FAR), pc.greater_equal(ticks, -_MS_FAR))
         return pc.if_else(near, milliseconds, None).cast(pa.timestamp("us", tz="UTC"))

@@ -1,7 +1,7 @@
-"""The header of a RecordBatch v2: read it, check it, patch it. The records inside are opaque here.
+"""The header of a RecordBatch v2: reads, checks and patches it. The records inside are opaque here.
 
-Knows: the 61 bytes below. Refuses to know: how records are packed (kernel does), what a log does with a batch.
-Invariant: nothing here believes a length before it has been compared with the bytes that are there.
+The kernel packs the records; storage decides what a log does with a batch.
+Invariant: no length is used before it has been compared with the bytes present.
 
      0  base offset        i64   the log rewrites it             }
      8  batch length       i32   bytes after this field          } outside the CRC: the log protects them by its own
@@ -34,7 +34,8 @@ PLACED_BYTES = 16  # base offset, batch length, leader epoch: what the log rewri
 CRC_COVERS_FROM = 21
 MAGIC = 2
 BLOCK_MAGIC = 99
-"""Of a block of columns (`blocks.py`): what a reader is sent that asked for some columns only. No log holds one."""
+"""The magic of a block of columns (`blocks.py`), sent to a reader that requests only some columns. No log stores one.
+"""
 NO_PRODUCER = -1
 
 COMPRESSION_MASK = 0x07
@@ -43,16 +44,16 @@ TRANSACTIONAL = 0x10
 CONTROL = 0x20
 
 UNCOVERED = struct.Struct(">qiibI")
-"""Up to the checksum."""
+"""The fields before the checksum."""
 COVERED = struct.Struct(">hiqqqhii")
-"""What it covers."""
+"""The fields that the checksum covers."""
 HEADER = struct.Struct(UNCOVERED.format + COVERED.format[1:])
 _PLACED = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 
 
 class BatchHeader(NamedTuple):
-    """The header's fields, in the order of the bytes."""
+    """The header's fields in byte order."""
 
     base_offset: int
     batch_length: int = 0
@@ -100,14 +101,14 @@ class BatchHeader(NamedTuple):
 def read_header(data: Buffer, position: int = 0, *, blocks: bool = False) -> BatchHeader:
     """Read the header at `position` and check every field that can be checked without the records.
 
-    `blocks`: it may be that of a block of columns.
+    `blocks`: also accept the header of a block of columns.
     """
     if len(data) - position < HEADER_BYTES:
-        raise ProtocolError(f"a batch header is {HEADER_BYTES} bytes, {len(data) - position} are left", position)
+        raise ProtocolError(f"a batch header needs {HEADER_BYTES} bytes, {len(data) - position} are left", position)
     # (`BatchHeader._make` does the same at twice the cost.)
     header: BatchHeader = tuple.__new__(BatchHeader, HEADER.unpack_from(data, position))
     if header.magic != MAGIC and not (blocks and header.magic == BLOCK_MAGIC):
-        raise ProtocolError(f"batch magic is {header.magic}, only {MAGIC} is kept", position + 16)
+        raise ProtocolError(f"batch magic is {header.magic}, only {MAGIC} is supported", position + 16)
     if header.batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
         raise ProtocolError(f"batch length {header.batch_length} is shorter than its own header", position + 8)
     if header.base_offset < 0:
@@ -116,14 +117,14 @@ def read_header(data: Buffer, position: int = 0, *, blocks: bool = False) -> Bat
         raise ProtocolError(f"last offset delta {header.last_offset_delta} is negative", position + 23)
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         raise ProtocolError(
-            f"{header.record_count} records cannot stand in {header.last_offset_delta + 1} offsets",
+            f"{header.record_count} records do not fit {header.last_offset_delta + 1} offsets",
             position + 57,
         )
     return header
 
 
 def check_crc(data: Buffer, position: int, header: BatchHeader) -> None:
-    """Raise unless the whole batch is there and its checksum holds."""
+    """Raise unless the batch is complete and its checksum matches."""
     end = position + header.size_bytes
     if end > len(data):
         raise ProtocolError(f"batch of {header.size_bytes} bytes is cut off after {len(data) - position}", len(data))
@@ -133,7 +134,7 @@ def check_crc(data: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def read_headers(data: Buffer) -> list[BatchHeader]:
-    """The header of each batch; that the last one is whole, and every checksum, is for the caller to check."""
+    """Return the header of each batch. The caller must check every checksum, and that the last batch is complete."""
     headers = []
     position = 0
     while position < len(data):
@@ -144,9 +145,9 @@ def read_headers(data: Buffer) -> list[BatchHeader]:
 
 
 def iter_batches(data: Buffer, *, blocks: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of each batch; every one is checked before it is yielded.
+    """Yield (position, header) of each batch, after its header was checked.
 
-    `blocks`: there may be blocks of columns among them.
+    `blocks`: also accept blocks of columns.
     """
     position = 0
     while position < len(data):
@@ -157,12 +158,14 @@ def iter_batches(data: Buffer, *, blocks: bool = False) -> Iterator[tuple[int, B
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> bytes:
-    """The first 16 bytes of the batch as the log keeps it: the only ones it rewrites, all outside the CRC."""
+    """Return the first 16 bytes of the batch as the log stores it. The log rewrites only these; the CRC does not
+    cover them.
+    """
     return _PLACED.pack(base_offset, header.batch_length, leader_epoch)
 
 
 def rebased(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
-    """The header of the batch as the log keeps it. (`_replace` does the same at more than twice the cost.)"""
+    """Return the header of the batch as the log stores it. (`_replace` does the same at more than twice the cost.)"""
     return tuple.__new__(BatchHeader, (base_offset, header[1], leader_epoch) + header[3:])  # noqa: RUF005 - the hot path
 
 
@@ -173,21 +176,21 @@ def seal(batch: bytearray) -> bytes:
 
 
 def put_crc(batch: bytearray | memoryview) -> None:
-    """The same in its place."""
+    """Write the checksum in place."""
     _CRC.pack_into(batch, 17, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
 def with_append_time(data: Buffer, position: int, header: BatchHeader, now_ms: int) -> bytes:
-    """The same batch stamped with the log's time: attribute bit and max timestamp set, checksum made anew."""
+    """Return the batch with the log's append time: attribute bit, max timestamp and checksum are updated."""
     batch = bytearray(data[position : position + header.size_bytes])
     HEADER.pack_into(batch, 0, *header._replace(attributes=header.attributes | APPEND_TIME, max_timestamp=now_ms))
     return seal(batch)
 
 
 def empty_batch(base_offset: int, next_offset: int, leader_epoch: int, timestamp_ms: int) -> bytes:
-    """A batch of no records that spans [base_offset, next_offset): what is left where records were taken out.
+    """Return a batch without records that spans [base_offset, next_offset): it replaces records that were removed.
 
-    Kafka's own log cleaner leaves such batches, so every reader of the format steps over them.
+    Kafka's log cleaner leaves such batches, so every reader of the format skips them.
     """
     header = BatchHeader(
         base_offset=base_offset,

@@ -3,23 +3,23 @@
 # - as in kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
-"""A run of batches as one block of columns: times and keys, for who asked for no values.
+"""Encodes a run of batches as one block of columns, times and keys, for readers that do not request values.
 
-Knows: which batches make a run, and every byte of a block, in C where a compiler was found. Refuses to know: where batches come
-from, how columns grow by blocks (`columns.py`).
-Invariants: every record of the run is in the block, with its offset and its time, in the order of the log. Nothing of a batch is
-believed before its CRC held, and a block carries a CRC that holds. Both twins write the same bytes and refuse the same batches.
+Runs in C if it was compiled. `columns.py` appends blocks to columns.
+Invariants: every record of the run is in the block, with its offset and its time, in log order. No part of a batch is
+used before its CRC has matched, and a block has a valid CRC. Both implementations write the same bytes and reject the
+same batches.
 
-A block has the header of its first batch, with a magic of its own, the largest time of all and the offsets that all of them span;
-`record count` is the rows of the columns, which follow it:
+A block starts with the header of its first batch, with another magic, the largest timestamp of the run, and the
+offsets that the run spans. `record count` is the number of rows in the columns that follow:
 
-    parts          u8          1: keys are told, 2: offsets are told; without the second they are consecutive
+    parts          u8          1: has keys, 2: has offsets; without offsets they are consecutive
     timestamps     i64 x rows  milliseconds
-    offset deltas  i32 x rows  only if told; each larger than the one before, and added to the base offset
-    key lengths    i32 x rows  only if told; -1: null
-    keys                       one after the other
+    offset deltas  i32 x rows  only with 2; strictly increasing, relative to the base offset
+    key lengths    i32 x rows  only with 1; -1: null
+    keys                       concatenated
 
-Numbers behind the header have their lowest byte first, as the columns of nearly all machines do.
+Numbers after the header are little-endian, as columns are on nearly all machines.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ OFFSETS = 2
 
 
 def check_block(block: Buffer, count: int, base_offset: int, last_offset_delta: int) -> tuple[bool, bool]:
-    """Whether the columns of a block tell keys, and offsets; refused if its rows cannot stand in its bytes or in its offsets."""
+    """Return whether the block has keys, and offsets. Raises if its rows do not fit its bytes or its offsets."""
     if not 0 <= last_offset_delta < 2**31 or not 0 <= base_offset <= INT64_MAX - last_offset_delta:
         raise ProtocolError(f"a block of columns from offset {base_offset} over {last_offset_delta} more does not fit")
     if not len(block) or block[0] & ~(KEYS | OFFSETS):
@@ -89,7 +89,7 @@ def check_block(block: Buffer, count: int, base_offset: int, last_offset_delta: 
 
 
 def new_room(size: int) -> bytearray:
-    """For blocks: whatever it holds is written over, or cut off by who asked for it."""
+    """Return a buffer for blocks. Its content is undefined: the caller overwrites it or cuts it off."""
     if cython.compiled:
         return PyByteArray_FromStringAndSize(cython.NULL, size)
     else:
@@ -99,11 +99,12 @@ def new_room(size: int) -> bytearray:
 def write_block(
     data: Buffer, position: int, out: bytearray, at: int, *, keys: bool, batch_bytes_max: int, batch_records_max: int
 ) -> tuple[int, int]:
-    """The batches from `position` on that can be one block, which is written at `at` of `out` (and makes it grow if it must).
+    """Write the batches from `position` on that fit one block at `at` of `out`, which grows if needed.
 
-    Where the batches end, and where the block does; both as they were if the first batch cannot be in a block: it is compressed,
-    a marker, larger than this, not whole in `data`, or its header is wrong. One of a transaction is a block of its own: its
-    producer may have aborted it. A batch whose checksum or records are wrong is refused.
+    Returns where the batches end and where the block ends. Both are unchanged if the first batch cannot be in a
+    block: it is compressed, a control batch, too large, incomplete in `data`, or its header is invalid.
+    A transactional batch is a block of its own: its producer may have aborted it. Raises if a batch's checksum or
+    records are invalid.
     """
     if cython.compiled:
         end, rows, consecutive, newest = _find_run(data, position, batch_bytes_max, batch_records_max)
@@ -147,7 +148,9 @@ def _refuse(data: Buffer, position: int) -> NoReturn:
 def _find_run(
     data: object, position: cython.longlong, batch_bytes_max: cython.longlong, batch_records_max: cython.longlong
 ) -> tuple:
-    """Where the run ends, its rows, whether no offset of it is missing, its largest time. Headers are looked at, nothing else."""
+    """Return where the run ends, its rows, whether its offsets are consecutive, and its largest time. Reads headers
+    only.
+    """
     view: Py_buffer
     p: cython.p_uchar
     at: cython.longlong = position
@@ -208,7 +211,7 @@ def _write_compiled(
     gaps: cython.bint,
     newest: cython.longlong,
 ) -> tuple:
-    """Where the block ends, and which batch is wrong: -1 for none. The batches are those that `_find_run` found."""
+    """Return where the block ends, and the position of an invalid batch or -1. `_find_run` chose the batches."""
     view: Py_buffer
     span: Span
     p: cython.p_uchar
@@ -232,7 +235,7 @@ def _write_compiled(
     stamped: cython.bint
     PyObject_GetBuffer(data, cython.address(view), PyBUF_SIMPLE)
     try:
-        # Keys take less than what they are in, and pages that are not written to are never touched: room costs nothing.
+        # The keys need less room than their batches, and untouched pages cost no memory: generous room is free.
         room = 62 + rows * (8 + (4 if gaps else 0) + (4 if keys else 0)) + (stop - position if keys else 0)
         if at < 0 or position < 0 or stop > view.len:
             raise ValueError("outside of what is there")

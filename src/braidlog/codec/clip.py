@@ -3,10 +3,10 @@
 # - as in kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
-"""A part of a records section: where some records of it stand, without an object for each of the others.
+"""Finds a range of records in a records section without creating an object for the other records.
 
-Knows: how records are packed, in C where a compiler was found. Refuses to know: batch headers, compression.
-Invariant: both twins find the same bytes and refuse the same sections, up to where they have to look.
+Runs in C if it was compiled. Batch headers and compression are the caller's work.
+Invariant: both implementations find the same bytes and reject the same sections, up to the last record they read.
 """
 
 from __future__ import annotations
@@ -28,13 +28,15 @@ COMPILED: bool = bool(cython.compiled)
 
 
 class Clip(NamedTuple):
-    """Records in a row: the bytes [start, end) of their section, how many they are, and the offset delta of the one after."""
+    """Consecutive records: the bytes [start, end) of their section, their count, and the offset delta of the next
+    record.
+    """
 
     start: int
     end: int
     count: int
     next_delta: int
-    """-1 if none is left."""
+    """-1 if no record follows."""
 
 
 def clip_records(
@@ -48,9 +50,9 @@ def clip_records(
     records_max: int,
     bytes_max: int,
 ) -> Clip:
-    """The records from the first on that has this offset delta or a larger one, and this timestamp or a later one.
+    """Return the records from the first one on that has at least this offset delta and at least this timestamp.
 
-    One at least if there is any; then no more than `records_max`, which take no more than `bytes_max` in the section.
+    Returns at least one record if one matches, then at most `records_max` records of at most `bytes_max` bytes.
     """
     check_bounds(records, count, 0, last_offset_delta, base_timestamp)
     if cython.compiled:

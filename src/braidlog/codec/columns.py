@@ -4,13 +4,13 @@
 # is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
-"""The records section of a batch to Arrow's columns, without a Python object a record.
+"""Appends the records section of a batch to Arrow columns without creating a Python object per record.
 
-Knows: the buffers of Arrow's columns, and how they grow. In C where a compiler was found. Refuses to know: pyarrow,
-batch headers, compression, checksums.
-Invariants: as in `kernel`: both twins give the same buffers and the same errors, and no byte outside the section is
-read. A batch or a block is appended whole or not at all.
-Over 500 lines because the compiler inlines within a unit only: batches and blocks make the same columns grow.
+Writes the buffers of Arrow columns, in C if it was compiled. Batch headers, compression and checksums are the
+caller's work.
+Invariants: both implementations give the same buffers and the same errors, and read no byte outside the section. A
+batch or a block is appended completely or not at all.
+Over 500 lines because the compiler inlines only within a module: batches and blocks extend the same columns.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ _WRONG = {
     2: "a block's key lengths are not those of its keys",
 }
 
-# One Arrow column while a batch is added to it: where its buffers are, what they hold, what they have room
-# for.
+# One Arrow column while a batch is added to it: where its buffers are, how much they hold, and their capacity.
 _Column = cython.struct(
     validity=cython.p_uchar,
     ends=cython.p_int,
@@ -61,11 +60,10 @@ _Column = cython.struct(
 
 
 class BinaryColumn:
-    """One Arrow column of bytes, growing: `ends` are its 32-bit offsets with the leading 0, `validity` its
-    null bits.
+    """A growing Arrow column of bytes: `ends` are its 32-bit offsets with the leading 0, `validity` its null bits.
 
-    Only the first `rows` rows and `size` bytes count. Until `finish`, `validity` has a byte a row in the
-    plain twin.
+    Only the first `rows` rows and `size` bytes count. Until `finish`, `validity` has one byte per row in the Python
+    implementation.
     """
 
     def __init__(self) -> None:
@@ -77,7 +75,7 @@ class BinaryColumn:
         self.data = bytearray()
 
     def finish(self) -> None:
-        """Cut the buffers to what counts."""
+        """Trim the buffers to the used rows and bytes."""
         if cython.compiled:
             del self.validity[(self.rows + 7) // 8 :]
             if self.rows % 8:
@@ -89,11 +87,11 @@ class BinaryColumn:
 
 
 class Columns:
-    """Grows Arrow columns batch by batch: offset, timestamp in milliseconds, key, value, headers.
+    """Extends Arrow columns batch by batch: offset, timestamp in milliseconds, key, value, headers.
 
-    A batch is appended whole or not at all: what a refused batch wrote lies beyond the rows that count. A
-    record without headers has a null list. Columns that are not wanted are checked like the others and stay
-    empty. After `finish` the buffers are Arrow's, in the machine's own byte order.
+    A batch is appended completely or not at all: bytes of a rejected batch lie beyond the used rows. A record without
+    headers has a null list. Columns that were not requested are checked too and stay empty. After `finish` the
+    buffers have Arrow's layout, in native byte order.
     """
 
     def __init__(self, *, want_key: bool = True, want_value: bool = True, want_headers: bool = True) -> None:
@@ -105,7 +103,7 @@ class Columns:
         self.timestamps = bytearray()
         self.key = BinaryColumn()
         self.value = BinaryColumn()
-        self.header_lists = BinaryColumn()  # `size` and `ends` count headers; it has no data of its own
+        self.header_lists = BinaryColumn()  # `size` and `ends` count headers; this column has no data
         self.header_key = BinaryColumn()
         self.header_value = BinaryColumn()
 
@@ -181,7 +179,7 @@ class Columns:
             raise ProtocolError(_WRONG[wrong])
 
     def finish(self) -> None:
-        """Cut every buffer to what counts. Nothing may be appended afterwards."""
+        """Trim every buffer to its used bytes. Nothing may be appended afterwards."""
         del self.offsets[8 * self.rows :]
         del self.timestamps[8 * self.rows :]
         for column in (self.key, self.value, self.header_lists, self.header_key, self.header_value):
@@ -195,9 +193,9 @@ class Columns:
 def _reserve(
     column: object, c: cython.pointer(_Column), more_rows: cython.longlong, more_bytes: cython.longlong
 ) -> object:
-    """Room for that many rows and bytes behind what `c` has.
+    """Reserve that many more rows and bytes after the used ones of `c`.
 
-    Doubled, so that many small batches move little.
+    Capacity doubles, so that many small batches copy little.
     """
     validity: bytearray = column.validity
     ends: bytearray = column.ends
@@ -223,7 +221,7 @@ def _open_column(column: object, c: cython.pointer(_Column), rows: cython.longlo
     c.rows_room = len(column.ends) // 4 - 1
     c.bytes_room = len(column.data)
     _reserve(column, c, rows, size)
-    # A batch that was refused may have left bits behind the last row that counts.
+    # A rejected batch may have left bits after the last used row.
     if c.rows & 7 != 0:
         c.validity[c.rows >> 3] &= (1 << (c.rows & 7)) - 1
     return None
@@ -241,9 +239,9 @@ def _close_column(column: object, c: cython.pointer(_Column)) -> object:
 @cython.inline
 @cython.exceptval(check=False)
 def _add(c: cython.pointer(_Column), p: cython.p_uchar, length: cython.longlong, end: cython.p_uchar) -> cython.void:
-    """One more row of `length`, -1 for null.
+    """Append one row of `length` bytes, -1 for null. The room is already reserved.
 
-    The room was reserved before. Without `p`, a list of that many items; else what it is in ends at `end`.
+    Without `p`, the row is a list of `length` items; otherwise its bytes end at or before `end`.
     """
     if c.rows & 7 == 0:
         c.validity[c.rows >> 3] = 0
@@ -267,7 +265,7 @@ def _add_headers(
     end: cython.p_uchar,
     count: cython.longlong,
 ) -> cython.bint:
-    """The headers of one record; each is checked again: making room can run Python code."""
+    """Append the headers of one record. Each is checked again: reserving room can run Python code."""
     header: HeaderSpan
     index: cython.longlong
     _reserve(columns.header_key, keys, count, end - p)
@@ -293,7 +291,7 @@ def _append_compiled(
     start_offset: cython.longlong,
     end_offset: cython.longlong,
 ) -> cython.bint:
-    """Whether the section kept every rule; if not, the columns are as they were."""
+    """Return whether the section is valid; if not, the columns are unchanged."""
     view: Py_buffer
     span: Span
     keys: _Column
@@ -383,7 +381,9 @@ def _append_block_compiled(
     has_keys: cython.bint,
     has_offsets: cython.bint,
 ) -> cython.int:
-    """Add the rows whose offset deltas are in [first, last); what is wrong, or 0. `check_block` has seen the count."""
+    """Append the rows whose offset deltas are in [first, last). Returns an error number or 0. `check_block` has
+    checked the count.
+    """
     view: Py_buffer
     keys: _Column
     deltas: cython.p_uchar
@@ -460,7 +460,7 @@ def _append_block_compiled(
 def _add_keys(
     c: cython.pointer(_Column), lengths: cython.p_uchar, count: cython.longlong, key: cython.p_uchar
 ) -> cython.void:
-    """Rows of these lengths, their bytes one after the other; the room was reserved before, and the lengths were checked."""
+    """Append rows of these lengths from concatenated bytes. The room is reserved and the lengths are checked."""
     index: cython.longlong
     length: cython.longlong
     size: cython.longlong = c.size
@@ -533,7 +533,7 @@ def _numbers(kind: str, block: Buffer, at: int, count: int) -> array[int]:
 
 
 def _append_plain(columns: Columns, decoded: Decoded, start_offset: int, end_offset: int) -> None:
-    """Add the decoded records whose offsets are in [start_offset, end_offset)."""
+    """Append the decoded records whose offsets are in [start_offset, end_offset)."""
     offsets, timestamps, keys, values, headers = decoded
     if offsets and (offsets[0] < start_offset or offsets[-1] >= end_offset):
         wanted = slice(bisect_left(offsets, start_offset), bisect_left(offsets, end_offset))
@@ -569,7 +569,7 @@ def _append_headers(columns: Columns, headers: Sequence[tuple[Header, ...]]) -> 
 
 
 def _packed_bits(flags: bytearray) -> bytearray:
-    """A bit for each byte that is 1, lowest first: eight strides, each shifted into place as one number."""
+    """Return one bit for each byte that is 1, lowest first: eight strides, each shifted into place as one number."""
     packed = 0
     for bit in range(8):
         packed |= int.from_bytes(flags[bit::8], "little") << bit
@@ -595,7 +595,7 @@ def _extend(column: BinaryColumn, items: Sequence[bytes | None]) -> None:
 
 
 def _extend_nulls(column: BinaryColumn, count: int) -> None:
-    """Nulls only: the keys of most logs, the headers of nearly all."""
+    """Append nulls only: the keys of most logs, the headers of nearly all."""
     column.validity += bytes(count)
     column.ends += column.size.to_bytes(4, byteorder) * count
     column.nulls += count

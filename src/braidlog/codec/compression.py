@@ -1,15 +1,13 @@
-"""The five codecs of a record batch: written so that every client reads them, read as every client writes.
+"""The five compression codecs of a record batch: writes what every client reads, reads what every client writes.
 
-Knows: the framing of each codec, and how large its output can become before any of it is made.
-Refuses to know: what the bytes are, and how large is too large (the caller says).
-Invariant: `decompress` allocates at most about `bytes_max` whatever its input claims. Each codec meets it its
-own way:
+Does not handle: the meaning of the bytes, or the size limit (the caller passes it).
+Invariant: `decompress` allocates at most about `bytes_max`, regardless of its input. How each codec keeps it:
 
 | codec  | we write                      | we also read            | what bounds the output              |
 |--------|-------------------------------|-------------------------|-------------------------------------|
 | gzip   | one member                    | several members         | zlib stops at `max_length`          |
-| snappy | xerial: magic, [i32, block]*  | a raw block; streams    | the length a block announces, read  |
-|        |                               | joined end to end       | and doubted before allocation       |
+| snappy | xerial: magic, [i32, block]*  | a raw block;            | the announced length of a block is  |
+|        |                               | concatenated streams    | checked before allocation           |
 | lz4    | one frame, independent blocks | every flag; joined      | block headers are walked first; the |
 | zstd   | one frame                     | no content size; joined | output is a buffer of fixed size    |
 """
@@ -35,7 +33,7 @@ LZ4_LEVEL = 1
 ZSTD_LEVEL = 3
 
 BLOCKS_MAX = 256 * 1024
-"""Of one payload, and its frames: a block of no bytes takes three, and as long to read as any other."""
+"""Maximum blocks and frames of one payload: an empty block takes three bytes, and as long to read as any other."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -56,8 +54,8 @@ _I32 = Struct(">i")
 _U32_LITTLE = Struct("<I")
 
 
-class DecompressedTooLarge(ProtocolError):  # noqa: N818 - nothing is wrong with the bytes
-    """The block is not wrong, but larger than its reader takes."""
+class DecompressedTooLarge(ProtocolError):  # noqa: N818 - the bytes are valid
+    """The block is valid but larger than its reader's limit."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(f"the block grows past {bytes_max} bytes when decompressed")
@@ -74,7 +72,7 @@ class Compression(IntEnum):
 
 
 def compress(codec: Compression, data: Buffer) -> bytes:
-    """`data` as one compressed block that every client of the format reads."""
+    """Return `data` as one compressed block that every client of the format reads."""
     match codec:
         case Compression.NONE:
             return bytes(data)
@@ -93,10 +91,10 @@ def compress(codec: Compression, data: Buffer) -> bytes:
 
 
 def decompress(codec: int, data: Buffer, bytes_max: int) -> bytes | bytearray:
-    """What `data` was before; `DecompressedTooLarge` when that is more than `bytes_max`, ProtocolError if it cannot be told."""
+    """Decompress `data`. Raises `DecompressedTooLarge` above `bytes_max`, and ProtocolError if the data is invalid."""
     reader = _READERS.get(codec)
     if reader is None:
-        raise ProtocolError(f"compression {codec} is none of the five known")
+        raise ProtocolError(f"unknown compression codec {codec}")
     return reader(data, bytes_max)
 
 
@@ -109,13 +107,13 @@ def _read_plain(data: Buffer, bytes_max: int) -> bytes:
 def _read_gzip(data: Buffer, bytes_max: int) -> bytearray:
     view = memoryview(data)
     if view[:2] == _GZIP_MAGIC and len(view) >= 18 and _U32_LITTLE.unpack_from(view, len(view) - 4)[0] > bytes_max:
-        raise DecompressedTooLarge(bytes_max)  # it says so itself, at its end: nothing has to be made to find it out
+        raise DecompressedTooLarge(bytes_max)  # the trailer announces the size: nothing has to be decompressed
     out = bytearray()
     position = 0
     for _ in range(GZIP_MEMBERS_MAX):
         member = zlib.decompressobj(31)
         while not member.eof:
-            # Fed in chunks: what follows a member is copied to `unused_data`; that must not be all the rest.
+            # Fed in chunks: zlib copies what follows a member to `unused_data`; that must not be the whole rest.
             chunk = view[position : position + GZIP_CHUNK_BYTES]
             if not chunk:
                 raise ProtocolError("a gzip member is cut off", position)
@@ -130,7 +128,9 @@ def _read_gzip(data: Buffer, bytes_max: int) -> bytearray:
 
 
 def _inflate(member: "zlib._Decompress", chunk: Buffer, out: bytearray, bytes_max: int) -> None:
-    """All that a chunk of input gives, in parts: a thousand bytes may come of one, and no part is larger than it has to be."""
+    """Decompress one chunk of input in parts: a small input can give a thousand times its size, and no part exceeds
+    the limit.
+    """
     while chunk:
         out += member.decompress(chunk, min(bytes_max - len(out) + 1, GZIP_PART_BYTES))
         if len(out) > bytes_max:
@@ -158,7 +158,7 @@ def _read_snappy(data: Buffer, bytes_max: int) -> bytearray:
     for _ in range(BLOCKS_MAX):
         if position == len(view):
             return out
-        # snappy-java reads streams joined end to end; as a length, the magic is negative, so no block has it.
+        # snappy-java reads concatenated streams. The magic is negative as a length, so it cannot start a block.
         if view[position : position + 8] == _XERIAL_MAGIC:
             position += _XERIAL_HEADER_BYTES
             if position > len(view):
@@ -181,7 +181,7 @@ def _read_snappy_block(block: memoryview, out: bytearray, bytes_max: int) -> Non
         if announced > bytes_max - len(out):
             raise DecompressedTooLarge(bytes_max)
         if announced > len(block) * _SNAPPY_GROWTH_MAX:
-            raise ProtocolError(f"a snappy block of {len(block)} bytes cannot hold {announced}")
+            raise ProtocolError(f"a snappy block of {len(block)} bytes cannot decompress to {announced}")
         out += memoryview(cramjam.snappy.decompress_raw(block))
     except (cramjam.DecompressionError, OSError) as error:
         raise ProtocolError(str(error)) from error
@@ -203,7 +203,7 @@ def _decompress_frames(
         size = decompress_into(data, out)
     except (cramjam.DecompressionError, OSError) as error:
         if room > bytes_max:
-            # The library does not tell damage from a buffer that is too small. Whoever takes more finds out.
+            # The library reports damage and a small buffer alike. A caller with a larger limit finds out which it is.
             raise DecompressedTooLarge(bytes_max) from error
         raise ProtocolError(f"damaged: {error}") from error
     del out[size:]
@@ -211,7 +211,7 @@ def _decompress_frames(
 
 
 def _lz4_room(view: memoryview) -> int:
-    """The most that the frames can decompress to, by their block headers.
+    """Return the most bytes that the frames can decompress to, by their block headers.
 
     magic u32, FLG, BD, [content size u64], [dictionary u32], header checksum; then blocks: u32 size (top bit:
     stored), data, [checksum u32]; a size of 0 ends them; [content checksum u32]
@@ -219,11 +219,11 @@ def _lz4_room(view: memoryview) -> int:
     room = position = blocks = 0
     while position < len(view) or position == 0:
         if view[position : position + 4] != _LZ4_MAGIC or len(view) - position < 7:
-            raise ProtocolError("no lz4 frame starts here", position)
+            raise ProtocolError("an lz4 frame must start here", position)
         flags = view[position + 4]
         block_bytes_max = _LZ4_BLOCK_BYTES_MAX.get(view[position + 5] >> 4 & 7)
         if flags >> 6 != 1 or block_bytes_max is None:
-            raise ProtocolError("an lz4 frame header of no known version or block size", position)
+            raise ProtocolError("an lz4 frame header has an unknown version or block size", position)
         position += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
         while True:
             blocks = _counted(blocks)
@@ -249,15 +249,15 @@ def _counted(blocks: int) -> int:
 
 
 def _zstd_room(view: memoryview) -> int:
-    """The most that the frames can decompress to, by their block headers (RFC 8878, 3.1.1).
+    """Return the most bytes that the frames can decompress to, by their block headers (RFC 8878, 3.1.1).
 
-    magic u32, descriptor, [window], [dictionary], [content size]; then blocks: u24 little-endian of last (bit
-    0), type (1-2), size (3-23), data; [checksum u32]
+    magic u32, descriptor, [window], [dictionary], [content size]; then blocks: u24 little-endian of last (bit 0),
+    type (1-2), size (3-23), data; [checksum u32]
     """
     room = position = blocks = 0
     while position < len(view) or position == 0:
         if view[position : position + 4] != _ZSTD_MAGIC or len(view) - position < 5:
-            raise ProtocolError("no zstd frame starts here", position)
+            raise ProtocolError("a zstd frame must start here", position)
         descriptor = view[position + 4]
         single_segment = descriptor >> 5 & 1
         content_size_bytes = (single_segment, 2, 4, 8)[descriptor >> 6]

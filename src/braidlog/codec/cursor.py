@@ -1,8 +1,8 @@
-"""Read and write the fields of a binary message, big-endian, every length checked.
+"""Reads and writes the fields of a binary message, big-endian, and checks every length.
 
-Knows: integers, length-prefixed bytes and strings. Refuses to know: messages.
-Invariant: a read beyond the end is a `ProtocolError` that says what was wanted and where; a count is never believed for more
-than the bytes that are left could hold.
+Does not handle: messages.
+Invariant: a read beyond the end raises a `ProtocolError` that names the field and its position. A count larger than
+the remaining bytes could hold is rejected.
 """
 
 import struct
@@ -19,7 +19,7 @@ _U64 = struct.Struct(">Q")
 
 
 class Reader:
-    """A position in a message that is whole."""
+    """A position in a complete message."""
 
     __slots__ = ("data", "position")
 
@@ -62,16 +62,16 @@ class Reader:
         return self._fixed(_U64, what)
 
     def take(self, size: int, what: str) -> bytes:
-        """The next `size` bytes."""
+        """Return the next `size` bytes."""
         end = self.position + size
         if size < 0 or end > len(self.data):
-            raise ProtocolError(f"{what} is said to have {size} bytes, {self.left} are left", self.position)
+            raise ProtocolError(f"{what} announces {size} bytes, {self.left} are left", self.position)
         value = bytes(self.data[self.position : end])
         self.position = end
         return value
 
     def text16(self, what: str) -> str:
-        """A string with its length as u16, in UTF-8."""
+        """Read a UTF-8 string with its length as u16."""
         at = self.position
         raw = self.take(self.u16(what), what)
         try:
@@ -80,9 +80,9 @@ class Reader:
             raise ProtocolError(f"{what} is not UTF-8", at + 2 + error.start) from error
 
     def count(self, value: int, item_bytes_min: int, what: str) -> int:
-        """A count, refused if the bytes that are left could not hold so many items."""
+        """Return the count. Raises if the remaining bytes cannot hold that many items."""
         if value < 0 or value * item_bytes_min > self.left:
-            raise ProtocolError(f"{value} {what} cannot stand in the {self.left} bytes that are left", self.position)
+            raise ProtocolError(f"{value} {what} do not fit the remaining {self.left} bytes", self.position)
         return value
 
     def end(self, what: str) -> None:

@@ -1,15 +1,12 @@
-"""The one error of the byte layers.
-
-Knows: that bytes can be wrong, and where. Refuses to know: who sent them and what is answered.
-"""
+"""The error type of the byte layers."""
 
 from typing import Self
 
 
 class ProtocolError(ValueError):
-    """The bytes are not what their format says they must be.
+    """The bytes violate their format.
 
-    Raised by codec and wire only. `position` is the index of the first byte that is wrong, where that is known.
+    Raised by codec and wire only. `position` is the index of the first invalid byte, if known.
     """
 
     def __init__(self, message: str, position: int | None = None) -> None:
@@ -17,11 +14,11 @@ class ProtocolError(ValueError):
         self.position = position
 
     def at(self, position: int | None) -> Self:
-        """The same error, which now knows where, and says it no differently: what a peer is told stays what it was."""
+        """Return the error with this position. The message is unchanged, so that the peer receives the same text."""
         if self.position is None:
             self.position = position
         return self
 
 
 class TooManyPartsError(ProtocolError):
-    """A message whose arrays have more items than are read: its frame is whole, and the next one can be read."""
+    """A message whose arrays exceed the limit of items. Its frame is complete, so the next one can be read."""

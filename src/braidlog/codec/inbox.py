@@ -1,7 +1,8 @@
-"""Bytes that have arrived and are not yet understood: what a sans-I/O connection reads from.
+"""Receive buffer of a sans-I/O connection: bytes that have arrived and are not parsed yet.
 
-Knows: how to hand out a frame once it is whole. Refuses to know: where a frame ends (its dialect says so).
-Invariant: nothing is copied more than twice, however the stream was cut; memory follows what was fed, never what a length claims.
+Does not handle: where a frame ends (the dialect decides).
+Invariant: no byte is copied more than twice, however the stream was cut. Memory follows what was fed, never an
+announced length.
 """
 
 from collections.abc import Mapping
@@ -17,13 +18,14 @@ _U32 = Struct(">I")
 _COMPACT_BYTES = 64 * 1024
 _LINES_BYTES = 64 * 1024
 LARGE_BYTES = 64 * 1024
-"""The reads that bring a frame of so much are kept as they came until it is whole."""
+"""Reads of a frame of at least this size are kept as they came until the frame is complete."""
 _PART_BYTES_MIN = 16 * 1024
-"""A smaller one is put together with its neighbours: a client that sends byte by byte must not cost more than its bytes."""
+"""Smaller parts are joined with their neighbours: a client that sends byte by byte must not cost more than its bytes.
+"""
 
 
 def lone_payload(data: bytes, frame_bytes_max: int) -> bytes | None:
-    """The payload of a frame that begins with its length as u32, if `data` is exactly one, and neither empty nor too large."""
+    """Return the payload if `data` is exactly one frame with a u32 length, neither empty nor too large; else None."""
     size = len(data) - 4
     if 0 < size <= frame_bytes_max and _U32.unpack_from(data)[0] == size:
         return data[4:]
@@ -31,10 +33,10 @@ def lone_payload(data: bytes, frame_bytes_max: int) -> bytes | None:
 
 
 class Inbox:
-    """Feed it what the socket gave; take frames when they are whole.
+    """Collects socket reads and returns complete frames.
 
-    Most reads bring whole frames and nothing else: such a read is kept as it came, and only a frame that is cut by the end of a
-    read is put together in a buffer of its own. Of a large one that is awaited the reads are kept, and joined once.
+    Most reads hold complete frames and nothing else: such a read is kept as it came. Only a frame that a read cuts is
+    assembled in a separate buffer. The reads of a large frame are kept and joined once.
     """
 
     __slots__ = ("_awaits_large", "_behind", "_behind_bytes", "_data", "_position", "_searched")
@@ -45,7 +47,7 @@ class Inbox:
         self._searched = 0
         self._awaits_large = False
         self._behind: list[bytes | bytearray] = []
-        """What came after `_data`."""
+        """Reads that came after `_data`."""
         self._behind_bytes = 0
 
     def __len__(self) -> int:
@@ -79,14 +81,14 @@ class Inbox:
             behind.append(bytearray(data))
 
     def _gather(self) -> None:
-        """For who has to look at all that is held."""
+        """Join all bytes into one buffer."""
         rest = memoryview(self._data)[self._position :]
         self._data = bytearray().join((rest, *self._behind))
         self._begin_anew()
         self._behind, self._behind_bytes, self._awaits_large = [], 0, False
 
     def _take_across(self, size: int) -> bytes:
-        """The next `size` bytes, which are all there and do not end in `_data`."""
+        """Return the next `size` bytes, which are present and do not end in `_data`."""
         parts: list[Buffer] = [memoryview(self._data)[self._position :]]
         missing, number = size - len(parts[0]), 0
         while missing > len(self._behind[number]):
@@ -106,7 +108,7 @@ class Inbox:
         self._position = 0
 
     def peek(self, size: int, at: int = 0) -> bytes | None:
-        """The next `size` bytes (from `at` on) without taking them; None until they are there."""
+        """Return the next `size` bytes (from `at` on) without taking them; None until they have arrived."""
         start = self._position + at
         if len(self._data) - start < size:
             if not self._behind or len(self) - at < size:
@@ -116,13 +118,15 @@ class Inbox:
         return bytes(self._data[start : start + size])
 
     def window(self) -> tuple[bytes | bytearray, int]:
-        """Everything that is held, and where the part begins that was not taken: for who reads headers in place, at once."""
+        """Return all bytes and where the unread part begins, for callers that read headers in place immediately."""
         if self._behind:
             self._gather()
         return self._data, self._position
 
     def settle(self) -> tuple[bytes, int]:
-        """The same as bytes, fit to be sliced. It copies what is left: only for who takes a whole frame of it now."""
+        """Return all bytes as `bytes`, ready to be sliced. Copies the unread part: use it only to take a complete
+        frame.
+        """
         if self._behind:
             self._gather()
         data = self._data
@@ -133,7 +137,7 @@ class Inbox:
         return data, self._position
 
     def skip(self, size: int) -> None:
-        """Pass over bytes that are there."""
+        """Skip bytes that have arrived."""
         self._position += size
 
     def peek_u32(self, at: int = 0) -> int | None:
@@ -144,7 +148,9 @@ class Inbox:
         return int(_U32.unpack_from(self._data, start)[0])
 
     def take(self, size: int) -> bytes | None:
-        """The next `size` bytes; None until they are there. The caller has checked `size` against its limit."""
+        """Return the next `size` bytes; None until they have arrived. The caller has checked `size` against its
+        limit.
+        """
         data, start = self._data, self._position
         end = start + size
         if len(data) < end:
@@ -159,9 +165,9 @@ class Inbox:
             return bytes(view[start:end])
 
     def take_frame(self, frame_bytes_max: int) -> bytes | None:
-        """The payload of a frame that begins with its length as u32; None until it is whole.
+        """Return the payload of a frame with a u32 length; None until it is complete.
 
-        A length over the limit is refused before anything is awaited.
+        A length over the limit is rejected immediately.
         """
         start = self._position + 4
         if len(self._data) < start:
@@ -171,7 +177,7 @@ class Inbox:
             start = 4
         (size,) = _U32.unpack_from(self._data, self._position)
         if size > frame_bytes_max:
-            raise ProtocolError(f"a frame of {size} bytes is announced, {frame_bytes_max} is the limit", 0)
+            raise ProtocolError(f"a frame announces {size} bytes, the limit is {frame_bytes_max}", 0)
         if len(self._data) < start + size and len(self) - 4 < size:
             self._awaits_large = size >= LARGE_BYTES
             return None
@@ -179,7 +185,7 @@ class Inbox:
         return self.take(size)
 
     def take_known(self, size: int, known: Mapping[bytes, T]) -> T | None:
-        """What stands for the next frame, if it is one of those that have `size` bytes and are always the same."""
+        """Return the value of the next frame if it is one of the `known` constant frames of `size` bytes."""
         data, start = self._data, self._position
         if type(data) is not bytes:
             return None
@@ -189,7 +195,7 @@ class Inbox:
         return found
 
     def take_line(self, line_bytes_max: int) -> bytes | None:
-        """The bytes up to the next newline, without it; None until it is there."""
+        """Return the bytes up to the next newline, without it; None until it has arrived."""
         if self._behind:
             self._gather()
         start = max(self._searched, self._position)
@@ -198,16 +204,16 @@ class Inbox:
         if length > line_bytes_max:
             raise ProtocolError(f"a line has more than {line_bytes_max} bytes", line_bytes_max)
         if end < 0:
-            self._searched = len(self._data)  # do not look at the same bytes again when more arrive
+            self._searched = len(self._data)  # do not search the same bytes again when more arrive
             return None
         line = self.take(length)
         self._position += 1
         return line
 
     def take_lines(self, line_bytes_max: int) -> list[bytes]:
-        """Whole lines that are there, without their newlines: those of one window, so that many short ones stay small in memory.
+        """Return the complete lines of one window, without newlines, so that many short lines stay small in memory.
 
-        Empty only when no line is whole. Calling it until it is empty gives what `take_line` would have given one by one.
+        Empty only when no line is complete. Calling this until it is empty gives the same lines as `take_line`.
         """
         if self._behind:
             self._gather()

@@ -3,14 +3,14 @@
 # - as in kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call, operator, redundant-expr"
-"""JSON objects to Arrow's columns, without a Python object a value.
+"""Reads JSON objects into Arrow columns without creating a Python object per value.
 
-Knows: JSON's grammar, the buffers of Arrow's columns. In C where a compiler was found. Refuses to know: pyarrow, which fields
-there are, what is done with anything odd.
-Invariant: what is found is what a decoder of whole objects finds, or nothing is: a field that is not expected or comes twice, a
-value that does not fit its column, a name with an escape, and whatever is no JSON object are left to that decoder. Bytes above
-127 are told, not checked: whether they are UTF-8 is known faster for all values together.
-Over 500 lines because JSON's values are read by functions that the compiler inlines only within one module.
+Runs in C if it was compiled.
+Invariant: the result equals that of a decoder of whole objects, or is None. A decoder of whole objects handles: an
+unexpected or repeated field, a value that does not fit its column, a field name with an escape, and anything that is
+not a JSON object.
+Bytes above 127 are reported, not checked: whether they are UTF-8 is found faster for all values together.
+Over 500 lines because the compiler inlines the readers of JSON values only within one module.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COMPILED: bool = bool(cython.compiled)
 BOOLEAN, LONG, DOUBLE, TEXT = range(4)
 
 Filled = tuple[bytearray, int, bytearray | None, bytearray]
-"""Of a column: the bits that say which rows have a value, how many have none, the ends of texts, and the values."""
+"""One column: its validity bits, its count of nulls, the ends of its texts, and its values."""
 
 _Column = cython.struct(
     name=cython.p_uchar,
@@ -51,7 +51,7 @@ _Column = cython.struct(
     row=cython.longlong,
     after=cython.longlong,
 )
-# `row`: the last that had the field. `after`: the column whose field came behind it last time, and is looked for first.
+# `row`: the last row that had the field. `after`: the column whose field followed last time; it is tried first.
 
 
 def read_objects(
@@ -62,11 +62,13 @@ def read_objects(
     kinds: bytes,
     as_text: Callable[[bytes], bytes],
 ) -> tuple[list[Filled], bool] | None:
-    """Columns of `count` values from `first` on, each an object of fields that have these names, and whether there is a byte
-    above 127 among them. None: see above; the plain twin finds nothing.
+    """Read `count` values from `first` on, objects with fields of these names, into columns.
 
-    `values`: the buffers of Arrow's binary column. `kinds`: of each name, one of the four above. `as_text`: what a list or an
-    object is in a column of texts; whatever it raises is passed on.
+    Also returns whether a byte is above 127. None: see the invariant above; without a compiler the result is always
+    None.
+
+    `values`: the buffers of an Arrow binary column. `kinds`: one of the four kinds above for each name. `as_text`:
+    converts a list or an object for a text column; its exceptions propagate.
     """
     if cython.compiled:
         if not names:
@@ -109,7 +111,7 @@ def _read_compiled(
         if columns == cython.NULL:
             raise MemoryError
         kept = [_begin(cython.address(columns[at]), names[at], kinds[at], count) for at in range(wide)]
-        columns[wide].after = 0  # stands before the first field
+        columns[wide].after = 0  # precedes the first field
         if not _rows(
             columns,
             wide,
@@ -173,7 +175,7 @@ def _rows(
     high: cython.p_uchar,
     as_text: object,
 ) -> cython.bint:
-    """Whether all rows were read."""
+    """Return whether all rows were read."""
     row: cython.longlong
     at: cython.longlong
     before: cython.longlong
@@ -269,7 +271,7 @@ def _rows(
 @cython.inline
 @cython.exceptval(check=False)
 def _skip(p: cython.p_uchar, end: cython.p_uchar) -> cython.p_uchar:
-    """Past JSON's white space."""
+    """Skip JSON white space."""
     while p < end and (p[0] == 32 or p[0] == 10 or p[0] == 13 or p[0] == 9):
         p += 1
     return p
@@ -310,8 +312,9 @@ def _double(
     row: cython.longlong,
     tens: cython.pointer(cython.double),
 ) -> cython.p_uchar:
-    """Digits that a double holds exactly, times or over a power of ten that one holds: rounded once, and right (Clinger, 1990).
-    Others are left to Python's own."""
+    """Parse a number of digits that a double holds exactly, times or divided by a power of ten that it holds exactly:
+    rounded once, hence correct (Clinger, 1990). Python's parser handles other numbers.
+    """
     start: cython.p_uchar = p
     number: cython.ulonglong = 0
     digits: cython.int = 0
@@ -402,7 +405,7 @@ def _text(
         memcpy(column.data + column.size, p, q - p)
         column.size += q - p
         return q + 1
-    # An escape is never shorter than what it stands for.
+    # An escape is never shorter than its character.
     _make_room(column, kept, at, end - p)
     out = column.data + column.size
     memcpy(out, p, q - p)
@@ -459,7 +462,7 @@ def _text(
 @cython.cfunc
 @cython.exceptval(check=False)
 def _four_digits(p: cython.p_uchar, end: cython.p_uchar) -> cython.longlong:
-    """Hexadecimal; -1 if they are not there."""
+    """Parse four hexadecimal digits; -1 if they are not present."""
     number: cython.longlong = 0
     index: cython.int
     if end - p < 4:
@@ -479,7 +482,7 @@ def _four_digits(p: cython.p_uchar, end: cython.p_uchar) -> cython.longlong:
 @cython.cfunc
 @cython.exceptval(check=False)
 def _put(out: cython.p_uchar, code: cython.longlong) -> cython.longlong:
-    """A code point as UTF-8; how many bytes it takes."""
+    """Write a code point as UTF-8; return its length in bytes."""
     if code < 0x80:
         out[0] = code
         return 1
@@ -508,7 +511,7 @@ def _nested(
     at: cython.longlong,
     as_text: object,
 ) -> cython.p_uchar:
-    """A list or an object: only its end is looked for here."""
+    """Read a list or an object. Only its end is searched here."""
     start: cython.p_uchar = p
     depth: cython.longlong = 0
     while p < end:

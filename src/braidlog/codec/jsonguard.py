@@ -1,7 +1,6 @@
-"""Refuse JSON that is small on the wire and large in memory, before it becomes objects.
+"""Rejects JSON that is small on the wire and large in memory before it is decoded.
 
-Knows: how to count what a document would make. Refuses to know: what it means.
-A 4 MB frame of `[[],[],…]` became 101 MB of objects; counting its brackets and commas first takes milliseconds.
+A 4 MB frame of `[[],[],…]` became 101 MB of objects. Counting its brackets and commas first takes milliseconds.
 """
 
 import re
@@ -18,11 +17,13 @@ DEPTH_MAX = 32
 
 
 def check_json(data: bytes, *, tokens_max: int = TOKENS_MAX) -> None:
-    """Raise if the document has too many values or is nested too deep. Commas inside strings count too: a bound, not a parse."""
+    """Raise if the document has too many values or is nested too deep. Commas inside strings count too: this is an
+    upper bound.
+    """
     opened = data.count(b"[") + data.count(b"{")
     tokens = opened + data.count(b",")
     if tokens > tokens_max:
-        raise ProtocolError(f"JSON of {tokens} values is announced, {tokens_max} is the limit")
+        raise ProtocolError(f"JSON has {tokens} values, the limit is {tokens_max}")
     if opened > DEPTH_MAX and _depth(data) > DEPTH_MAX:
         raise ProtocolError(f"JSON is nested deeper than {DEPTH_MAX}")
 
@@ -50,9 +51,9 @@ def _depth(data: bytes) -> int:
 
 
 def place_of(document: bytes, fault: Exception) -> int | None:
-    """The byte of a document that a decoder's complaint is about, as far as its words tell: `(byte 7)`, or the path of a value.
+    """Return the position in a document that a decoder's error names, as `(byte 7)` or as the path of a value.
 
-    Only for who shows people where to look: msgspec has no other way to say it, and may choose other words.
+    Used only to show a position to people: msgspec reports it only in its message, which may change.
     """
     words = str(fault)
     if found := _BYTE.search(words):
@@ -67,7 +68,7 @@ def place_of(document: bytes, fault: Exception) -> int | None:
 
 
 def _inside(document: bytes, at: int, key: str, index: str) -> int | None:
-    """Where the value of a key, or the item of a number, begins in the object or array at `at`."""
+    """Return where the value of a key, or the item with an index, begins in the object or array at `at`."""
     first = _TOKEN.match(document, at)
     if first is None or first[1] not in (b"{", b"["):
         return None

@@ -5,17 +5,17 @@
 # - the compiler drops the other twin's branch only where it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
-"""The record kernel: values, keys, timestamps and headers to the bytes of a batch's records section, and back.
+"""The record kernel: packs values, keys, timestamps and headers into a batch's records section, and unpacks them.
 
-Knows: how records are packed. Compiled to C by Cython; without a compiler the same file runs as it is, and the work is
-done by `plain`. Refuses to know: batch headers, compression, checksums, `Record` objects, Arrow (`columns`).
-Invariant: both twins give the same bytes, the same values and the same errors; malformed input gives ProtocolError and
-nothing else; no byte outside the section is ever read (all reading of foreign bytes in C is in record.pxd). A twin only
-finds out *that* something is wrong; `section` says what, for both.
+Compiled to C by Cython. Without a compiler the same file runs as Python and calls `plain`. Batch headers,
+compression, checksums, `Record` objects and Arrow (`columns`) are elsewhere.
+Invariants: both implementations give the same bytes, values and errors. Malformed input raises ProtocolError only. No
+byte outside the section is read (record.pxd reads all untrusted bytes in C). An implementation detects only *that*
+input is invalid; `section` raises the error for both.
 
-The GIL is held throughout. No Python code runs between measuring a list and writing its bytes (types are looked at
-before any conversion, so that no `__index__` can run). Where objects are made while reading, and Python code could run
-and change the buffer, bytes are checked again at their second reading.
+The GIL is held throughout. No Python code runs between measuring a list and writing its bytes: types are checked
+before any conversion, so that no `__index__` can run. Where reading creates objects, Python code could change the
+buffer, so bytes are checked again when they are read a second time.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ COMPILED: bool = bool(cython.compiled)
 
 _EMPTY: tuple[Header, ...] = ()
 
-# One record as it will be written: lengths of -1 are null, `body` is the record's own length field.
+# One record to be written: a length of -1 is null, `body` is the record's own length field.
 _Sizes = cython.struct(
     timestamp_delta=cython.longlong, key=cython.longlong, value=cython.longlong, body=cython.longlong
 )
@@ -71,7 +71,7 @@ _Sizes = cython.struct(
 
 @cython.cfunc
 def _read_headers(p: cython.p_uchar, end: cython.p_uchar, count: cython.longlong) -> object:
-    """The headers as a tuple, or None when one is malformed. Checked again: making objects can run Python code."""
+    """Return the headers as a tuple, or None if one is malformed. Checks again: creating objects can run Python."""
     header: HeaderSpan
     index: cython.longlong
     headers: list = []
@@ -120,7 +120,7 @@ def _put_item(p: cython.p_uchar, item: object, size: cython.longlong) -> cython.
 @cython.cfunc
 @cython.exceptval(check=False)
 def _headers_size(headers: object) -> cython.longlong:
-    """The bytes of one record's headers with their count; -1 when the format cannot hold them."""
+    """Return the size of one record's headers with their count; -1 if the format cannot hold them."""
     total: cython.longlong
     size: cython.longlong
     length: cython.Py_ssize_t = 0
@@ -189,7 +189,7 @@ def _timestamp_delta(timestamp: object, base: cython.longlong, delta: cython.p_l
 def _measure(
     value: object, key: object, headers: object, index: cython.longlong, m: cython.pointer(_Sizes)
 ) -> cython.bint:
-    """Fill `m` but for its timestamp delta, which is there already. False when the format cannot hold the record."""
+    """Fill `m` except its timestamp delta, which is already set. False if the format cannot hold the record."""
     m.value = _size_of(value)
     m.key = _size_of(key)
     if m.value < -1 or m.key < -1:
@@ -211,10 +211,10 @@ def encode_records(
     headers: Sequence[tuple[Header, ...] | None] | None,
     base_timestamp: int,
 ) -> bytes:
-    """The records section of a batch of `values`: offset deltas 0 to n-1, timestamps relative to the base.
+    """Return the records section of a batch of `values`: offset deltas 0 to n-1, timestamps relative to the base.
 
-    A column of None is a column of nothing: null keys, the base timestamp, no headers. ProtocolError for what the
-    format cannot hold, TypeError for what is not bytes, int or str, ValueError for columns of unequal length.
+    A column that is None has defaults: null keys, the base timestamp, no headers. Raises ProtocolError for items that
+    the format cannot hold, TypeError for wrong types, and ValueError for columns of unequal length.
     """
     values = values if type(values) is list else list(values)
     keys = keys if keys is None or type(keys) is list else list(keys)
@@ -237,7 +237,7 @@ def encode_records(
 
 @cython.cfunc
 def _encode_compiled(values: list, keys: object, timestamps: object, headers: object, base_timestamp: object) -> object:
-    """The section, or None when an item is refused. Measured exactly, allocated once, then written."""
+    """Return the section, or None if an item is invalid. Measures exactly, allocates once, then writes."""
     count: cython.Py_ssize_t = len(values)
     index: cython.Py_ssize_t
     base: cython.longlong = base_timestamp
@@ -288,7 +288,7 @@ def decode_records(
     base_timestamp: int,
     append_time: int | None = None,
 ) -> list[Row]:
-    """Each record as (offset, timestamp, key, value, headers). `append_time`, when given, is every timestamp."""
+    """Return each record as (offset, timestamp, key, value, headers). `append_time` replaces every timestamp."""
     check_bounds(records, count, base_offset, last_offset_delta, base_timestamp)
     if cython.compiled:
         rows = _decode_compiled(records, count, base_offset, last_offset_delta, base_timestamp, append_time)
@@ -354,12 +354,12 @@ def _decode_compiled(
 def check_records(
     records: Buffer, count: int, last_offset_delta: int, base_timestamp: int, *, dense: bool = False
 ) -> int | None:
-    """Raise unless the section keeps every rule; the largest timestamp, None when there are no records.
+    """Raise unless the section is valid. Returns the largest timestamp, or None without records.
 
-    `dense`: offset deltas are 0 to count-1 and the last is `last_offset_delta`, as in every batch a client produces.
+    `dense`: offset deltas are 0 to count-1 and the last is `last_offset_delta`, as in every batch of a client.
     """
     check_bounds(records, count, 0, last_offset_delta, base_timestamp)
-    # Deltas that rise strictly and end by count-1 can only be 0 to count-1: nothing else is left to check per record.
+    # Strictly increasing deltas that end by count-1 can only be 0 to count-1: no further check per record is needed.
     if dense and last_offset_delta != count - 1:
         refuse(records, count, last_offset_delta, base_timestamp=base_timestamp, dense=True)
     sound: bool
@@ -405,7 +405,7 @@ def _check_compiled(
 
 
 def scan_keys(records: Buffer, count: int, last_offset_delta: int) -> list[tuple[int, bytes | None, bool]]:
-    """Each record as (offset delta, key, whether its value is null): what log compaction decides by."""
+    """Return each record as (offset delta, key, whether its value is null), the input of log compaction."""
     check_bounds(records, count, 0, last_offset_delta, 0)
     rows: list[tuple[int, bytes | None, bool]] | None
     if cython.compiled:
@@ -444,9 +444,9 @@ def _scan_compiled(records: object, count: cython.longlong, last_offset_delta: c
 def select_records(
     records: Buffer, count: int, last_offset_delta: int, keep: Sequence[bool]
 ) -> tuple[bytes, int, int | None]:
-    """The raw bytes of the records whose place in `keep` is true, their number, and their largest timestamp delta (or None).
+    """Return raw bytes, count and largest timestamp delta (or None) of the records whose entry in `keep` is true.
 
-    The bytes of a kept record are not touched: it keeps its offset and timestamp deltas.
+    The bytes of a kept record are unchanged: it keeps its offset and timestamp deltas.
     """
     check_bounds(records, count, 0, last_offset_delta, 0)
     if len(keep) != count:

@@ -1,7 +1,4 @@
-"""Murmur2 as Kafka's clients hash keys: the same key then lands in the same partition, whoever writes it.
-
-Knows: the hash. Refuses to know: topics.
-"""
+"""Murmur2 as Kafka's clients hash keys: the same key maps to the same partition for every producer."""
 
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
@@ -9,7 +6,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """The 32-bit hash, unsigned."""
+    """Return the 32-bit hash, unsigned."""
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -23,5 +20,5 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_for_key(key: bytes, partitions: int) -> int:
-    """The partition that Kafka's default partitioner gives a key."""
+    """Return the partition that Kafka's default partitioner chooses for a key."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions

@@ -1,8 +1,7 @@
-"""What the kernel needs of the name `cython` where Cython is not installed.
+"""Replaces the module `cython` where Cython is not installed.
 
-Knows: that nothing is compiled here. Refuses to know: types; they are written for the compiler and never
-looked at. Cython is needed to build the kernel, not to run it: its own module of this name is used when it is
-there.
+Nothing is compiled here, and types are ignored. Building the kernel needs Cython, running it does not: Cython's own
+module is used if it is installed.
 """
 
 from collections.abc import Callable
@@ -15,13 +14,13 @@ compiled = False
 
 
 class _Type:
-    """Stands for a C type, and for an array of it."""
+    """Replaces a C type, and an array of it."""
 
     def __getitem__(self, _size: object) -> "_Type":
         return self
 
 
-longlong = p_uchar = p_int = uchar = uint = int = _Type()  # noqa: A001 - the name of C's own
+longlong = p_uchar = p_int = uchar = uint = int = _Type()  # noqa: A001 - the names of C
 
 
 def declare(_type: object, value: T) -> T:

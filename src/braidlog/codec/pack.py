@@ -4,16 +4,15 @@
 # is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
-"""Arrow's columns to the records section of a batch, without a Python object a record.
+"""Packs Arrow columns into the records section of a batch without creating a Python object per record.
 
-Knows: the buffers of a column of texts or bytes, how a record is packed, which partition a key belongs to. In
-C where a compiler was found. Refuses to know: pyarrow, headers (whoever has some takes `kernel.encode_records`),
-batch headers, checksums.
-Invariants: both twins give the same bytes and the same rows; no byte outside the buffers is read: every
-column's ends are compared with its data before they are followed; a record is written whole or not at all.
+Reads the buffers of columns of texts or bytes, and chooses the partition of each key. Runs in C if it was compiled.
+Headers are not supported: use `kernel.encode_records`.
+Invariants: both implementations give the same bytes and the same rows. No byte outside the buffers is read: every
+column's ends are compared with its data before they are used. A record is written completely or not at all.
 
-The GIL is held throughout, and no Python code runs between taking a buffer's address and the last use of it:
-whoever calls keeps the buffers.
+The GIL is held throughout, and no Python code runs between taking a buffer's address and its last use. The caller
+keeps the buffers alive.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ COMPILED: bool = bool(cython.compiled)
 
 
 class Strings(NamedTuple):
-    """A column of texts or bytes, as Arrow keeps it."""
+    """A column of texts or bytes in Arrow's layout."""
 
     rows: int
     start: int
-    """The first row's place in the buffers."""
+    """The index of the first row in the buffers."""
     validity: Buffer | None
-    """A bit for each row, 0 for null; None if no row is."""
+    """One bit per row, 0 for null; None if no row is null."""
     ends: Buffer
-    """i32, where each row's bytes begin, and one more."""
+    """i32: where each row's bytes begin, and one more."""
     data: Buffer
 
     def row(self, index: int) -> bytes | None:
@@ -64,7 +63,7 @@ _View = cython.struct(
 
 
 def check_strings(column: Strings) -> None:
-    """Raise ValueError unless the buffers hold what the column says."""
+    """Raise ValueError unless the buffers are large enough for the column."""
     until = column.start + column.rows
     if column.start < 0 or column.rows < 0:
         raise ValueError(f"a column of {column.rows} rows from {column.start} on")
@@ -86,12 +85,12 @@ def append_rows(
     until: int,
     bytes_max: int,
 ) -> tuple[int, int]:
-    """Append rows as records to a section that holds `count` of them, while it stays within `bytes_max`.
+    """Append rows as records to a section that holds `count` records, up to `bytes_max`.
 
-    `rows`: i32, which rows of the columns, of which those in [at, until) are meant; None: the rows themselves.
-    `times`: i64, one for each row of the columns; None: every record has the base time. An empty section takes
-    one record, however large. Returns where in `rows` it stopped, and the latest time that was written
-    (`base_time` if none was later).
+    `rows`: i32 row numbers of the columns, of which those in [at, until) are appended; None: the row numbers [at,
+    until). `times`: i64, one per row of the columns; None: every record has the base time. An empty section takes one
+    record of any size.
+    Returns where it stopped in `rows`, and the latest time written (`base_time` if none was later).
     """
     check_strings(values)
     if keys is not None:
@@ -114,10 +113,10 @@ def append_rows(
 def group_rows(
     rows: int, keys: Strings | None, chosen: Buffer | None, chosen_validity: Buffer | None, partitions: int
 ) -> tuple[bytearray, list[int]]:
-    """The rows in the order of their partitions, i32 each, and where each partition's end in it.
+    """Return the rows sorted by partition, i32 each, and where each partition ends in that list.
 
-    A row belongs to the partition that is `chosen` (i32 each; null where its validity says so), else to its key's, else
-    to none: those stand behind the last partition's, so that there is one end more than there are partitions. Within
+    A row belongs to the partition in `chosen` (i32 each; null by its validity), else to its key's partition, else to
+    none. Rows without a partition come last, so the list of ends has one entry more than there are partitions. Within
     a partition rows keep their order.
     """
     if not 1 <= partitions < 2**31 - 1:
@@ -141,7 +140,7 @@ def group_rows(
 
 @cython.cfunc
 def _address(buffer: object, size: cython.p_longlong) -> cython.p_uchar:
-    """Where a buffer's bytes are, and how many. It is kept by who calls."""
+    """Return the address and size of a buffer. The caller keeps the buffer alive."""
     view: Py_buffer
     p: cython.p_uchar
     PyObject_GetBuffer(buffer, cython.address(view), PyBUF_SIMPLE)
@@ -167,7 +166,7 @@ def _open_column(column: object, c: cython.pointer(_View)) -> object:
 @cython.inline
 @cython.exceptval(check=False)
 def _length(c: cython.pointer(_View), row: cython.longlong) -> cython.longlong:
-    """-1 for null, -2 for ends that the data do not have."""
+    """Return the row's length: -1 for null, -2 if its ends are outside the data."""
     row += c.start
     if c.validity != cython.NULL and not (c.validity[row >> 3] >> (row & 7)) & 1:
         return -1
@@ -198,7 +197,7 @@ def _append_compiled(
     until: cython.longlong,
     bytes_max: cython.longlong,
 ) -> tuple:
-    """Measured first, as far as there is room, then made room for once, then written."""
+    """Measure as many rows as fit, reserve room once, then write."""
     v: _View
     k: _View
     p: cython.p_uchar
@@ -311,7 +310,7 @@ def _murmur2(p: cython.p_uchar, length: cython.longlong) -> cython.uint:
 def _group_compiled(
     rows: cython.longlong, keys: object, chosen: object, chosen_validity: object, partitions: cython.longlong
 ) -> tuple:
-    """Counted, then placed: two passes, and the order within a partition stays."""
+    """Count, then place: two passes that keep the order within a partition."""
     k: _View
     told: cython.p_int = cython.NULL
     told_valid: cython.p_uchar = cython.NULL

@@ -1,10 +1,9 @@
 # ruff: noqa: C901, PLR0911, PLR0912, PLR0915
 # - a hot loop is one function: a call per record costs as much as the record
-"""The kernel's plain twin: the same work in Python, for installs without a C compiler.
+"""The kernel in Python, for installs without a C compiler.
 
-Knows: which Python is fast for it. Refuses to know: what is wrong with bytes or columns (section says), what
-is public (kernel is). Invariant: accepts and refuses exactly what the compiled twin does, and gives the same
-values.
+`section` raises the errors; `kernel` is the public interface.
+Invariant: accepts and rejects exactly what the compiled kernel does, and gives the same values.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ def are_plain(
     headers: Sequence[tuple[Header, ...] | None] | None,
     base_timestamp: int,
 ) -> bool:
-    """Whether the columns can be seen to be fit without looking at each item in Python.
+    """Return whether the columns are known to be valid without checking each item in Python.
 
-    False is no verdict.
+    False means unknown.
     """
     if headers is not None or not set(map(type, values)) <= _BYTES_OR_NONE:
         return False
@@ -56,7 +55,7 @@ def are_plain(
 
 
 def encode_values(values: Sequence[bytes | None]) -> bytes:
-    """The commonest batch in plain Python: values only. One list of parts, one join."""
+    """Encode the most common batch in Python: values only. One list of parts, one join."""
     numbers = _varints_to(len(values))
     # Two fields around the offset delta depend only on the value's length and the offset delta's width.
     shapes: dict[int, tuple[bytes, bytes]] = {}
@@ -88,7 +87,7 @@ def encode_columns(
     headers: Sequence[tuple[Header, ...] | None] | None,
     base_timestamp: int,
 ) -> bytes:
-    """Any batch in plain Python. Lengths and deltas repeat, so their bytes are kept once made."""
+    """Encode any batch in Python. Lengths and deltas repeat, so their bytes are cached."""
     numbers = _varints_to(len(values))
     lengths: dict[int, bytes] = {}
     deltas: dict[int, bytes] = {0: b"\x00"}
@@ -138,7 +137,7 @@ def _encode_headers(headers: tuple[Header, ...] | None) -> bytes:
 
 
 def _varints_to(count: int) -> list[bytes]:
-    """The varints of 0 to count-1, and maybe more; those made once are kept, up to a bound."""
+    """Return the varints of 0 to count-1, and maybe more. They are cached up to a bound."""
     if count <= len(_NUMBERS):
         return _NUMBERS
     numbers = _NUMBERS + [encode_varint(number) for number in range(len(_NUMBERS), count)]
@@ -155,11 +154,11 @@ def decode_columns(
     base_timestamp: int,
     append_time: int | None,
 ) -> Decoded | None:
-    """The columns of a section, or None when a rule is broken.
+    """Return the columns of a section, or None if it is invalid.
 
-    A record with a field too long or too short does not end where it said it would, so one comparison at its
-    end stands for a check at each field. The last byte of each record is read by its index: were it past the
-    section's end, that is an IndexError, so nothing short of a whole record comes through either.
+    A record with a field too long or too short does not end where its length says, so one comparison at its end
+    replaces a check per field. The last byte of each record is read by its index: beyond the section's end that
+    raises IndexError, so an incomplete record is never accepted.
     """
     data = records if type(records) is bytes else bytes(records)
     offsets: list[int] = []
@@ -170,8 +169,8 @@ def decode_columns(
     add_offset, add_timestamp, add_key = offsets.append, timestamps.append, keys.append
     add_value, add_headers = values.append, headers.append
     position = 0
-    expected = 0  # the offset delta as it stands in a dense batch, still zigzag: 0, 2, 4 ...
-    # Deltas of one and two bytes go 8192 far: only near the edges of 64 bits must their sum be looked at.
+    expected = 0  # the offset delta as in a dense batch, still zigzag: 0, 2, 4 ...
+    # Deltas of one and two bytes reach up to 8192: their sum needs a check only near the limits of 64 bits.
     near, far = (0x80, 0x4000) if INT64_MIN + 8192 <= base_timestamp <= INT64_MAX - 8192 else (0, 0)
     zigzag = _ZIGZAG
     try:

@@ -1,8 +1,7 @@
 """Whole batches: header, checksum, compression and records together.
 
-Knows: what a batch of records is made of, and which of its fields depend on which. Refuses to know: how a
-record is packed (kernel does), how a codec works (compression does), what a log does with a batch.
-Invariant: nothing inside a batch is believed before its CRC held; what leaves here carries a CRC that holds.
+`kernel` packs records, `compression` has the codecs.
+Invariant: no content of a batch is used before its CRC has matched, and every batch made here has a valid CRC.
 """
 
 from collections.abc import Sequence
@@ -37,7 +36,8 @@ from braidlog.codec.rows import Written, write_rows
 from braidlog.codec.section import INT64_MAX, INT64_MIN, Header, Row
 from braidlog.codec.value_heads import schema_ids
 
-# key: version i16 = 0, kind i16            value: version i16 = 0, coordinator epoch i32, then ours: transaction's number i64
+# key: version i16 = 0, kind i16
+# value: version i16 = 0, coordinator epoch i32, then a field of braidlog's own: transaction number i64
 _CONTROL_KEY = Struct(">hh")
 _CONTROL_VALUE = Struct(">hi")
 _NUMBER = Struct(">q")
@@ -54,11 +54,15 @@ class ControlKind(IntEnum):
 
 
 NO_NUMBER: Final = 0
-"""Of a marker that says nothing of its transaction: an earlier version wrote it, or an administrator ended what was left open."""
+"""The transaction number of a marker without one: an earlier version wrote it, or an administrator aborted a hanging
+transaction.
+"""
 
 
 class EndMarker(NamedTuple):
-    """What a marker says: how a transaction ended, who says so, and which one of its producer it was."""
+    """The content of a marker: how a transaction ended, the coordinator's epoch, and the transaction's number for its
+    producer.
+    """
 
     commit: bool
     coordinator_epoch: int = -1
@@ -66,14 +70,14 @@ class EndMarker(NamedTuple):
 
 
 class Sealed(NamedTuple):
-    """A batch that was made here, and its header as it stands in it: who appends it need not read it again, nor doubt its CRC."""
+    """A batch made here, with its header: the caller that appends it need not parse it or check its CRC."""
 
     data: bytes
     header: BatchHeader
 
 
 class BatchFields(TypedDict, total=False):
-    """What a batch's header says beside its records. What is left out is said to be nothing."""
+    """Header fields of a batch beside its records. Omitted fields are empty."""
 
     base_offset: int
     leader_epoch: int
@@ -93,9 +97,11 @@ def encode_batch(
     base_timestamp: int,
     **fields: Unpack[BatchFields],
 ) -> bytes:
-    """One batch of at least one record, sealed. Without `timestamps`, every record has the base timestamp."""
+    """Encode one batch of at least one record, with its checksum. Without `timestamps`, every record has the base
+    timestamp.
+    """
     if not values:
-        raise ValueError("a batch of no records is made by empty_batch, which knows the offsets it spans")
+        raise ValueError("a batch needs at least one record; use empty_batch for a batch without records")
     section = encode_records(values, keys, timestamps, headers, base_timestamp)
     newest = base_timestamp if timestamps is None else max(timestamps)
     return seal_section(section, len(values), base_timestamp=base_timestamp, max_timestamp=newest, **fields)
@@ -104,20 +110,20 @@ def encode_batch(
 def sealed_batch(
     values: Sequence[bytes | None], *, keys: Sequence[bytes | None] | None = None, base_timestamp: int
 ) -> Sealed:
-    """The same of plain records, with its header."""
+    """Encode one batch of records without headers, all of one time; return it with its header."""
     if not values:
-        raise ValueError("a batch of no records is made by empty_batch, which knows the offsets it spans")
+        raise ValueError("a batch needs at least one record; use empty_batch for a batch without records")
     return sealed_section(encode_records(values, keys, None, None, base_timestamp), len(values), base_timestamp)
 
 
 def sealed_section(section: Buffer, count: int, base_timestamp: int) -> Sealed:
-    """The same of records that are packed already, all of one time."""
+    """Return a batch of records that are already packed, all of one time, with its header."""
     fields = 0, 0, 0, MAGIC, 0, 0, count - 1, base_timestamp, base_timestamp, NO_PRODUCER, -1, -1, count
     return _sealed(tuple.__new__(BatchHeader, fields), section)
 
 
 def placed_header(section: Buffer, count: int, base_timestamp: int, base_offset: int, leader_epoch: int) -> bytes:
-    """The header of the same batch where it will stand in a log: written before the section it makes the batch."""
+    """Return the header of such a batch at its place in a log. It is written before the section."""
     length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(section)
     if length > BATCH_LENGTH_MAX:
         raise ProtocolError(f"a batch of {length} bytes does not fit its length field")
@@ -126,7 +132,7 @@ def placed_header(section: Buffer, count: int, base_timestamp: int, base_offset:
     return UNCOVERED.pack(base_offset, length, leader_epoch, MAGIC, crc) + covered
 
 
-def seal_section(  # noqa: PLR0913 - a batch has that many fields
+def seal_section(  # noqa: PLR0913 - one argument per field
     section: Buffer,
     count: int,
     *,
@@ -141,7 +147,7 @@ def seal_section(  # noqa: PLR0913 - a batch has that many fields
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """One batch of records that are packed already (`pack.append_rows`): `count` of them, with offset deltas from 0 on."""
+    """Make one batch of `count` packed records (`pack.append_rows`) with offset deltas from 0 on."""
     header = BatchHeader(
         base_offset,
         leader_epoch=leader_epoch,
@@ -158,14 +164,14 @@ def seal_section(  # noqa: PLR0913 - a batch has that many fields
 
 
 def decode_batch(data: Buffer, position: int = 0, *, decompressed_bytes_max: int) -> list[Row]:
-    """The batch at `position` as rows (offset, timestamp, key, value, headers); control batches too."""
+    """Decode the batch at `position` to rows (offset, timestamp, key, value, headers). Also decodes control batches."""
     header = read_header(data, position)
     check_crc(data, position, header)
     return decode_section(read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max), header)
 
 
 def decode_section(section: Buffer, header: BatchHeader) -> list[Row]:
-    """The records of a section that `read_section` gave."""
+    """Decode the records of a section that `read_section` returned."""
     return decode_records(
         section,
         header.record_count,
@@ -186,7 +192,9 @@ def append_to_columns(
     start_offset: int = 0,
     end_offset: int = INT64_MAX,
 ) -> None:
-    """Add the records of a whole batch, or the rows of a block, whose offsets are in [start_offset, end_offset) to columns."""
+    """Append the records of a batch, or the rows of a block, whose offsets are in [start_offset, end_offset) to
+    columns.
+    """
     if header.last_offset < start_offset or header.base_offset >= end_offset:
         return
     if header.magic == BLOCK_MAGIC:
@@ -201,7 +209,7 @@ def append_to_columns(
 def append_section(
     columns: Columns, section: Buffer, header: BatchHeader, *, start_offset: int = 0, end_offset: int = INT64_MAX
 ) -> None:
-    """The same of a section that `read_section` gave."""
+    """Append the records of a section that `read_section` returned to columns."""
     columns.append(
         section,
         header.record_count,
@@ -224,7 +232,7 @@ def write_section(
     content_bytes_max: int,
     follows: bool,
 ) -> Written:
-    """The same as rows (codec/rows.py)."""
+    """Write the records of such a section as rows (codec/rows.py)."""
     return write_rows(
         section,
         header.record_count,
@@ -241,15 +249,15 @@ def write_section(
 
 
 def read_section(data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int) -> Buffer:
-    """The records section, decompressed.
+    """Return the records section, decompressed.
 
-    The batch must be whole: its CRC is checked by whoever took it in.
+    The batch must be complete, and its CRC must have been checked when it was received.
     """
     payload = memoryview(data)[position + HEADER_BYTES : position + header.size_bytes]
     if header.compression == Compression.NONE:
         return payload
     if not payload and header.record_count == 0:
-        # All records of a compressed batch were compacted away: no block is left to open.
+        # Compaction removed all records of a compressed batch: no compressed block is left.
         return payload
     return decompress(header.compression, payload, decompressed_bytes_max)
 
@@ -257,30 +265,27 @@ def read_section(data: Buffer, position: int, header: BatchHeader, *, decompress
 def check_batch_records(
     data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int, dense: bool = True
 ) -> int | None:
-    """Raise unless every record of a whole batch is sound; return the largest timestamp, or None.
+    """Raise unless every record of a complete batch is valid; return the largest timestamp, or None.
 
-    `dense`: the batch is a client's own, with offset deltas 0 to n-1; False for one that compaction may have
-    thinned.
+    `dense`: the batch comes from a client, with offset deltas 0 to n-1. False: compaction may have removed records.
     """
     section = read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
     return check_records(section, header.record_count, header.last_offset_delta, header.base_timestamp, dense=dense)
 
 
 def check_section(section: Buffer, header: BatchHeader, *, keyed: bool) -> None:
-    """Raise unless every record of a producer's own batch is sound and, if `keyed`, has a key: compaction goes by them."""
+    """Raise unless every record of a producer's batch is valid and, if `keyed`, has a key: compaction needs keys."""
     check_records(section, header.record_count, header.last_offset_delta, header.base_timestamp, dense=True)
     if keyed and any(key is None for _, key, _ in scan_keys(section, header.record_count, header.last_offset_delta)):
-        raise ProtocolError(
-            "a compacted topic takes no record without a key; give each one a key, or set compact = false"
-        )
+        raise ProtocolError("a compacted topic needs a key for each record; add keys, or set compact = false")
 
 
 class Heads(NamedTuple):
-    """What the values of a batch begin with: the ids of schemas."""
+    """The schema ids at the beginning of the values of a batch."""
 
     ids: set[int]
     first_without: int = -1
-    """The first record whose value has none; -1 if there is no such record."""
+    """The first record whose value has no schema id; -1 if all have one."""
 
 
 def heads_of(section: Buffer, header: BatchHeader) -> Heads:
@@ -296,10 +301,11 @@ def clip_batch(
     bytes_max: int,
     decompressed_bytes_max: int,
 ) -> tuple[bytes, int]:
-    """Some records of a batch as an uncompressed batch, and the offset after them: for who wants little of much.
+    """Return some records of a batch as an uncompressed batch, and the next offset: for readers that need a small
+    part.
 
-    They are the first ones from an offset and a time on: one at least if there is any, else about `bytes_max` of them. The
-    rest of the batch's header stays, so that the records keep their offsets and times.
+    The records are the first ones from an offset and a time on: at least one if any exists, then up to about
+    `bytes_max`. The other header fields stay, so that the records keep their offsets and times.
     """
     header = read_header(data)
     check_crc(data, 0, header)
@@ -323,7 +329,7 @@ def clip_batch(
     return clipped, header.base_offset + next_delta
 
 
-def control_batch(  # noqa: PLR0913 - all that a marker says
+def control_batch(  # noqa: PLR0913 - one argument per field
     *,
     base_offset: int,
     leader_epoch: int,
@@ -334,7 +340,7 @@ def control_batch(  # noqa: PLR0913 - all that a marker says
     coordinator_epoch: int = 0,
     number: int = NO_NUMBER,
 ) -> bytes:
-    """The marker that ends a producer's transaction in a partition: one record in a batch of its own."""
+    """Return the control batch that ends a producer's transaction in a partition: one record."""
     kind = ControlKind.COMMIT if commit else ControlKind.ABORT
     value = _CONTROL_VALUE.pack(0, coordinator_epoch) + (b"" if number == NO_NUMBER else _NUMBER.pack(number))
     section = encode_records([value], [_CONTROL_KEY.pack(0, kind)], None, None, timestamp_ms)
@@ -355,18 +361,18 @@ def control_batch(  # noqa: PLR0913 - all that a marker says
 def read_marker(
     data: Buffer, position: int, header: BatchHeader, *, decompressed_bytes_max: int = MARKER_BYTES_MAX
 ) -> EndMarker:
-    """What a whole control batch says."""
+    """Read the marker of a complete control batch."""
     if not header.is_control or header.record_count != 1:
         raise ProtocolError("not a control batch of one record", position)
     section = read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max)
     row = decode_records(section, 1, header.base_offset, header.last_offset_delta, header.base_timestamp)[0]
     key, value = row[2], row[3] or b""
-    # Readers take later versions too: the kind stays where it is (KIP-98), what follows it may grow.
+    # Accept later versions: the kind stays at its position (KIP-98); the fields after it may grow.
     if key is None or len(key) < _CONTROL_KEY.size:
-        raise ProtocolError("a control record's key is a version and a kind", position)
+        raise ProtocolError("a control record's key must be a version and a kind", position)
     version, kind = _CONTROL_KEY.unpack_from(key)
     if version < 0 or kind not in (ControlKind.ABORT, ControlKind.COMMIT):
-        raise ProtocolError(f"control record of version {version} and kind {kind}", position)
+        raise ProtocolError(f"unknown control record: version {version}, kind {kind}", position)
     commit = kind == ControlKind.COMMIT
     if len(value) < _CONTROL_VALUE.size:
         return EndMarker(commit)
@@ -378,11 +384,10 @@ def read_marker(
 def select_batch(
     data: Buffer, position: int, header: BatchHeader, keep: Sequence[bool], *, decompressed_bytes_max: int
 ) -> bytes:
-    """The same batch with only the records whose place in `keep` is true, in its own compression.
+    """Return the batch with only the records whose entry in `keep` is true, compressed as before.
 
-    Offsets, producer and base timestamp stay; the largest timestamp is made anew unless it is the append
-    time. Of a batch that keeps nothing its header stays, so that the offsets it spans and its producer's
-    sequence do.
+    Offsets, producer and base timestamp stay. The largest timestamp is recomputed unless it is the append time. A
+    batch without remaining records keeps its header, and so its offsets and its producer's sequence.
     """
     section, count, newest_delta = select_records(
         read_section(data, position, header, decompressed_bytes_max=decompressed_bytes_max),
@@ -402,11 +407,11 @@ def _assemble(header: BatchHeader, payload: Buffer) -> bytes:
 
 
 def _sealed(header: BatchHeader, payload: Buffer) -> Sealed:
-    """Header and payload with the length and checksum that follow from them; the payload is copied once."""
+    """Return header and payload as a batch with a new length and checksum. The payload is copied once."""
     length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(payload)
     if length > BATCH_LENGTH_MAX:
         raise ProtocolError(f"a batch of {length} bytes does not fit its length field")
-    # (`_replace`, and the names of fields, do the same at several times the cost.)
+    # (`_replace` and field names do the same at several times the cost.)
     base_offset, _, leader_epoch, magic, _, *covered = header
     checked = COVERED.pack(*covered)
     crc = crc32c(payload, crc32c(checked))

@@ -4,14 +4,14 @@
 # is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
-"""Rows: the records section of a batch as a dialect writes its records, and back, without a Python object a record.
+"""Writes the records section of a batch as a dialect's rows, and reads rows, without creating a Python object per
+record.
 
-Knows: the parts that `layout` declares, in C where a compiler was found. Refuses to know: which dialect a
-layout is of, frames, batch headers.
-Invariants: both twins give the same bytes, the same values and the same errors, up to where they have to look; no
-byte outside the buffers is read; a row is written whole or not at all; rows that are not exactly as their layout
-says are not read, and whoever asked reads them in its own, slower way, which knows the words for what is wrong.
-Over 500 lines because the compiler inlines within a unit only, and both ways share the parts.
+Handles the parts that `layout` declares, in C if it was compiled.
+Invariants: both implementations give the same bytes, values and errors, up to the last record they read. No byte
+outside the buffers is read. A row is written completely or not at all. Rows that differ from their layout are not
+read: the caller then parses them with its slower code, which reports the error.
+Over 500 lines because the compiler inlines only within a module, and reading and writing share the parts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ COMPILED: bool = bool(cython.compiled)
 _KEY_BYTES_MAX = 0xFFFF
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PAIRS = bytes([letter for high in _ALPHABET for low in _ALPHABET for letter in (high, low)])
-"""Two letters of base64 for each twelve bits: three bytes are two lookups."""
+"""Two base64 characters for each twelve bits: three bytes need two lookups."""
 
 _Parts = cython.struct(
     count=cython.int,
@@ -54,28 +54,30 @@ _Parts = cython.struct(
     values=cython.longlong,
     others=cython.int,
 )
-"""A layout as C sees it. `short_texts`: of each part, the text in 16 bytes, if it fits them. What a row takes is told at once by
-`fixed` (whatever its record holds), `keys` and `values` (how often each stands in it as it is); `others` are looked at."""
+"""A layout in C. `short_texts`: the text of each part in 16 bytes, if it fits. A row's size follows from `fixed`
+(constant), and from `keys` and `values` (how often each is copied unchanged); the parts in `others` are computed
+per record.
+"""
 
 
 class Ended(IntEnum):
-    """Why rows end where they do."""
+    """Why the rows end."""
 
     ALL = 0
-    """The section does."""
+    """The section ended."""
     ENOUGH = 1
-    """The limits are reached."""
+    """A limit was reached."""
     FULL = 2
-    """The next row does not fit, or cannot be written at all."""
+    """The next row does not fit, or cannot be written."""
     HEADERS = 3
-    """The next record has some, and was not to have any."""
+    """The next record has headers, and the form does not allow them."""
 
 
 _ENDED: tuple[Ended, ...] = tuple(Ended)
 
 
 class Written(NamedTuple):
-    """Rows, how many they are, how many bytes their keys and values have, and the offset of the record after them."""
+    """The rows, their count, the bytes of their keys and values, and the offset of the next record."""
 
     data: bytes
     count: int
@@ -99,10 +101,11 @@ def write_rows(
     content_bytes_max: int,
     follows: bool = False,
 ) -> Written:
-    """The records of one section from `start_offset` on, as rows: at most so many, with keys and values of so many bytes.
+    """Write the records of one section from `start_offset` on as rows, within limits of records and of key and value
+    bytes.
 
-    The first one whatever its size, unless these rows follow others of the same answer. What stands behind the last row is
-    not looked at.
+    The first record is written regardless of its size, unless these rows follow others of the same response. Records
+    after the last row are not read.
     """
     if len(form.layout) > PARTS_MAX:
         raise ValueError(f"a row has at most {PARTS_MAX} parts, not {len(form.layout)}")
@@ -137,7 +140,9 @@ def write_rows(
 def read_rows(
     data: Buffer, position: int, count: int, layout: Layout
 ) -> tuple[list[bytes], list[bytes | None] | None, int] | None:
-    """Values, keys (None if no row has one) and the position after `count` rows; None if one is not as declared."""
+    """Read values, keys (None if no row has one) and the position after `count` rows. None if a row differs from the
+    layout.
+    """
     if len(layout) > PARTS_MAX:
         raise ValueError(f"a row has at most {PARTS_MAX} parts, not {len(layout)}")
     if not 0 <= position <= len(data) or not 0 <= count <= len(data):
@@ -153,7 +158,7 @@ def read_rows(
 
 @cython.cfunc
 def _open_parts(layout: object, parts: cython.pointer(_Parts)) -> object:
-    """The layout's numbers and texts as C sees them. The texts live as long as the layout does."""
+    """Copy the layout's numbers and texts to C. The texts must live as long as the layout."""
     index: cython.int = 0
     kind: cython.int
     text: bytes
@@ -260,7 +265,7 @@ def _row_size(
     key: cython.longlong,
     value: cython.longlong,
 ) -> cython.longlong:
-    """The bytes of a row; -1 if it cannot be written."""
+    """Return the size of a row; -1 if it cannot be written."""
     size: cython.longlong = parts.fixed
     index: cython.int
     kind: cython.int
@@ -297,7 +302,7 @@ def _put_16(p: cython.p_uchar, number: cython.ulonglong) -> cython.p_uchar:
 @cython.inline
 @cython.exceptval(check=False)
 def _put_32(p: cython.p_uchar, number: cython.ulonglong) -> cython.p_uchar:
-    """Byte by byte, which the compiler makes one store of."""
+    """Write byte by byte: the compiler makes one store of it."""
     p[0] = cython.cast(cython.uchar, number >> 24)
     p[1] = cython.cast(cython.uchar, number >> 16)
     p[2] = cython.cast(cython.uchar, number >> 8)
@@ -325,7 +330,7 @@ def _put_row(
         kind = parts.kinds[index]
         if kind == 0:
             if parts.sizes[index] <= 16:
-                memcpy(p, parts.short_texts + 16 * index, 16)  # behind it there is room for as much
+                memcpy(p, parts.short_texts + 16 * index, 16)  # the buffer has 16 spare bytes at its end
             else:
                 memcpy(p, parts.texts[index], parts.sizes[index])
             p += parts.sizes[index]
@@ -368,7 +373,7 @@ def _put_row(
 def _most_bytes(
     parts: cython.pointer(_Parts), rows: cython.longlong, content: cython.longlong, gap: cython.longlong
 ) -> cython.longlong:
-    """No fewer than so many rows can take whose keys and values have so many bytes."""
+    """Return an upper bound of the bytes of that many rows with that many key and value bytes."""
     each: cython.longlong = gap + parts.fixed
     of_key: cython.longlong = 3 * parts.keys
     of_value: cython.longlong = 3 * parts.values
@@ -403,8 +408,9 @@ def _write_compiled(
     room: cython.longlong,
     follows: cython.bint,
 ) -> object:
-    """None if a record breaks a rule. Allocated once for the most there can be, written, and cut: no Python code runs in
-    between."""
+    """Return None if a record is invalid. Allocates the upper bound once, writes, and trims: no Python code runs in
+    between.
+    """
     parts: _Parts
     view: Py_buffer
     span: Span
@@ -435,7 +441,7 @@ def _write_compiled(
         end = p + view.len
         most = _most_bytes(cython.address(parts), min(count, max(records_max, 1)), view.len, gap)
         room = min(room, most)
-        made = new_bytes(cython.NULL, room + 16)  # so that a short text can be written as if it had 16 bytes
+        made = new_bytes(cython.NULL, room + 16)  # spare bytes: a short text is written as if it had 16 bytes
         start = w = bytes_start(made)
         for index in range(count):
             p = next_record(p, end, last_offset_delta, base_timestamp, cython.address(span))
@@ -566,7 +572,7 @@ def _rows_plain(
     if decoded is not None:
         yield from zip(*decoded, strict=True)
         return
-    # Somewhere a rule is broken, perhaps behind what is asked for.
+    # The section is invalid somewhere, perhaps after the requested records.
     for span in iter_records(records, count, last_offset_delta, base_timestamp=base_timestamp):
         timestamp = base_timestamp + span.timestamp_delta if append_time is None else append_time
         yield base_offset + span.offset_delta, timestamp, span.key, span.value, span.headers
@@ -579,7 +585,7 @@ def _write_plain(
     start_offset: int,
     records_max: int,
     content_bytes_max: int,
-    follows: bool,  # noqa: FBT001 - as the compiled one
+    follows: bool,  # noqa: FBT001 - as in the compiled function
 ) -> Written:
     written: list[bytes] = []
     content = count = 0

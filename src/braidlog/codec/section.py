@@ -1,8 +1,8 @@
-"""The records section of a batch, one record at a time: the rule in words, and the words when bytes break it.
+"""Reads the records section of a batch one record at a time, and raises the errors for invalid bytes.
 
-Knows: every field of a record and every reason to refuse one. Refuses to know: speed. The kernel reads the
-same bytes quickly and only finds out *that* they are wrong; it then asks `refuse` for the sentence, so that
-the compiled and the plain twin give the same error. Tests hold the kernel to `iter_records`.
+The slow reference implementation. The kernel reads the same bytes quickly and detects only *that* they are invalid;
+it then calls `refuse` for the message, so that compiled and Python kernel raise the same error. Tests compare the
+kernel with `iter_records`.
 Invariant: each field lies inside its record, each record inside the section, and the records fill the section
 exactly.
 
@@ -27,14 +27,14 @@ Buffer = bytes | bytearray | memoryview
 Header = tuple[str, bytes | None]
 Row = tuple[int, int, bytes | None, bytes | None, tuple[Header, ...]]
 
-RECORD_BYTES_MIN = 7  # a length and the six fields, each of one byte at least
+RECORD_BYTES_MIN = 7  # a length and six fields of at least one byte each
 RECORD_BYTES_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
 INT64_MIN = -(2**63)
 
 
 class Span(NamedTuple):
-    """One record, and where its bytes stand in the section."""
+    """One record, and the position of its bytes in the section."""
 
     start: int
     end: int
@@ -48,23 +48,23 @@ class Span(NamedTuple):
 def iter_records(
     records: Buffer, count: int, last_offset_delta: int, *, base_timestamp: int = 0, dense: bool = False
 ) -> Iterator[Span]:
-    """Yield each record of the section; raise where the first wrong byte stands."""
+    """Yield each record of the section; raise at the first invalid byte."""
     size = len(records)
     if count < 0 or count > size // RECORD_BYTES_MIN:
-        raise ProtocolError(f"{count} records cannot stand in {size} bytes")
+        raise ProtocolError(f"{count} records do not fit {size} bytes")
     if dense and last_offset_delta != count - 1:
-        raise ProtocolError(f"{count} records in a row cannot end at offset delta {last_offset_delta}")
+        raise ProtocolError(f"{count} consecutive records cannot end at offset delta {last_offset_delta}")
     position = 0
     delta_before = -1
     for index in range(count):
         span = _read_record(records, position, size)
         if span.offset_delta <= delta_before or span.offset_delta > last_offset_delta:
             raise ProtocolError(
-                f"offset delta {span.offset_delta} is not after {delta_before} and up to {last_offset_delta}",
+                f"offset delta {span.offset_delta} is not in ({delta_before}, {last_offset_delta}]",
                 position,
             )
         if dense and span.offset_delta != index:
-            raise ProtocolError(f"offset delta {span.offset_delta} stands where {index} must", position)
+            raise ProtocolError(f"offset delta is {span.offset_delta}, must be {index}", position)
         if not INT64_MIN <= base_timestamp + span.timestamp_delta <= INT64_MAX:
             raise ProtocolError(f"timestamp {base_timestamp} + {span.timestamp_delta} leaves 64 bits", position)
         yield span
@@ -77,10 +77,10 @@ def iter_records(
 def refuse(
     records: Buffer, count: int, last_offset_delta: int, *, base_timestamp: int = 0, dense: bool = False
 ) -> NoReturn:
-    """Raise the error of a section that the kernel found to be wrong."""
+    """Raise the error of a section that the kernel rejected."""
     for _ in iter_records(records, count, last_offset_delta, base_timestamp=base_timestamp, dense=dense):
         pass
-    raise AssertionError("the kernel refused a section that keeps every rule")
+    raise AssertionError("the kernel rejected a valid section")
 
 
 def _read_record(records: Buffer, start: int, size: int) -> Span:
@@ -111,11 +111,11 @@ def _read_bytes(records: Buffer, position: int, end: int) -> tuple[bytes | None,
 
 
 def read_headers(records: Buffer, position: int, end: int) -> tuple[tuple[Header, ...], int]:
-    """The headers at `position` with their count before them, and the position after them."""
+    """Return the headers at `position`, after their count, and the position after them."""
     at = position
     count, position = read_varint(records, position, end)
     if count < 0 or count > (end - position) // 2:
-        raise ProtocolError(f"{count} headers cannot stand in {end - position} bytes", at)
+        raise ProtocolError(f"{count} headers do not fit {end - position} bytes", at)
     headers: list[Header] = []
     for _ in range(count):
         at = position
@@ -146,7 +146,7 @@ def check_columns(
     if count > RECORD_BYTES_MAX:
         raise ProtocolError(f"{count} records do not fit one batch")
     if not isinstance(base_timestamp, int):
-        raise TypeError(f"a timestamp is an int, not {type(base_timestamp).__name__}")
+        raise TypeError(f"a timestamp must be an int, not {type(base_timestamp).__name__}")
     if not INT64_MIN <= base_timestamp <= INT64_MAX:
         raise ProtocolError(f"timestamp {base_timestamp} does not fit 64 bits")
 
@@ -158,10 +158,7 @@ def refuse_columns(
     headers: Sequence[tuple[Header, ...] | None] | None,
     base_timestamp: int,
 ) -> None:
-    """Raise the error of the first item that cannot be written.
-
-    The one place with the words for both twins.
-    """
+    """Raise the error of the first item that cannot be written, for both implementations."""
     for index, value in enumerate(values):
         if timestamps is not None:
             _refuse_timestamp(timestamps[index], base_timestamp)
@@ -170,14 +167,14 @@ def refuse_columns(
             size += _refuse_bytes("key", keys[index])
         if headers is not None:
             size += _refuse_headers(headers[index])
-        # Generous by the few bytes of the fields' own lengths, which no one needs to have to the byte.
+        # Generous by the few bytes of the fields' own lengths, which need not be exact here.
         if size > RECORD_BYTES_MAX - 64:
             raise ProtocolError(f"a record of {size} bytes does not fit a batch")
 
 
 def _refuse_timestamp(timestamp: object, base_timestamp: int) -> None:
     if not isinstance(timestamp, int):
-        raise TypeError(f"a timestamp is an int, not {type(timestamp).__name__}")
+        raise TypeError(f"a timestamp must be an int, not {type(timestamp).__name__}")
     if not INT64_MIN <= timestamp <= INT64_MAX:
         raise ProtocolError(f"timestamp {timestamp} does not fit 64 bits")
     if not INT64_MIN <= timestamp - base_timestamp <= INT64_MAX:
@@ -188,7 +185,7 @@ def _refuse_bytes(name: str, item: object) -> int:
     if item is None:
         return 0
     if not isinstance(item, bytes):
-        raise TypeError(f"a {name} is bytes or None, not {type(item).__name__}")
+        raise TypeError(f"a {name} must be bytes or None, not {type(item).__name__}")
     return len(item)
 
 
@@ -196,11 +193,11 @@ def _refuse_headers(headers: object) -> int:
     if headers is None:
         return 0
     if type(headers) is not tuple:
-        raise TypeError(f"a record's headers are a tuple, not {type(headers).__name__}")
+        raise TypeError(f"a record's headers must be a tuple, not {type(headers).__name__}")
     size = 0
     for pair in headers:
         if type(pair) is not tuple or len(pair) != 2 or type(pair[0]) is not str:
-            raise TypeError("a header is a tuple of a str and bytes or None")
+            raise TypeError("a header must be a tuple of a str and bytes or None")
         try:
             size += len(pair[0].encode()) + 20
         except UnicodeEncodeError as error:
@@ -210,7 +207,7 @@ def _refuse_headers(headers: object) -> int:
 
 
 def check_bounds(records: Buffer, count: int, base_offset: int, last_offset_delta: int, base_timestamp: int) -> None:
-    """Refuse numbers wider than the kernel's, and a count that the bytes cannot hold, before any work."""
+    """Reject numbers wider than the kernel's, and a count that the bytes cannot hold, before reading."""
     if not 0 <= last_offset_delta < 2**31:
         raise ProtocolError(f"last offset delta {last_offset_delta} does not fit")
     if not 0 <= base_offset <= INT64_MAX - last_offset_delta:
@@ -218,4 +215,4 @@ def check_bounds(records: Buffer, count: int, base_offset: int, last_offset_delt
     if not INT64_MIN <= base_timestamp <= INT64_MAX:
         raise ProtocolError(f"timestamp {base_timestamp} does not fit 64 bits")
     if count < 0 or count > len(records) // RECORD_BYTES_MIN:
-        raise ProtocolError(f"{count} records cannot stand in {len(records)} bytes")
+        raise ProtocolError(f"{count} records do not fit {len(records)} bytes")

@@ -2,10 +2,11 @@
 # ruff: noqa: ERA001, F821, RET505 - as in kernel.py: the compiler drops the other twin's branch only where it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
-"""Which schemas the values of a records section say that they have: five bytes of each are looked at.
+"""Finds the schema ids of the values of a records section. Reads five bytes of each value.
 
-Knows: a byte 0 and four bytes of id before a value, as registries write it. In C where a compiler was found. Refuses to know:
-which ids there are. Invariant: both twins find the same ids and the same record without one; a null value needs none.
+A value with a schema starts with a byte 0 and a 4-byte id, as schema registries write it. Runs in C if it was
+compiled.
+Invariant: both implementations find the same ids and the same first record without one. A null value needs no id.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ HEAD_BYTES = 5
 
 
 def schema_ids(records: Buffer, count: int, last_offset_delta: int, base_timestamp: int) -> tuple[set[int], int]:
-    """The ids of all values, and which record is the first that has none; -1 if all have."""
+    """Return the ids of all values, and the index of the first record without one (-1 if all have one)."""
     check_bounds(records, count, 0, last_offset_delta, base_timestamp)
     if cython.compiled:
         found = _ids_compiled(records, count, last_offset_delta, base_timestamp)
@@ -79,7 +80,7 @@ def _ids_compiled(
                 continue
             number = v[1]
             number = (((number << 8 | v[2]) << 8 | v[3]) << 8) | v[4]
-            if number != last:  # values in a row mostly have one
+            if number != last:  # consecutive values mostly have the same id
                 ids.add(number)
                 last = number
         return (ids, bad) if p == end else None

@@ -1,9 +1,7 @@
 """Zigzag varints: the variable-length integers inside a record.
 
-Knows: 32-bit varints (at most 5 bytes) and 64-bit varlongs (at most 10), as Protocol Buffers' sint32 and
-sint64.
-Refuses to know: what a number counts. The kernel has its own inlined copies; these are the rule they are held
-to.
+32-bit varints (at most 5 bytes) and 64-bit varlongs (at most 10), as Protocol Buffers' sint32 and sint64. The kernel
+has inlined copies; tests compare them with these.
 Invariant: a number is read only from bytes before `end`, and never from more bytes than its width can need.
 
     value    0  -1   1  -2   63    64
@@ -19,26 +17,26 @@ VARLONG_BYTES_MAX = 10
 
 
 def encode_varint(value: int) -> bytes:
-    """A signed 32-bit number in 1 to 5 bytes."""
+    """Encode a signed 32-bit number in 1 to 5 bytes."""
     if not -(2**31) <= value < 2**31:
         raise ProtocolError(f"{value} does not fit a 32-bit varint")
     return _encode(value)
 
 
 def encode_varlong(value: int) -> bytes:
-    """A signed 64-bit number in 1 to 10 bytes."""
+    """Encode a signed 64-bit number in 1 to 10 bytes."""
     if not -(2**63) <= value < 2**63:
         raise ProtocolError(f"{value} does not fit a 64-bit varint")
     return _encode(value)
 
 
 def read_varint(data: Buffer, position: int, end: int) -> tuple[int, int]:
-    """The 32-bit number at `position`, and the position after it."""
+    """Return the 32-bit number at `position`, and the position after it."""
     return _read(data, position, end, VARINT_BYTES_MAX, 0x0F)
 
 
 def read_varlong(data: Buffer, position: int, end: int) -> tuple[int, int]:
-    """The 64-bit number at `position`, and the position after it."""
+    """Return the 64-bit number at `position`, and the position after it."""
     return _read(data, position, end, VARLONG_BYTES_MAX, 0x01)
 
 
@@ -47,7 +45,7 @@ def _encode(value: int) -> bytes:
 
 
 def encode_unsigned(value: int) -> bytes:
-    """A number from 0 on, without zigzag: seven bits a byte, lowest first."""
+    """Encode a number of 0 or more without zigzag: seven bits per byte, lowest first."""
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -63,11 +61,10 @@ def _read(data: Buffer, position: int, end: int, bytes_max: int, last_byte_max: 
         if at >= end:
             raise ProtocolError("a varint is cut off", at)
         byte = data[at]
-        # The last byte a width can need has few bits left: more of them, or a "more" bit, is another number's
-        # width.
+        # The last byte of a width has few bits left: more bits, or a continuation bit, exceed the type.
         if index == bytes_max - 1 and byte > last_byte_max:
             raise ProtocolError(f"a varint is longer than {bytes_max} bytes or wider than its type", at)
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return (value >> 1) ^ -(value & 1), at + 1
-    raise AssertionError("the last byte either ends the number or is refused")
+    raise AssertionError("the last byte either ends the number or is rejected")

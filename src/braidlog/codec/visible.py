@@ -1,4 +1,4 @@
-"""Which batches a reader sees: no control batches, and nothing of the aborted transactions that are named to it."""
+"""Selects the batches that a reader may see: no control batches, and none of the aborted transactions it passes."""
 
 import heapq
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ B = TypeVar("B", bound=Buffer)
 
 
 class AbortedRange(NamedTuple):
-    """Transactional batches of a producer from one offset on, up to `last_offset` or else to its next abort marker."""
+    """Transactional batches of a producer from an offset on, up to `last_offset` or else to its next abort marker."""
 
     first_offset: int
     producer_id: int
@@ -22,10 +22,10 @@ class AbortedRange(NamedTuple):
 def visible(
     batches: Iterable[tuple[B, int, BatchHeader]], aborted: Iterable[AbortedRange] = ()
 ) -> Iterator[tuple[B, int, BatchHeader]]:
-    """Those of the batches (data, position, header) that are to be seen. The batches are in the order of the log."""
+    """Yield the visible batches (data, position, header). The batches must be in log order."""
     ahead = list(aborted)
     heapq.heapify(ahead)
-    hidden_upto: dict[int, int] = {}  # producers within an aborted transaction, and where it ends
+    hidden_upto: dict[int, int] = {}  # producer ids within an aborted transaction, and where it ends
     for batch in batches:
         data, position, header = batch
         while ahead and ahead[0].first_offset <= header.last_offset:

@@ -1,8 +1,8 @@
-"""Who asked for what is being done, and the audit line that says so.
+"""The principal of the request in progress, and its audit line.
 
-Knows: the request under way, for as long as it is under way. Refuses to know: what is allowed.
-Invariants: a line is written after the change is durable, or when it was refused; what a node does by itself has none; whatever
-names are in it, it is one line.
+Does not handle: permissions.
+Invariants: the audit line is written after the change is durable, or when the request was rejected. Changes that a
+node makes without a request have none. One event is one line, whatever names it contains.
 
     … INFO braidlog.audit: topic orders is deleted: by 'ann' from 127.0.0.1:40112 over kafka
 """
@@ -21,7 +21,7 @@ _UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
 
 class Actor:
-    """A principal, where it came from, and the door that it came by: a dialect, or the console."""
+    """A principal, its address, and its listener: a dialect, or the console."""
 
     __slots__ = ("door", "lines", "peer", "principal")
 
@@ -30,7 +30,7 @@ class Actor:
         self.peer = peer
         self.door = door
         self.lines = 0
-        """How many were written for it."""
+        """The number of audit lines written for this request."""
 
     def write(self, words: str) -> None:
         self.lines += 1
@@ -40,11 +40,11 @@ class Actor:
 
 
 ACTOR: Final[ContextVar[Actor | None]] = ContextVar("actor", default=None)
-"""Set while a request is served that administers something."""
+"""Set during an administrative request."""
 
 
 def audit(words: str) -> None:
-    """Say who has done this, if somebody has asked for it."""
+    """Write an audit line if a request is in progress."""
     actor = ACTOR.get()
     if actor is not None:
         actor.write(words)
@@ -52,7 +52,7 @@ def audit(words: str) -> None:
 
 @contextmanager
 def acting(actor: Actor, request: str, *, is_told: bool) -> Iterator[None]:
-    """While in it, what is done is done for this actor. `is_told`: that it was refused, and not only that it may not."""
+    """Attribute audit lines inside the block to this actor. `is_told`: also write one for a rejected request."""
     ACTOR.set(actor)
     try:
         yield

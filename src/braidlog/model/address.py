@@ -1,4 +1,4 @@
-"""Host and port of a door."""
+"""Host and port of a listener."""
 
 from ipaddress import ip_address
 
@@ -6,13 +6,13 @@ Address = tuple[str, int]
 
 
 def show_address(address: Address) -> str:
-    """As text, with brackets around an IPv6 address: what every dialer takes."""
+    """Format the address, with brackets around an IPv6 host."""
     host, port = address
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def read_address(text: str) -> Address | None:
-    """`host:port` or `[host]:port`; None for anything else: a server may not know its leader."""
+    """Parse `host:port` or `[host]:port`; None for other text: a server may not know its leader."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         return None
@@ -20,7 +20,7 @@ def read_address(text: str) -> Address | None:
 
 
 def is_ip_address(host: str) -> bool:
-    """Return whether a host is given by its address, not by a name."""
+    """Return whether a host is an IP address, not a name."""
     try:
         ip_address(host)
     except ValueError:

@@ -1,10 +1,4 @@
-"""Time as an argument, and how long things took.
-
-This module is the only place that reads the wall clock. A histogram has few integers: noting a duration is two additions and an
-index, and allocates nothing. Two threads have two of them, and add.
-
-    bucket 0: < 1 µs    bucket n: < 2**n µs    the last one: all that is longer
-"""
+"""The clock as an argument. Only this module reads the wall clock."""
 
 import time
 from collections.abc import Iterable
@@ -12,7 +6,7 @@ from typing import Final, Protocol
 
 
 class Clock(Protocol):
-    """Wall time stamps records; monotonic time measures waits. Mixing them breaks on every clock step."""
+    """Wall time stamps records; monotonic time measures waits. Mixing them breaks whenever the clock steps."""
 
     def now_ms(self) -> int: ...
 
@@ -20,7 +14,7 @@ class Clock(Protocol):
 
 
 class SteadyClock:
-    """Wall time when it was made, and what has passed since: time-outs and time to live do not jump with the machine's clock."""
+    """Wall time at creation plus elapsed monotonic time: time-outs and TTLs do not jump with the machine's clock."""
 
     def __init__(self, clock: Clock, *, not_before_ms: int = 0) -> None:
         self._monotonic = clock.monotonic

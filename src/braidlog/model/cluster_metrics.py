@@ -1,4 +1,4 @@
-"""The rows of the table of metrics that are about a cluster, and about keys, on one node or on several."""
+"""Metrics of a cluster and of the key-value store. A single node has them too."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ def _etcd_seconds(snapshot: Snapshot) -> Iterator[Buckets]:
 
 
 CLUSTER_TABLE: Final[tuple[MetricRow, ...]] = (
-    MetricRow("braidlog_cluster_nodes", GAUGE, "Nodes of the cluster, as the metadata has them.", ("state",), _nodes),
+    MetricRow("braidlog_cluster_nodes", GAUGE, "Nodes registered in the cluster, by state.", ("state",), _nodes),
     _cluster_row(
         "braidlog_cluster_leaders",
         GAUGE,
@@ -48,84 +48,84 @@ CLUSTER_TABLE: Final[tuple[MetricRow, ...]] = (
     _cluster_row(
         "braidlog_cluster_under_replicated_partitions",
         GAUGE,
-        "Those of them of which a replica is not in sync.",
+        "Partitions led by this node with a replica outside the ISR.",
         lambda c: c.under_replicated,
     ),
     _cluster_row(
         "braidlog_cluster_below_factor_partitions",
         GAUGE,
-        "Those of them that have fewer replicas than their topic's replication factor.",
+        "Partitions led by this node with fewer replicas than their topic's replication factor.",
         lambda c: c.below_factor,
     ),
     _cluster_row(
         "braidlog_cluster_below_min_partitions",
         GAUGE,
-        "Those of them that have fewer in sync than min.insync.replicas: acks=all is refused.",
+        "Partitions led by this node with an ISR below min.insync.replicas: acks=all fails.",
         lambda c: c.below_min,
     ),
     _cluster_row(
         "braidlog_cluster_leaderless_partitions",
         GAUGE,
-        "Partitions of the whole cluster that nobody leads.",
+        "Partitions of the whole cluster without a leader.",
         lambda c: c.leaderless,
     ),
     MetricRow(
         "braidlog_cluster_leader_changes_total",
         COUNTER,
-        "Leaders that changed, by cause: the old one was fenced, drained or restarted, resigned, or moved; or one returned.",
+        "Leader changes by cause: the old leader was fenced, drained, restarted, moved or resigned; or a leader returned.",
         ("cause",),
         counts_of(lambda s: s.cluster.leader_changes),
     ),
     MetricRow(
         "braidlog_cluster_forwarded_total",
         COUNTER,
-        "Requests that were handed to the node that serves them, by protocol; and producers' names that were asked for.",
+        "Requests forwarded to the node that serves them, by protocol, and lookups of producer names.",
         ("call", "target"),
         _forwarded,
     ),
     MetricRow(
         "braidlog_cluster_follower_lag_records",
         GAUGE,
-        "Records that a node lacks of the partitions that this one leads.",
+        "Replication lag of each follower node, in records of partitions led by this node.",
         ("follower",),
         _behind,
     ),
     _cluster_row(
         "braidlog_cluster_etcd_up",
         GAUGE,
-        "1 while etcd answers; of a node that is alone always.",
+        "1 while etcd responds; always 1 on a single node.",
         lambda c: int(c.etcd.is_up),
     ),
-    MetricRow("braidlog_cluster_etcd_seconds", HISTOGRAM, "What a request to etcd took.", (), _etcd_seconds),
+    MetricRow("braidlog_cluster_etcd_seconds", HISTOGRAM, "Duration of requests to etcd.", (), _etcd_seconds),
     _cluster_row(
         "braidlog_cluster_etcd_outages_total",
         COUNTER,
-        "Times that etcd did not answer for three seconds.",
+        "Periods of more than three seconds without a response from etcd.",
         lambda c: c.etcd.outages,
     ),
 )
-"""A node that is alone is one of one node."""
+"""A single node is a cluster of one node."""
 
 KEYS_TABLE: Final[tuple[MetricRow, ...]] = (
-    node_row("braidlog_kv_up", GAUGE, "1 if the store serves.", lambda s: int(not s.keyvalue.fault)),
+    node_row("braidlog_kv_up", GAUGE, "1 if the key-value store is online.", lambda s: int(not s.keyvalue.fault)),
     _keys_row("braidlog_kv_keys", GAUGE, "Keys in the store.", "keys"),
     _keys_row("braidlog_kv_operations_total", COUNTER, "Operations on keys.", "operations"),
     _keys_row("braidlog_kv_mutations_total", COUNTER, "Operations that changed something.", "mutations"),
-    _keys_row("braidlog_kv_expired_total", COUNTER, "Keys whose time had come.", "expired"),
-    _keys_row("braidlog_kv_evicted_total", COUNTER, "Keys that went for want of room.", "evicted"),
-    node_row("braidlog_kv_memory_bytes", GAUGE, "What the keys take.", lambda s: s.keyvalue.used_bytes),
-    node_row("braidlog_kv_slots_led", GAUGE, "Slots of keys led here.", lambda s: s.keyvalue.slots_led),
+    _keys_row("braidlog_kv_expired_total", COUNTER, "Keys removed because their TTL ended.", "expired"),
+    _keys_row("braidlog_kv_evicted_total", COUNTER, "Keys evicted to free memory.", "evicted"),
+    node_row("braidlog_kv_memory_bytes", GAUGE, "Memory used by keys.", lambda s: s.keyvalue.used_bytes),
+    node_row("braidlog_kv_slots_led", GAUGE, "Key slots led by this node.", lambda s: s.keyvalue.slots_led),
     _cluster_row(
         "braidlog_kv_slots_below_strength",
         GAUGE,
-        "Those of them of which a replica is not in sync.",
+        "Key slots led by this node with a replica outside the ISR.",
         lambda c: c.weak_slots,
     ),
     node_row(
         "braidlog_kv_slot_differences_total",
         COUNTER,
-        "Comparisons in which a replica of a slot here was not what its leader has, after the same log.",
+        "Comparisons in which a local slot replica differed from its leader at the same log offset.",
         lambda s: s.keyvalue.differences,
     ),
-    _keys_row("braidlog_kv_wal_bytes", GAUGE, "The store's log on the disk.", "wal_bytes"),
+    _keys_row("braidlog_kv_wal_bytes", GAUGE, "Size of the key-value store's log on disk.", "wal_bytes"),
 )

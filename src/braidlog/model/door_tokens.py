@@ -1,7 +1,7 @@
-"""What a console shows at its node's private doors: for whom it asks.
+"""Tokens with which a console acts for a user at its node's private listeners.
 
-Knows: names, and the secret that a node has given to its console. Refuses to know: who may do what.
-Invariant: who does not have the secret cannot make a token, of anybody.
+Does not handle: permissions.
+Invariant: a token cannot be made without the secret that the node gave to its console.
 
     base64(name).hex(HMAC-SHA256(secret, name))
 """
@@ -12,7 +12,7 @@ import hmac
 from typing import Final
 
 CONSOLE: Final = "__console"
-"""Who a node's console is on its own doors, and at other nodes: nobody else is called so."""
+"""The principal of a node's console at its own listeners and at other nodes. No user can have this name."""
 
 
 def door_token(secret: str, principal: str) -> str:
@@ -21,7 +21,7 @@ def door_token(secret: str, principal: str) -> str:
 
 
 def principal_of(secret: str, token: bytes) -> str | None:
-    """Whose it is; None: it was not made with this secret."""
+    """Return the token's principal, or None if it was not made with this secret."""
     try:
         principal = base64.urlsafe_b64decode(token.partition(b".")[0]).decode()
     except (binascii.Error, UnicodeDecodeError):

@@ -5,9 +5,9 @@
 | the bytes are wrong             | `ProtocolError`         | the session answers if it can, then closes    |
 | the request cannot be served    | `BrokerError(Reason.X)` | one total table per dialect, no default row   |
 | the disk or the data is broken  | `StorageFault`          | the partition goes offline, loudly            |
-| we are wrong                    | `AssertionError`        | the task crashes                              |
+| a bug in braidlog | `AssertionError` | the task crashes |
 
-Knows: the reasons. Refuses to know: any dialect's code or text for them.
+Each dialect has its own codes for the reasons in adapters/.
 """
 
 import errno
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Reason(Enum):
-    """Why a well-formed request cannot be served. A dialect translates every member, in one table."""
+    """Why a well-formed request cannot be served. Each dialect translates every member in one table."""
 
     INVALID_TOPIC_NAME = auto()
     TOPIC_EXISTS = auto()
@@ -104,7 +104,7 @@ class Reason(Enum):
 
 
 class BrokerError(Exception):
-    """A well-formed request that cannot be served, and why."""
+    """A well-formed request cannot be served, for this reason."""
 
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
@@ -112,11 +112,11 @@ class BrokerError(Exception):
 
 
 class ElsewhereError(BrokerError):
-    """Another node serves it, and the error says which role that node has."""
+    """Another node serves the request; the subclass says which role that node has."""
 
 
 class NotLeaderError(ElsewhereError):
-    """Another node leads this partition: a door that can say which one does."""
+    """Another node leads this partition. A dialect can send its name to the client."""
 
     def __init__(self, topic: str, number: int, message: str) -> None:
         super().__init__(Reason.NOT_LEADER, message)
@@ -125,7 +125,7 @@ class NotLeaderError(ElsewhereError):
 
 
 class NotCoordinatorError(ElsewhereError):
-    """Another node keeps what is asked for (it leads that shard), or this one has not read it yet."""
+    """Another node coordinates this shard, or this node is still loading it."""
 
     def __init__(self, shard: int, message: str, *, is_loading: bool = False) -> None:
         super().__init__(Reason.COORDINATOR_LOADING if is_loading else Reason.NOT_COORDINATOR, message)
@@ -133,33 +133,36 @@ class NotCoordinatorError(ElsewhereError):
 
 
 class NothingDoneError(BrokerError):
-    """Another node, who alone could serve it, was not reached or refused: whoever knows where to ask may ask again."""
+    """The only node that can serve the request was not reached, or it rejected the request. A caller that knows
+    another node may retry there.
+    """
 
 
 def is_elsewhere(error: BrokerError) -> bool:
-    """Whether nothing was done because another node does it, or this one will in a moment."""
+    """Return whether nothing was done because another node serves the request, or this node will shortly."""
     return isinstance(error, NotLeaderError) or error.reason in (Reason.NOT_COORDINATOR, Reason.COORDINATOR_LOADING)
 
 
-class StorageFault(Exception):  # noqa: N818 - a fault is what it is called in every text about disks
-    """The disk refused, or the data is not what was written. Never retried, never swallowed."""
+class StorageFault(Exception):  # noqa: N818 - "fault" is the usual term for disks
+    """The disk failed, or the data differs from what was written. Never retried, never swallowed."""
 
     def __init__(self, message: str, path: str | None = None) -> None:
         super().__init__(message if path is None else f"{path}: {message}")
         self.path = path
         self.place = ""
-        """The partition it is about, `orders/0`, where that is known."""
+        """The partition, `orders/0`, if known."""
         self.left_remains = False
-        """Whether what could not be written may be in a file all the same."""
+        """Whether bytes of the failed write may be in a file."""
 
     def again(self) -> "StorageFault":
-        """The same fault, to be raised: one that is kept and raised itself would keep every frame it ever passed, with all
-        they held."""
+        """Return a copy of the fault to raise: raising a stored exception would keep all frames it passed through
+        alive.
+        """
         same = StorageFault(str(self))
         same.path, same.place, same.__cause__ = self.path, self.place, self.__cause__
         return same
 
     @property
     def is_full(self) -> bool:
-        """Whether the disk refused for want of room: nothing is broken, and room can come back."""
+        """Return whether the disk is full: nothing is damaged, and space can be freed."""
         return isinstance(self.__cause__, OSError) and self.__cause__.errno in _FULL

@@ -1,7 +1,4 @@
-"""What is wrong with a node, as its own snapshot shows.
-
-Knows: what has to hold. Refuses to know: who asks, the disk (who can touch it looks at it).
-"""
+"""Health checks of a node from its own snapshot. Checks of the disk are elsewhere: they need access to it."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,18 +6,18 @@ from typing import Final
 from braidlog.model.report import FENCED, Check, ClusterReport, Snapshot
 
 NAMED_MAX: Final = 5
-"""Partitions that a reason names; of more it says how many."""
+"""Maximum partitions that a reason names; of more it gives the count."""
 
 
 def findings(snapshot: Snapshot) -> list[Check]:
-    """Every check; then what is wrong while clients are served all the same."""
+    """Return every check, then the problems during which clients are still served."""
     found = [Check(name, not (why := find(snapshot)), why) for name, find in _FINDERS]
     warnings = _cluster(snapshot.cluster) | snapshot.warnings
     return [*found, *(Check(name, ok=True, reason=words) for name, words in warnings.items())]
 
 
 def check_room(free_bytes: int, free_bytes_min: int) -> Check:
-    """Of the data folder's disk."""
+    """Check the free space of the data folder's disk."""
     if free_bytes < free_bytes_min:
         reason = f"{free_bytes} bytes are free, less than admin.disk_free_bytes_min = {free_bytes_min}"
         return Check("disk", ok=False, reason=reason)
@@ -43,7 +40,7 @@ def _keyvalue(snapshot: Snapshot) -> str:
 
 
 def _cluster(cluster: ClusterReport) -> dict[str, str]:
-    """Dead nodes and under-replicated partitions of the whole cluster: this node serves what it has all the same."""
+    """Dead nodes and under-replicated partitions of the whole cluster. This node can still serve its own partitions."""
     fenced = [str(each.node) for each in cluster.nodes if each.state == FENCED]
     under = len(cluster.weak) + cluster.weak_left_out
     said = {}
@@ -61,4 +58,4 @@ _FINDERS: Final[tuple[tuple[str, Callable[[Snapshot], str]], ...]] = (
     ("partitions", _partitions),
     ("keyvalue", _keyvalue),
 )
-"""Name → what is wrong, "" if nothing is."""
+"""Check name → problem, "" if the check passes."""

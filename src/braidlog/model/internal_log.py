@@ -1,8 +1,7 @@
-"""A log that a node keeps for itself, as a port: what its metadata are written to.
+"""Port for a log in which a node stores its metadata; `partition/internal_topic.py` implements it.
 
-Knows: shapes. Does not know: segments, folders (`partition/internal_topic.py`).
-Invariants: an append neither waits nor suspends and is taken whole or not at all; what was durable once comes back in `rows`, in
-its order, until it is replaced.
+Invariants: an append neither blocks nor suspends, and is written completely or not at all. What was durable comes
+back in `rows`, in order, until it is replaced.
 """
 
 from collections.abc import Awaitable, Iterator
@@ -12,26 +11,26 @@ from braidlog.codec.section import Row
 
 
 class InternalLog(Protocol):
-    """Batches in, rows out."""
+    """A log of batches that are read back as rows."""
 
     def append(self, batch: bytes) -> int:
-        """Append a batch; returns the offset below which the log must be durable for it to be."""
+        """Append a batch. Returns the offset below which the log must be durable for the batch to be."""
         ...
 
     def durable(self, next_offset: int) -> Awaitable[None]:
-        """Done when everything below is durable; raises if that cannot be."""
+        """Wait until everything below is durable; raises if that fails."""
         ...
 
     def sync(self) -> None:
-        """Make everything durable at once: for whoever has the log alone, before anyone is served."""
+        """Make everything durable now, blocking: used while no client is served yet."""
         ...
 
     def rows(self) -> Iterator[Row]:
-        """Every record in order: (offset, timestamp, key, value, headers)."""
+        """Yield every record in order: (offset, timestamp, key, value, headers)."""
         ...
 
     def replace(self, batch: bytes) -> None:
-        """Let a batch stand for everything before it, which goes; blocks. At any moment one of the two is durable."""
+        """Replace everything before this batch with it; blocks. The old or the new content is always durable."""
         ...
 
     def close(self) -> None: ...

@@ -1,10 +1,11 @@
-"""How far a group is behind in a partition: the one definition, for command line, console, metrics and client."""
+"""The one definition of a group's lag in a partition, for command line, console, metrics and client."""
 
 UNKNOWN_END = -1
-"""The end of a partition that has no replica on the node that tells a group's lag: another node knows it."""
+"""The end offset of a partition without a local replica: only another node knows it."""
 
 
 def lag_of(committed: int | None, start: int, end: int) -> int:
-    """Records between what a group has committed and the end; without a commit, or with one of records that are gone, it would
-    begin at the partition's start."""
+    """Return the records between a group's committed offset and the end. Without a valid commit the group starts at
+    the partition's start.
+    """
     return max(end - max(start if committed is None else committed, start), 0)

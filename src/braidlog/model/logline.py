@@ -1,7 +1,6 @@
-"""A line of a log, as JSON: for machines that read what a node says.
+"""Formats log lines as JSON.
 
-Knows: which of a record's attributes are everyone's and which the caller added. Refuses to know: where lines go.
-Invariant: one event is one line, whatever is in it; times are UTC.
+Invariant: one event is one line, whatever it contains; times are UTC.
 
     {"time":"2026-11-15T09:47:50.123Z","level":"info","logger":"braidlog.server","message":"…","fields":{"topic":"orders"}}
 """
@@ -17,7 +16,7 @@ _KNOWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctim
 
 
 class JsonLines(logging.Formatter):
-    """A formatter for a handler. What a caller adds with `extra=` are the fields."""
+    """Formatter for a log handler. Values passed as `extra=` become `fields`."""
 
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, tz=UTC)
@@ -36,7 +35,7 @@ class JsonLines(logging.Formatter):
 
 
 def formatter(kind: str, text: str = TEXT) -> logging.Formatter:
-    """`json`, or text of this shape."""
+    """Return the formatter of `json`, or of text in this format."""
     return JsonLines() if kind == "json" else logging.Formatter(text)
 
 

@@ -1,4 +1,4 @@
-"""What a row of the table of metrics is, and where most rows look."""
+"""Row types of the table of metrics, and helpers for common rows."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
@@ -7,18 +7,18 @@ from braidlog.model.report import Snapshot
 
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
 Row = tuple[tuple[str, ...], float]
-"""The values of the labels, and the value."""
+"""The values of the labels, and the metric's value."""
 
 
 class MetricRow(NamedTuple):
-    """One line of the table. `kind`: counter, gauge or histogram."""
+    """One metric of the table. `kind`: counter, gauge or histogram."""
 
     name: str
     kind: str
     help: str
     labels: tuple[str, ...]
     rows: Callable[[Any], Iterable[Any]]
-    """Of a `LogReport` in `LOG_TABLE`, of a `Snapshot` elsewhere."""
+    """Reads a `LogReport` in `LOG_TABLE`, a `Snapshot` elsewhere."""
 
 
 class Buckets(NamedTuple):
@@ -28,7 +28,7 @@ class Buckets(NamedTuple):
 
 
 def node_row(name: str, kind: str, text: str, value: Callable[[Snapshot], float]) -> MetricRow:
-    """Return the row of one value of a node."""
+    """Return the row of a metric with one value per node."""
     return MetricRow(name, kind, text, (), lambda snapshot: [((), value(snapshot))])
 
 

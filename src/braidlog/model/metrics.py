@@ -1,9 +1,7 @@
-"""The table of metrics.
+"""The table of metrics: names, units, labels, and where in a snapshot each value is.
 
-Knows: names, units, labels, where in a snapshot each value stands. Refuses to know: the text a scraper reads (`metrics_text.py`),
-how the snapshot was made.
-Invariants: a name ends with its unit, a counter with `_total`; the table is the only place where a name is spelled, whoever tells
-it: /metrics of the console and RustLog's metrics follow it, the page of metrics and the Grafana dashboard are checked against it.
+Invariants: a name ends with its unit, a counter with `_total`. Names are spelled only in this table: /metrics of the
+console and RustLog's metrics use it; the page of metrics and the Grafana dashboard are checked against it.
 A group has its lag series as soon as it has members or commits.
 """
 
@@ -98,7 +96,7 @@ LOG_TABLE: Final[tuple[MetricRow, ...]] = (
     node_row(
         "braidlog_partitions_read_only",
         GAUGE,
-        "Partitions that take no writes: damaged, or stopped after a fault of their disk.",
+        "Partitions that reject writes: damaged, or stopped after a disk fault.",
         lambda s: sum(bool(each.fault) and not each.is_offline for each in s.partitions),
     ),
     _partition_row(
@@ -111,50 +109,50 @@ LOG_TABLE: Final[tuple[MetricRow, ...]] = (
         lambda each: each.high_watermark,
     ),
     _partition_row(
-        "braidlog_partition_size_bytes", GAUGE, "Bytes of batches on the disk.", lambda each: each.size_bytes
+        "braidlog_partition_size_bytes", GAUGE, "Size of the partition's batches on disk.", lambda each: each.size_bytes
     ),
     MetricRow(
         "braidlog_group_lag_records",
         GAUGE,
-        "Records a group has not committed yet.",
+        "Records that a group has not committed yet.",
         ("group", "topic", "partition"),
         _lags,
     ),
 )
-"""What can be told of partitions and groups alone."""
+"""Metrics that need only partitions and groups."""
 
 TABLE: Final[tuple[MetricRow, ...]] = (
-    node_row("braidlog_up", GAUGE, "1 if the node answers its console.", lambda _: 1),
+    node_row("braidlog_up", GAUGE, "1 if the node responds to its console.", lambda _: 1),
     node_row("braidlog_uptime_seconds", GAUGE, "Seconds since the node started.", lambda s: s.uptime_seconds),
     # -- connections and requests
     _listener_row(
-        "braidlog_listener_up", GAUGE, "1 if the listener is bound and accepts.", lambda each: int(each.is_serving)
+        "braidlog_listener_up", GAUGE, "1 if the listener accepts connections.", lambda each: int(each.is_serving)
     ),
     _listener_row("braidlog_connections", GAUGE, "Open connections.", lambda each: each.connections),
     node_row(
         "braidlog_connections_limit",
         GAUGE,
-        "Connections that all listeners together may have.",
+        "Limit of connections over all listeners.",
         lambda s: s.connections_max,
     ),
     _listener_row("braidlog_connections_accepted_total", COUNTER, "Connections accepted.", lambda each: each.accepted),
     _listener_row(
         "braidlog_connections_turned_away_total",
         COUNTER,
-        "Connections closed at once: too many, or too many of one address in too short a time.",
+        "Connections rejected: too many in total, or too many from one address in a short time.",
         lambda each: each.turned_away,
     ),
     _listener_row(
         "braidlog_connections_cut_off_total",
         COUNTER,
-        "Connections closed because their client kept others waiting.",
+        "Connections closed because their client blocked other clients.",
         lambda each: each.cut_off,
     ),
     MetricRow("braidlog_requests_total", COUNTER, "Requests.", ("listener", "operation"), _requests),
     MetricRow(
         "braidlog_request_seconds",
         HISTOGRAM,
-        "From a request to its answer, of one request in 16; waiting for data is part of it.",
+        "Time from request to response, sampled from one request in 16; includes long polls.",
         ("listener", "operation"),
         _request_seconds,
     ),
@@ -163,45 +161,47 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     _listener_row(
         "braidlog_quota_waits_total",
         COUNTER,
-        "Times a client was not read from because it was over its quota.",
+        "Times that reading from a client was paused because it exceeded its quota.",
         lambda each: each.throttled,
     ),
     _listener_row(
-        "braidlog_quota_wait_seconds_total", COUNTER, "For how long, in all.", lambda each: each.throttled_seconds
+        "braidlog_quota_wait_seconds_total", COUNTER, "Total time of these pauses.", lambda each: each.throttled_seconds
     ),
     node_row(
         "braidlog_memory_held_bytes",
         GAUGE,
-        "Bytes of unfinished frames, untaken answers, long polls, what waits for the worker, and what is kept for clients.",
+        "Memory of partial frames, unsent responses, long polls, worker queues and client state.",
         lambda s: s.budget_bytes,
     ),
-    node_row("braidlog_memory_limit_bytes", GAUGE, "What these may be together.", lambda s: s.budget_bytes_max),
+    node_row("braidlog_memory_limit_bytes", GAUGE, "Limit of this memory.", lambda s: s.budget_bytes_max),
     MetricRow(
         "braidlog_state_entries",
         GAUGE,
-        "Partitions, groups, transactional ids and the like that the node keeps.",
+        "Partitions, groups, transactional ids and other state entries on the node.",
         ("kind",),
         _state,
     ),
-    MetricRow("braidlog_state_entries_limit", GAUGE, "How many it may keep.", ("kind",), _state_limits),
-    node_row("braidlog_state_bytes", GAUGE, "What they take in memory, about.", lambda s: s.state_bytes),
-    node_row("braidlog_state_limit_bytes", GAUGE, "What they may take.", lambda s: s.state_bytes_max),
+    MetricRow("braidlog_state_entries_limit", GAUGE, "Limit of state entries.", ("kind",), _state_limits),
+    node_row("braidlog_state_bytes", GAUGE, "Approximate memory of the state entries.", lambda s: s.state_bytes),
+    node_row("braidlog_state_limit_bytes", GAUGE, "Limit of this memory.", lambda s: s.state_bytes_max),
     # -- the log
     MetricRow(
         "braidlog_partitions",
         GAUGE,
-        "Partitions whose log is open, and those that are closed because nobody uses them.",
+        "Partitions with an open log, and those closed because they are not in use.",
         ("state",),
         _partitions,
     ),
     node_row(
         "braidlog_appended_records_total", COUNTER, "Records appended by producers.", lambda s: s.records_appended
     ),
-    node_row("braidlog_appended_batches_total", COUNTER, "Batches of them.", lambda s: s.batches_appended),
-    node_row("braidlog_appended_bytes_total", COUNTER, "Bytes of the batches.", lambda s: s.bytes_appended),
-    node_row("braidlog_fetched_records_total", COUNTER, "Offsets handed out to readers.", lambda s: s.records_fetched),
-    node_row("braidlog_fetched_bytes_total", COUNTER, "Bytes of batches found for readers.", lambda s: s.bytes_fetched),
-    MetricRow("braidlog_sync_seconds", HISTOGRAM, "What a sync to the disk took.", (), _sync_seconds),
+    node_row(
+        "braidlog_appended_batches_total", COUNTER, "Batches appended by producers.", lambda s: s.batches_appended
+    ),
+    node_row("braidlog_appended_bytes_total", COUNTER, "Bytes appended by producers.", lambda s: s.bytes_appended),
+    node_row("braidlog_fetched_records_total", COUNTER, "Offsets sent to consumers.", lambda s: s.records_fetched),
+    node_row("braidlog_fetched_bytes_total", COUNTER, "Bytes of batches sent to consumers.", lambda s: s.bytes_fetched),
+    MetricRow("braidlog_sync_seconds", HISTOGRAM, "Duration of syncs to disk.", (), _sync_seconds),
     node_row("braidlog_topics", GAUGE, "Topics.", lambda s: s.topics),
     *LOG_TABLE,
     MetricRow("braidlog_group_members", GAUGE, "Members of a group.", ("group",), _members),
@@ -211,62 +211,71 @@ TABLE: Final[tuple[MetricRow, ...]] = (
     _worker_row(
         "braidlog_worker_up",
         GAUGE,
-        "1 if the process runs: for requests (large batches), upkeep (compaction, scrubbing), tables, tables-2. A job starts it.",
+        "1 if the process runs: requests (large batches), upkeep (compaction, scrubbing), tables, tables-2. A job starts it.",
         lambda each: int(each.is_running),
     ),
-    _worker_row("braidlog_worker_starts_total", COUNTER, "Times it was started.", lambda each: each.starts),
-    MetricRow("braidlog_worker_job_seconds", HISTOGRAM, "What a job of it took.", _WORKER, _job_seconds),
+    _worker_row("braidlog_worker_starts_total", COUNTER, "Times the process was started.", lambda each: each.starts),
+    MetricRow("braidlog_worker_job_seconds", HISTOGRAM, "Duration of a job.", _WORKER, _job_seconds),
     _worker_row(
         "braidlog_worker_jobs_failed_total",
         COUNTER,
-        "Jobs that it did not answer, that were refused, or that it did not begin in time.",
+        "Jobs that failed, were rejected, or did not start in time.",
         lambda each: each.failed,
     ),
-    _worker_row("braidlog_worker_jobs_waiting", GAUGE, "Jobs that wait for it.", lambda each: each.waiting),
+    _worker_row("braidlog_worker_jobs_waiting", GAUGE, "Jobs in the queue.", lambda each: each.waiting),
     _worker_row(
-        "braidlog_worker_queue_bytes", GAUGE, "Bytes of them and of the one it does.", lambda each: each.waiting_bytes
+        "braidlog_worker_queue_bytes",
+        GAUGE,
+        "Bytes of queued jobs and the running one.",
+        lambda each: each.waiting_bytes,
     ),
     node_row(
         "braidlog_scrub_read_bytes_total",
         COUNTER,
-        "Bytes of closed segments that were read again.",
+        "Bytes of closed segments that scrubbing has read.",
         lambda s: s.scrub.read_bytes,
     ),
-    node_row("braidlog_scrub_damages_total", COUNTER, "Damaged places that this found.", lambda s: s.scrub.damages),
-    node_row("braidlog_scrub_rounds_total", COUNTER, "Rounds that it ended.", lambda s: s.scrub.rounds),
+    node_row(
+        "braidlog_scrub_damages_total", COUNTER, "Damaged places that scrubbing found.", lambda s: s.scrub.damages
+    ),
+    node_row("braidlog_scrub_rounds_total", COUNTER, "Scrub rounds completed.", lambda s: s.scrub.rounds),
     node_row(
         "braidlog_scrub_partitions_left",
         GAUGE,
-        "Partitions that the round under way has not come to; 0 between two rounds.",
+        "Partitions left in the current scrub round; 0 between rounds.",
         lambda s: s.scrub.partitions_left,
     ),
-    MetricRow("braidlog_set_aside", GAUGE, "Copies and topics set aside.", ("why",), counts_of(lambda s: s.set_aside)),
-    _table_row("braidlog_table_lag_records", GAUGE, "Led here, and no rows.", lambda t: t.lag),
-    _table_row("braidlog_table_lag_bytes", GAUGE, "Of the log, about.", lambda t: t.lag_bytes),
+    MetricRow(
+        "braidlog_set_aside", GAUGE, "Quarantined copies and topics.", ("why",), counts_of(lambda s: s.set_aside)
+    ),
+    _table_row("braidlog_table_lag_records", GAUGE, "Records not in the table yet.", lambda t: t.lag),
+    _table_row(
+        "braidlog_table_lag_bytes", GAUGE, "Log bytes not in the table yet, approximate.", lambda t: t.lag_bytes
+    ),
     _table_row(
         "braidlog_table_commit_timestamp_seconds",
         GAUGE,
-        "When rows were last added or let go; 0: never.",
+        "Time when rows were last added or removed; 0: never.",
         lambda t: t.committed_ms / 1000,
     ),
     _table_row("braidlog_table_records", GAUGE, "Rows of a topic's table.", lambda t: t.rows),
-    _table_row("braidlog_table_bytes", GAUGE, "Bytes of its files.", lambda t: t.bytes),
+    _table_row("braidlog_table_bytes", GAUGE, "Size of the table's files.", lambda t: t.bytes),
     _table_row(
         "braidlog_table_undecoded_records",
         GAUGE,
-        "Rows whose value is none of the table's form: no JSON object, no value of a schema of its subject.",
+        "Rows whose value does not fit the table's format: not a JSON object, or not of a schema of its subject.",
         lambda t: t.undecoded,
     ),
-    _table_row("braidlog_table_failing", GAUGE, "1 if not written.", lambda t: int(bool(t.error))),
+    _table_row("braidlog_table_failing", GAUGE, "1 if writes fail.", lambda t: int(bool(t.error))),
     # -- the process
     node_row("braidlog_process_cpu_seconds_total", COUNTER, "CPU time of the node.", lambda s: s.process.cpu_seconds),
     node_row("braidlog_process_resident_bytes", GAUGE, "Memory of the node.", lambda s: s.process.resident_bytes),
-    node_row("braidlog_process_open_files", GAUGE, "Files and sockets.", lambda s: s.process.open_files),
-    node_row("braidlog_process_open_files_limit", GAUGE, "How many it may have.", lambda s: s.process.open_files_max),
+    node_row("braidlog_process_open_files", GAUGE, "Open files and sockets.", lambda s: s.process.open_files),
+    node_row("braidlog_process_open_files_limit", GAUGE, "Limit of open files.", lambda s: s.process.open_files_max),
     node_row(
         "braidlog_loop_lag_seconds",
         GAUGE,
-        "How late the node's loop was at its last timer.",
+        "Delay of the event loop at its last timer.",
         lambda s: s.process.loop_lag_seconds,
     ),
 )

@@ -1,7 +1,4 @@
-"""The text a scraper reads: Prometheus's format 0.0.4.
-
-Knows: how a row of the table of metrics is written. Refuses to know: which rows there are (`metrics.py`), HTTP.
-"""
+"""Writes metrics in Prometheus's text format 0.0.4."""
 
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
@@ -14,18 +11,18 @@ from braidlog.model.report import LogReport, Snapshot
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 SHOWN_BOUNDS: Final = tuple(range(6, 25, 2))
-"""Of the buckets that are counted, those that are shown: 64 µs, 256 µs, 1 ms, … 16 s."""
+"""The buckets that are exported: 64 µs, 256 µs, 1 ms, … 16 s."""
 
 
 def text_of(snapshot: Snapshot | None) -> bytes:
-    """What /metrics answers; of a node that does not answer, that alone."""
+    """Return the response to /metrics. If the node does not respond, it contains only that."""
     if snapshot is None:
         return _text(_lines(TABLE[0], [((), 0)]))
     return _text(line for row in TABLE for line in _lines(row, row.rows(snapshot)))
 
 
 def log_lines_of(report: LogReport) -> Iterator[str]:
-    """The same of partitions and groups alone, line by line: they may be many."""
+    """Yield the lines of the metrics of partitions and groups: they may be many."""
     return (line for row in LOG_TABLE for line in _lines(row, row.rows(report)))
 
 
@@ -60,6 +57,6 @@ def _escaped(value: str) -> str:
 
 
 def _shown(counts: list[int]) -> list[tuple[str, int]]:
-    """Cumulative counts below each shown bound."""
+    """Return cumulative counts below each exported bound."""
     below, bounds = list(accumulate(counts)), upper_bounds()
     return [*((repr(bounds[index]), below[index]) for index in SHOWN_BOUNDS), ("+Inf", below[-1])]

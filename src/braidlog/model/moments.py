@@ -1,7 +1,6 @@
-"""Moments as people type them.
+"""Parses times as people type them: ISO 8601, `-10m`, `now`, milliseconds.
 
-Knows: ISO 8601, `-10m`, `now`, milliseconds. Refuses to know: what is to happen then, what time it is.
-Invariant: a moment without a zone is UTC, whatever the machine's clock says: a command means the same everywhere.
+Invariant: a time without a zone is UTC, regardless of the machine's time zone.
 """
 
 import re
@@ -15,7 +14,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_moment(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970, or a ValueError."""
+    """Return milliseconds since 1970; raises ValueError."""
     if text == "now":
         return now_ms
     if text.isdecimal():

@@ -1,20 +1,17 @@
-"""Names of things, and what a name may be.
-
-Knows: the rule for topic names, shared by all doors. Refuses to know: where a topic lives on disk.
-"""
+"""The rule for topic names, shared by all listeners."""
 
 import re
 
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.limits import NAME_CHARS_MAX
 
-_LEGAL = re.compile(r"[A-Za-z0-9._=-]+")  # Kafka's own rule lacks the `=` that Cursus's clients use
+_LEGAL = re.compile(r"[A-Za-z0-9._=-]+")  # Kafka's rule lacks the `=` that Cursus's clients use
 
 
 def check_topic_name(name: str) -> str:
-    """Return the name, or raise `BrokerError(INVALID_TOPIC_NAME)` with a sentence that says what is wrong with it."""
+    """Return the name, or raise `BrokerError(INVALID_TOPIC_NAME)` that says which rule it breaks."""
     if not 1 <= len(name) <= NAME_CHARS_MAX:
-        fault = f"a topic name has 1 to {NAME_CHARS_MAX} characters, this one has {len(name)}"
+        fault = f"a topic name must have 1 to {NAME_CHARS_MAX} characters, this one has {len(name)}"
     elif name in (".", ".."):
         fault = f"{name!r} is a folder, not a topic name"
     elif _LEGAL.fullmatch(name) is None:
@@ -25,17 +22,19 @@ def check_topic_name(name: str) -> str:
 
 
 def no_topic(name: str) -> BrokerError:
-    """What is said of a topic that is not there, and in the same words of one that whoever asks may not know of."""
+    """Return the error for an unknown topic. A topic that the caller may not describe gives the same error."""
     shown = name[:NAME_CHARS_MAX]
     hint = f"; create it with `braid topic create {shown}`" if _LEGAL.fullmatch(shown) else ""
     return BrokerError(Reason.TOPIC_NOT_FOUND, f"no topic {shown[:60]!r}{hint}")
 
 
 def node_number(name: str) -> int | None:
-    """A node's name as a number, for protocols that know nodes by number; None if it is none of 31 bits."""
+    """Return a node's name as a number, for protocols that identify nodes by number; None if it is not a number of 31
+    bits.
+    """
     return int(name) if name.isascii() and name.isdigit() and len(name) <= 9 else None
 
 
 def own_number(name: str) -> int:
-    """The number that a node of this name has: 0 if its name is none."""
+    """Return the number of the node with this name: 0 if the name is not a number."""
     return node_number(name) or 0

@@ -1,4 +1,4 @@
-"""What a streaming query of Spark's reports of itself to a node's admin port."""
+"""Reports of Spark's streaming queries to a node's admin port."""
 
 from typing import Any, Literal
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class QueryProgress(msgspec.Struct, frozen=True):
-    """One report. `progress` is Spark's own StreamingQueryProgress, as it came."""
+    """One report. `progress` is Spark's StreamingQueryProgress, unchanged."""
 
     query: str
     run: str
@@ -16,4 +16,4 @@ class QueryProgress(msgspec.Struct, frozen=True):
     error: str | None = None
     progress: dict[str, Any] | None = None
     tables: dict[str, str] = {}
-    """Where the pipeline's tables are, by their names: a folder, a URI, or a name in a catalog."""
+    """Where the pipeline's tables are, by name: a folder, a URI, or a name in a catalog."""

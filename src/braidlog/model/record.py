@@ -1,7 +1,4 @@
-"""A record as people think of it: what every door writes and reads.
-
-Knows: the fields. Refuses to know: how they are packed (codec does), where they are kept (storage does).
-"""
+"""A record independent of any dialect: what every listener writes and reads."""
 
 import msgspec
 
@@ -9,7 +6,7 @@ Header = tuple[str, bytes | None]
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """One stored record. `key` and `value` may be None; a None value in a compacted topic deletes its key."""
+    """One stored record. `key` and `value` may be None; in a compacted topic a None value deletes its key."""
 
     offset: int
     timestamp_ms: int
@@ -19,7 +16,7 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class NewRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record on its way in: it has no offset yet, and no time unless its writer gave one."""
+    """A record to be written: it has no offset yet, and no time unless the producer set one."""
 
     value: bytes | None
     key: bytes | None = None

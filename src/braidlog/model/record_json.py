@@ -1,7 +1,7 @@
-"""The one form that a record has in JSON: what `braid consume --json`, `braid log dump` and the console's download write, and
-what `braid produce --json` reads.
+"""The JSON form of a record. `braid consume --json`, `braid log dump` and the console's download write it; `braid
+produce --json` reads it.
 
-Bytes are text where they are UTF-8, else `{"base64": "..."}`; nothing of a record is lost, so what is written can be read back.
+Bytes are text where they are UTF-8, else `{"base64": "..."}`; the form is lossless, so every line can be read back.
 The schemas are docs/schemas/record.json and record-input.json.
 """
 
@@ -14,7 +14,7 @@ from braidlog.model.record import Header, NewRecord
 
 
 class Base64(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes that are no text."""
+    """Bytes that are not UTF-8."""
 
     base64: bytes
 
@@ -28,8 +28,9 @@ class HeaderJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RecordJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A line of `braid consume --json`. `timestamp_ms` is null where the door's protocol does not show it; `decoded` is there
-    with --decode, of a value that its schema could read, `decoded_key` with --decode-key."""
+    """A line of `braid consume --json`. `timestamp_ms` is null if the listener's protocol does not show it. `decoded`
+    is present with --decode if the value's schema could read it, `decoded_key` with --decode-key.
+    """
 
     topic: str
     partition: int
@@ -43,8 +44,9 @@ class RecordJson(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 
 
 class RecordInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line that `braid produce --json` reads: all that `braid consume --json` prints; topic, offset and what was
-    decoded are not looked at."""
+    """A line that `braid produce --json` reads: any line of `braid consume --json`. Topic, offset and decoded values
+    are ignored.
+    """
 
     value: Bytes
     key: Bytes = None
@@ -58,7 +60,7 @@ class RecordInput(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoredRecord(Protocol):
-    """A record with all that its place says of it."""
+    """A record with its topic, partition and offset."""
 
     @property
     def topic(self) -> str: ...
@@ -77,7 +79,7 @@ class StoredRecord(Protocol):
 
 
 class ParsedRecord(NamedTuple):
-    """A record that was read, and the partition its line names."""
+    """A parsed record, and the partition in its line."""
 
     record: NewRecord
     partition: int | None
@@ -87,7 +89,7 @@ _READER = msgspec.json.Decoder(RecordInput)
 
 
 def json_bytes(raw: bytes | None) -> Bytes:
-    """Text, or what is no text in base64."""
+    """Return bytes as text, or as base64 if they are not UTF-8."""
     if raw is None:
         return None
     try:
@@ -97,7 +99,7 @@ def json_bytes(raw: bytes | None) -> Bytes:
 
 
 def json_line(record: StoredRecord, decoded: bytes | None = None, decoded_key: bytes | None = None) -> bytes:
-    """A record as a line; with the JSON that value and key were decoded to."""
+    """Return a record as a line, with its decoded value and key as JSON."""
     line = RecordJson(
         record.topic,
         record.partition,
@@ -113,7 +115,7 @@ def json_line(record: StoredRecord, decoded: bytes | None = None, decoded_key: b
 
 
 def read_json(line: bytes) -> ParsedRecord:
-    """The record of a line, or a ValueError that says what is wrong with it."""
+    """Parse a line to a record; raises a ValueError that says what is wrong."""
     try:
         found = _READER.decode(line)
     except msgspec.MsgspecError as error:

@@ -1,11 +1,12 @@
-"""What a node tells about itself: the words between the data process and its console.
+"""Messages between a node and its console.
 
-Knows: questions and answers, as lines of JSON over a socket that nobody else has. Refuses to know: who computes them, who looks.
-Invariant: every answer is bounded: where there could be more rows than `*_MAX`, the answer says how many were left out.
+Questions and answers are lines of JSON over a socket that only these two processes share.
+Invariant: every answer is bounded. Where it could have more rows than `*_MAX`, the answer says how many were left
+out.
 
     console → node   {"id": 7, "ask": "snapshot"}
     node → console   {"id": 7, "answer": {…}}          or   {"id": 7, "error": "…"}
-    node → console   {"id": 8, "event": {…}}           a watched connection spoke; ends with "answer"
+    node → console   {"id": 8, "event": {…}}           an event of a watched connection; ends with "answer"
 """
 
 from typing import Any, Final, Literal
@@ -15,9 +16,9 @@ import msgspec
 from braidlog.model.clock import BUCKETS
 
 ADMIN_PORT: Final = 9644
-"""Of the console, unless `admin.port` says otherwise."""
+"""Default port of the console (`admin.port`)."""
 REGISTRY_PORT: Final = 8081
-"""Of the schema registry, unless `registry.port` says otherwise."""
+"""Default port of the schema registry (`registry.port`)."""
 LOCAL_REGISTRY_URL: Final = f"http://127.0.0.1:{REGISTRY_PORT}"
 LOCAL_ADMIN_URL: Final = f"http://127.0.0.1:{ADMIN_PORT}"
 LINE_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -27,7 +28,7 @@ CONNECTIONS_MAX: Final = 1_000
 KEYS_MAX: Final = 200
 KEYS_LOOKED_AT_MAX: Final = 20_000
 WATCHED_BYTES_MAX: Final = 256 * 1024
-"""Of one watched piece; of longer ones the console sees that they were too long."""
+"""Maximum bytes of one watched message; the console shows only that a longer one was too long."""
 
 NOBODY = -1  # no node
 FENCED: Final = "fenced"  # a node's state
@@ -51,38 +52,37 @@ Ask = Literal[
 ]
 
 DOOR: Final = "console"
-"""What a node's console is called where doors are told apart."""
+"""The console's name where listeners are distinguished."""
 
 
 class Question(msgspec.Struct, frozen=True, omit_defaults=True):
     id: int
     ask: Ask
     connection: int = 0
-    """For `watch` a connection's number; for `unwatch` the id of the question that began it."""
+    """For `watch`: a connection's number. For `unwatch`: the id of the question that started it."""
     prefix: bytes = b""
     position: int = 0
     topic: str = ""
-    """For `events`: of this partition of it only."""
+    """For `events`: only events of this partition."""
     partition: int = -1
-    node: int = NOBODY  # for `snapshot` and `keys`: of this other node
+    node: int = NOBODY  # for `snapshot` and `keys`: query this other node
     entries: list[tuple[bytes, bytes | None]] = []
-    """For `append_schemas`, at `position` of the topic with the id `topic`; `schemas` are read from there."""
+    """For `append_schemas`, at `position` of the topic with the id `topic`; `schemas` are read from there on."""
     payload: bytes = b""  # for `compare_schemas`: the task
     principal: str = ""
-    """For `may`: who asks, "" for nobody, with a token or a password, from an address, to do what with which topics."""
+    """For `may`: the user ("" for anonymous), a token or a password, the address, and the operations on topics."""
     password: str = ""
     address: str = ""
-    """Of the client or the browser, also for `sign_in` and `audit`."""
+    """The address of the client or the browser, also for `sign_in` and `audit`."""
     wishes: list[tuple[str, str | None]] = []
     words: str = ""
-    """For `audit`: what was done."""
+    """For `audit`: the audited change."""
     door: str = ""
-    """For `audit`: by which door it was done. For `may`, `DOOR`: the name was proved when it signed in there."""
+    """For `audit`: the listener of the change. For `may`, `DOOR`: the user was authenticated at sign-in there."""
 
 
 class SchemaPage(msgspec.Struct, frozen=True):
-    """Records of the schemas' log. `begin` is not where it was asked for if the topic is another one by now, or its
-    start has moved."""
+    """Records of the schemas' log. `begin` differs from the requested position if the topic was replaced."""
 
     topic_id: str
     begin: int
@@ -92,7 +92,7 @@ class SchemaPage(msgspec.Struct, frozen=True):
 
 
 class Permission(msgspec.Struct, frozen=True):
-    """`is_known`: the proof holds, or none is needed. `allowed`: each wish in turn. `principal`: whose name is proved."""
+    """`is_known`: valid credentials, or none needed. `allowed`: the verdict per operation. `principal`: the user."""
 
     is_known: bool
     allowed: list[bool]
@@ -104,12 +104,12 @@ class Reply(msgspec.Struct, frozen=True, omit_defaults=True):
     answer: Any = None
     error: str | None = None
     reason: str = ""
-    """Of an error: the name of its `Reason`."""
+    """For an error: the name of its `Reason`."""
     event: Any = None
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """The first line: all that the console has to know of its node. It holds secrets, and is never shown."""
+    """The first line: what the console needs to know about its node. It holds secrets and is never shown."""
 
     node: str
     version: str
@@ -118,32 +118,32 @@ class Welcome(msgspec.Struct, frozen=True):
     topics_url: str
     keys_url: str
     token_hash: str
-    """SHA-256 of the admin token in hex; "" for none."""
+    """SHA-256 of the admin token in hex; "" without a token."""
     hosts: list[str]
-    """Names by which browsers may call the console, beside addresses and localhost."""
+    """Host names by which browsers may call the console, besides addresses and localhost."""
     secret: str
-    """Signs cookies: it outlives a console that is started again."""
+    """Signs cookies. It survives a restart of the console."""
     disk_free_bytes_min: int
     log_format: str
     log_level: str
     listeners: dict[str, str] = {}
-    """Dialect → URL, for commands that a person may copy."""
+    """Dialect → URL, for commands that a user may copy."""
     has_pages: bool = True
-    """Without them there is what machines ask for: health, metrics, schemas."""
+    """Whether pages are served. Without them only endpoints for machines exist: health, metrics, schemas."""
     door_secret: str = ""
-    """Makes tokens for the private doors: for the console itself, and for who has signed in (`door_tokens.py`)."""
+    """Makes tokens for the private listeners, for the console and for signed-in users (`door_tokens.py`)."""
     sign_in: bool = False
-    """Whether everyone has to sign in, as the node's users and tokens."""
+    """Whether users must sign in with the node's users and tokens."""
     has_principals: bool = False
-    """Whether there is anybody who could."""
+    """Whether the node has any user or token."""
     read_only: bool = False
-    """Whether nothing can be changed here."""
+    """Whether the console is read-only."""
     tls_cert: str = ""
     tls_key: str = ""
 
 
 class Roles(msgspec.Struct, frozen=True):
-    """What the node's rules let somebody do in general; single requests are judged by themselves."""
+    """What the node's rules permit a user in general; each request is checked separately."""
 
     view: bool = False
     operate: bool = False
@@ -151,7 +151,7 @@ class Roles(msgspec.Struct, frozen=True):
 
 
 class ListenerReport(msgspec.Struct, frozen=True):
-    """One port. Counts are since the node started."""
+    """One listener. Counts are since the node started."""
 
     dialect: str
     host: str
@@ -168,7 +168,7 @@ class ListenerReport(msgspec.Struct, frozen=True):
     throttled_seconds: float
     turned_away: int
     seconds: dict[str, list[int]]
-    """By operation: a histogram (`measure.py`) over one request in `sampled`."""
+    """By operation: a histogram (`measure.py`) of one request in `sampled`."""
     seconds_total: dict[str, float]
     sampled: int
 
@@ -182,15 +182,14 @@ class PartitionReport(msgspec.Struct, frozen=True, omit_defaults=True):
     size_bytes: int = 0
     segments: int = 0
     fault: str = ""
-    """Why it is offline or takes no writes; "" if it serves."""
+    """Why the partition is offline or rejects writes; "" if it serves."""
     is_offline: bool = False
     is_led: bool = False
-    """Whether the node that reports it leads it."""
+    """Whether the reporting node leads it."""
 
 
 class LagReport(msgspec.Struct, frozen=True):
-    """How far a group is behind in one partition that it reads or has committed to. `committed` is None before the first commit;
-    `end_offset` is `UNKNOWN_END` of a partition that has no replica on the node."""
+    """One partition that a group reads or has committed. `committed` is None before the first commit."""
 
     group: str
     topic: str
@@ -217,9 +216,9 @@ class KeyValueReport(msgspec.Struct, frozen=True):
     used_bytes: int = 0
     limit_bytes: int = 0
     slots_led: int = 0
-    """By a node of a cluster."""
+    """Used bytes by node of a cluster."""
     differences: int = 0
-    """Comparisons in which a replica here was not what its leader has."""
+    """Comparisons in which a local replica differed from its leader."""
 
 
 class ProcessReport(msgspec.Struct, frozen=True):
@@ -229,60 +228,60 @@ class ProcessReport(msgspec.Struct, frozen=True):
     open_files: int
     open_files_max: int
     loop_lag_seconds: float
-    """How late the loop was at its last timer."""
+    """Delay of the event loop at its last timer."""
 
 
 class WorkerReport(msgspec.Struct, frozen=True):
-    """The process beside the node that computes for it."""
+    """A worker process of the node."""
 
     is_running: bool
     jobs: list[int]
-    """Done, by how long each took."""
+    """Completed jobs by duration."""
     jobs_seconds_total: float
     waiting: int
     waiting_bytes: int
     failed: int
-    """Not answered, refused, or begun too late."""
+    """Jobs that failed, were rejected, or started too late."""
     starts: int
 
 
 class ScrubReport(msgspec.Struct, frozen=True):
-    """The rounds in which stored segments are read again. Counts are since the node started."""
+    """Scrubbing: stored segments are read and verified in rounds. Counts are since the node started."""
 
     read_bytes: int
     damages: int
-    """Places that were found damaged; the partition has looked itself."""
+    """Damaged places that scrubbing found and the partition confirmed."""
     rounds: int
     partitions_left: int
-    """Of the round under way; 0 between two rounds."""
+    """Partitions left in the current round; 0 between rounds."""
 
 
 class TableState(msgspec.Struct, frozen=True):
-    """A topic's table, as the node knows it that turns the partitions it leads."""
+    """A topic's table, as reported by a node that exports the partitions it leads."""
 
     topic: str
     form: str
     offsets: dict[int, int] = {}
-    """Of each partition: all below are rows."""
+    """For each partition: all offsets below are in the table."""
     rows: int = 0
     bytes: int = 0
     files: int = 0
     metadata: str = ""
-    """Where its newest metadata file was."""
+    """Path of its newest metadata file."""
     committed_ms: int = 0
-    """When it was last changed; 0: never."""
+    """Time of the last change; 0: never."""
     lag: int = 0
-    """Offsets of partitions led here that are no rows yet."""
+    """Offsets of partitions led by this node that are not in the table yet."""
     lag_bytes: int = 0
-    """About how many bytes of the log those are."""
+    """Approximate log bytes of those offsets."""
     undecoded: int = 0
-    """Rows whose value is none of the form: its columns are null."""
+    """Rows whose value does not fit the format: their columns are null."""
     error: str = ""
-    """Why it is not written; empty if it is."""
+    """Why writes fail; empty if they succeed."""
 
 
 class StateReport(msgspec.Struct, frozen=True):
-    """How much the node keeps of one kind, and how much it may."""
+    """The number of state entries of one kind, and its limit."""
 
     kind: str
     used: int
@@ -290,9 +289,10 @@ class StateReport(msgspec.Struct, frozen=True):
 
 
 class NodeReport(msgspec.Struct, frozen=True):
-    """A node of the cluster. `state`: alive, fenced or draining; `doors`: its addresses. `leads`, `holds`, `in_sync` count
-    partitions; `behind`: the records that it lacks of those that are led by the node that tells; `coordinates`: how many shards
-    of groups and transactions."""
+    """A node of the cluster. `state`: alive, fenced or draining. `doors`: addresses of its listeners. `leads`,
+    `holds`, `in_sync` count partitions. `behind`: its replication lag in partitions that the reporting node leads.
+    `coordinates`: its shards of groups and transactions.
+    """
 
     node: int
     state: str
@@ -306,7 +306,7 @@ class NodeReport(msgspec.Struct, frozen=True):
 
 
 class WeakPartition(msgspec.Struct, frozen=True):
-    """A partition that has no leader, or fewer in sync than replicas."""
+    """A partition without a leader, or with an ISR smaller than its replicas."""
 
     topic: str
     partition: int
@@ -317,17 +317,17 @@ class WeakPartition(msgspec.Struct, frozen=True):
 
 
 class EtcdReport(msgspec.Struct, frozen=True):
-    """Where the metadata of several nodes is. A node that is alone has its own, which is always there."""
+    """The cluster's metadata store. A single node stores its own metadata, which is always available."""
 
     is_up: bool = True
     outages: int = 0
     seconds: list[int] = msgspec.field(default_factory=lambda: [0] * BUCKETS)
-    """Of a request to it: a histogram."""
+    """Histogram of its request durations."""
     seconds_total: float = 0.0
 
 
 class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The cluster as this node sees it; `under_replicated`, `below_factor` and `below_min` count what it leads."""
+    """The cluster as this node sees it. `under_replicated`, `below_factor`, `below_min` count partitions it leads."""
 
     is_alone: bool
     own: int
@@ -340,18 +340,18 @@ class ClusterReport(msgspec.Struct, frozen=True, kw_only=True):
     below_min: int
     leaderless: int
     weak_slots: int
-    """Of `under_replicated`, those that hold keys."""
+    """The part of `under_replicated` that holds keys."""
     weak: list[WeakPartition]
     weak_left_out: int
     leader_changes: dict[str, int]
-    """By cause, since the node started."""
+    """Leader changes by cause, since the node started."""
     forwarded: list[tuple[str, int, int]]
-    """What was called, the node that was asked, how often since this one started."""
+    """The call, the target node, and the count since this node started."""
     etcd: EtcdReport
 
 
 class EventReport(msgspec.Struct, frozen=True):
-    """Something that happened. `is_turn`: another leader epoch began."""
+    """An event of a partition. `is_turn`: a new leader epoch began."""
 
     seq: int
     index: int
@@ -364,22 +364,22 @@ class EventReport(msgspec.Struct, frozen=True):
 
 
 class LogReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Partitions, and how far groups are behind in them."""
+    """Partitions, and the lag of groups in them."""
 
     partitions: list[PartitionReport]
     lags: list[LagReport]
 
 
 class NodeLog(LogReport, frozen=True, kw_only=True):
-    """What one node of several adds to what a cluster holds: the partitions here, the groups that it coordinates."""
+    """One node's part of a cluster's report: its local partitions, and the groups that it coordinates."""
 
     groups: list[GroupReport]
     shards: tuple[int, int] = (0, 0)
-    """How many shards of coordinators this node serves, of how many; of 0 before the first group."""
+    """Coordinator shards that this node serves, and their total; the total is 0 before the first group."""
 
 
 class Snapshot(NodeLog, frozen=True, kw_only=True):
-    """A node at one moment."""
+    """The state of a node at one time."""
 
     taken_ms: int
     uptime_seconds: float
@@ -400,16 +400,16 @@ class Snapshot(NodeLog, frozen=True, kw_only=True):
     partitions_left_out: int
     partitions_open: int
     partitions_closed: int
-    """Because nobody uses them."""
+    """Partitions closed because they are not in use."""
     lags_left_out: int
     keyvalue: KeyValueReport
     process: ProcessReport
     worker: WorkerReport
-    """Of what clients wait for."""
+    """The worker for requests that clients wait for."""
     upkeep: WorkerReport
-    """Of compaction and scrubbing."""
+    """The worker for compaction and scrubbing."""
     table_workers: list[WorkerReport]
-    """Of turning segments into rows: the first, and those that help when it is late."""
+    """The workers that convert segments to rows: the first, and additional ones under load."""
     tables: list[TableState]
     scrub: ScrubReport
     state: list[StateReport]
@@ -417,11 +417,11 @@ class Snapshot(NodeLog, frozen=True, kw_only=True):
     state_bytes_max: int
     cluster: ClusterReport
     warnings: dict[str, str] = {}
-    """What is wrong while clients are served all the same, by the name of its check: a cluster's metadata, the node's clock."""
+    """Problems during which clients are still served, by the name of the check: cluster metadata, the node's clock."""
     silent: dict[int, str] = {}
-    """Other nodes that did not answer the console, and why: what they alone hold is missing here."""
+    """Other nodes that did not respond to the console, and why: data that only they hold is missing here."""
     set_aside: dict[str, int] = {}
-    """By the reason why: copies and topics in the data folder that are out of the way until a person removes them."""
+    """Quarantined copies and topics in the data folder by reason. They stay until an operator removes them."""
 
 
 class ConnectionReport(msgspec.Struct, frozen=True):
@@ -451,7 +451,7 @@ class SettingReport(msgspec.Struct, frozen=True):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that was looked at, and what is wrong with it."""
+    """One health check, and the problem it found."""
 
     name: str
     ok: bool
@@ -459,8 +459,9 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class NodeDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node says of itself to who runs it. Bytes of the disk are -1 if it did not tell. Settings are without secrets; these
-    and `stacks`, by thread and task, are there only if they were asked for."""
+    """A node's description for its operator. Disk bytes: -1 if unknown. Settings (without secrets), `stacks`: on
+    request.
+    """
 
     node: str
     version: str
@@ -482,8 +483,7 @@ class KeyReport(msgspec.Struct, frozen=True):
 
 
 class Keys(msgspec.Struct, frozen=True):
-    """Keys that begin as asked. `next_position` goes on where this ended; None at the end. Keys that come and go meanwhile may
-    be missed: nothing is held for who looks."""
+    """Keys with a prefix. `next_position`: the next page, or None. Keys that change between pages may be missed."""
 
     rows: list[KeyReport]
     next_position: int | None
@@ -491,7 +491,7 @@ class Keys(msgspec.Struct, frozen=True):
 
 
 class WatchedPiece(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a watched connection did: it spoke (`side`), it ended, or more was said than is sent on (`lost`)."""
+    """An event of a watched connection: data (`side`), its end, or dropped events (`lost`)."""
 
     time_ns: int
     side: str = ""

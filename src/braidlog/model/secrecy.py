@@ -1,7 +1,7 @@
-"""Text without what proves who somebody is: before it is shown to, or kept for, somebody else.
+"""Removes credentials from text before it is shown or stored.
 
-Knows: how secrets look in URLs, settings, log lines and PEM files. Refuses to know: where the text comes from.
-Invariant: it errs on the side of taking too much away. Secrets that are known are also found where they look like nothing.
+Recognizes secrets in URLs, settings, log lines and PEM files. Known secrets are also found outside these patterns.
+Invariant: when in doubt, text is removed.
 """
 
 import re
@@ -13,11 +13,11 @@ _NAMES: Final = (
     r"[\w.\-]*(?:password|passwd|passphrase|secret|token|credential|api[_-]?key|access[_-]?key|private[_-]?key)[\w.\-]*"
 )
 _PATTERNS: Final = (
-    # A block of a PEM file; cut off at its end, too.
+    # A PEM block, even if its end is cut off.
     (re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL), HIDDEN),
     # kafka://ann:word@host
     (re.compile(r"(?<=://)[^\s/@\"']+@"), f"{HIDDEN}@"),
-    # What stands for a password: SCRAM-SHA-256$4096:salt$stored:server, or in Kafka's own words.
+    # Stored passwords: SCRAM-SHA-256$4096:salt$stored:server, or in Kafka's notation.
     (re.compile(r"SCRAM-SHA-\d+[$=]\S+"), HIDDEN),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=\-]{4,}"), rf"\1 {HIDDEN}"),
     (re.compile(r"\bAUTH(\s+\S+\s+)\S+"), rf"AUTH\1{HIDDEN}"),
@@ -26,17 +26,17 @@ _PATTERNS: Final = (
 )
 _NAME: Final = re.compile(_NAMES, re.IGNORECASE)
 KNOWN_CHARACTERS_MIN: Final = 4
-"""Shorter words are in every text."""
+"""Shorter secrets are ignored: they occur in any text."""
 
 
 def without_credentials(text: str) -> str:
-    """A URL, or text with URLs in it, without who is named there."""
+    """Return a URL, or text with URLs in it, without user names and passwords."""
     pattern, words = _PATTERNS[1]
     return pattern.sub(words, text)
 
 
 def without_secrets_in(value: Any, known: Iterable[str] = ()) -> Any:  # noqa: ANN401 - any JSON
-    """The same of what a JSON decoder gives, with all texts in it; what stands under the name of a secret is none to be shown."""
+    """Return decoded JSON without secrets in its texts. Values under the name of a secret are hidden."""
     if isinstance(value, dict):
         return {
             without_secrets(name, known): HIDDEN
@@ -50,7 +50,7 @@ def without_secrets_in(value: Any, known: Iterable[str] = ()) -> Any:  # noqa: A
 
 
 def without_secrets(text: str, known: Iterable[str] = ()) -> str:
-    """Without what looks like a secret, and without those that are known."""
+    """Return text without anything that looks like a secret, and without known secrets."""
     for secret in sorted(known, key=len, reverse=True):
         if len(secret) >= KNOWN_CHARACTERS_MIN:
             text = text.replace(secret, HIDDEN)

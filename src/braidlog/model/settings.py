@@ -1,7 +1,6 @@
-"""What can be set per topic, with the defaults and the bounds.
+"""Topic settings with their defaults and bounds.
 
-Knows: names, defaults, what is out of range. Refuses to know: who reads them. One struct, so that a file, a flag and an
-admin request all meet the same check.
+One struct, so that a file, a flag and an admin request pass the same check.
 """
 
 from enum import StrEnum
@@ -16,11 +15,11 @@ UNLIMITED = -1
 
 
 class Flush(StrEnum):
-    """What an acknowledgement promises.
+    """What an acknowledgement guarantees.
 
-    ack: on the disk. Survives power loss.
-    interval: in the page cache, on the disk within `flush_interval_ms`. Survives kill -9; power loss takes the last interval.
-    os: in the page cache, on the disk when the window fills or the kernel likes. Survives kill -9.
+    ack: on the disk. Survives power loss. interval: in the page cache, on the disk within `flush_interval_ms`.
+    Survives kill -9; power loss loses the last interval. os: in the page cache, on the disk when the window fills or
+    the kernel writes it. Survives kill -9.
     """
 
     ACK = "ack"
@@ -29,12 +28,11 @@ class Flush(StrEnum):
 
 
 class TableForm(StrEnum):
-    """What becomes of a topic's closed segments beside the log.
+    """How a topic's closed segments are exported as a table.
 
-    off: nothing.
-    raw: rows of an Iceberg table, with the records' fields as columns.
-    json: the same, and a column for each field of values that are JSON objects.
-    avro, protobuf: the same by the schemas of the subject `<topic>-value`, whose ids stand before the values.
+    off: not exported. raw: rows of an Iceberg table, with the records' fields as columns. json: as raw, plus a column
+    for each field of values that are JSON objects. avro, protobuf: as json, by the schemas of the subject
+    `<topic>-value`; values begin with a schema id.
     """
 
     OFF = "off"
@@ -45,49 +43,51 @@ class TableForm(StrEnum):
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one topic. `-1` means no limit where a limit may be absent."""
+    """The settings of one topic. Where a limit is optional, `-1` means no limit."""
 
     flush: Flush = Flush.ACK
     flush_interval_ms: int = 1_000
     flush_window_bytes: int = 64 * 1024 * 1024
-    """Un-synced bytes after which a sync is started whatever `flush` says: dirty pages must not pile up."""
+    """Start a sync after this many un-synced bytes, regardless of `flush`: dirty pages must not pile up."""
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * 24 * 3600 * 1000
     index_interval_bytes: int = 64 * 1024
     retention_ms: int = UNLIMITED
     retention_bytes: int = UNLIMITED
     delete: bool = True
-    """Let old records go, as `retention_ms` and `retention_bytes` say. Off: only compaction takes any away."""
+    """Delete old records by `retention_ms` and `retention_bytes`. Off: only compaction removes records."""
     compact: bool = False
     delete_retention_ms: int = 24 * 3600 * 1000
-    """How long a tombstone stays readable, so that a slow reader learns of the deletion."""
+    """How long a tombstone stays readable, so that a slow consumer sees the deletion."""
     compaction_dirty_ratio: float = 0.5
-    """A partition is compacted when more than this share of its full segments has not been."""
+    """Compact a partition when more than this share of its full segments is not compacted."""
     compaction_lag_min_ms: int = 0
-    """How old, by its own time, a record is before it may be compacted away."""
+    """Minimum age of a record, by its own time, before it may be compacted."""
     compaction_lag_max_ms: int = UNLIMITED
-    """After how long a record is compacted at the latest, whatever the share of new ones; -1 is no limit."""
+    """Maximum time until a record is compacted, regardless of the share of new records; -1: no limit."""
     batch_bytes_max: int = 16 * 1024 * 1024
     append_time: bool = False
-    """Stamp records with the log's time instead of the writer's."""
+    """Stamp records with the log's append time instead of the producer's time."""
     timestamp_after_max_ms: int = 3600 * 1000
-    """How far ahead of this node's clock a record's own time may be; -1 is no limit."""
+    """How far a record's own time may be ahead of this node's clock; -1: no limit."""
     producer_expiry_ms: int = 24 * 3600 * 1000
-    """How long a partition remembers what a silent producer wrote last, to recognise its retries."""
+    """How long a partition remembers an inactive producer's sequence numbers, to recognize its retries."""
     event_streams: bool = False
-    """Records with a key and a version are events of a stream, and doors that know streams may append to them."""
+    """Records with a key and a version are events of a stream, and protocols with streams may append to them."""
     value_schema_check: bool = False
-    """Take only values that begin with the id of a schema of the subject `<topic>-value`, or are null."""
+    """Accept only null values, and values that begin with the id of a schema of the subject `<topic>-value`."""
 
     table: TableForm = TableForm.OFF
-    """Whether the topic is a table too, and what becomes columns of it: off, raw, json, avro or protobuf."""
+    """Export the topic as a table, and its columns: off, raw, json, avro or protobuf."""
     table_lag_ms: int = 3600 * 1000
-    """With a table: a segment is closed after so long, full or not, so that its records become rows; -1 is no limit."""
+    """With a table: close a segment after this time even if it is not full, so that its records become rows; -1 is no
+    limit.
+    """
     table_retention_ms: int = UNLIMITED
-    """How old, by their own time, rows of the table may get; -1 is no limit. The log's retention does not touch them."""
+    """Maximum age, by their own time, of the table's rows; -1: no limit. The log's retention does not affect them."""
 
     noted: dict[str, str] = {}
-    """What a door's clients set and this node has no use for: kept and shown as they said it, by their own names for it."""
+    """Settings of clients that have no effect in braidlog: stored and returned unchanged, under the client's names."""
 
     def __post_init__(self) -> None:
         for name, low, high in _BOUNDS:
@@ -97,12 +97,12 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.compaction_lag_max_ms != UNLIMITED and self.compaction_lag_min_ms > self.compaction_lag_max_ms:
             raise BrokerError(
                 Reason.INVALID_SETTING,
-                f"compaction_lag_min_ms, {self.compaction_lag_min_ms}, is more than compaction_lag_max_ms, "
-                f"{self.compaction_lag_max_ms}: what must be compacted by then could not be",
+                f"compaction_lag_min_ms, {self.compaction_lag_min_ms}, exceeds compaction_lag_max_ms,  "
+                f"{self.compaction_lag_max_ms}; lower the first or raise the second",
             )
 
     def altered(self, changes: dict[str, Any]) -> "TopicSettings":
-        """The same settings with some changed; unknown names and bad values are refused together with a reason."""
+        """Return the settings with some changed. Raises one error for all unknown names and invalid values."""
         return settings_from({**msgspec.to_builtins(self), **changes})
 
 

@@ -1,7 +1,7 @@
-"""Work on many things that lets others have their turn.
+"""Splits long work into slices that yield to the event loop.
 
-Knows: how many at a time. Refuses to know: event loops: to yield nothing is to say "go on with me later" to each of them.
-Whoever walks in slices looks again at what it was given: between two of them anything may have changed.
+Works with any event loop: yielding None asks the loop to resume the task later. Between two slices anything may have
+changed, so the caller must check its data again.
 """
 
 from collections.abc import AsyncIterator, Generator, Iterable
@@ -14,12 +14,12 @@ SLICE = 200
 
 @coroutine
 def breathe() -> Generator[None, None, None]:
-    """Let others have a turn of the loop."""
+    """Yield to the event loop."""
     yield
 
 
 class Pace:
-    """How far one request has come that is about many things, whatever stands within what: after every so many others go on."""
+    """Progress of one request over many items, also in nested loops: it yields after every `size` items."""
 
     __slots__ = ("_left", "_size")
 
@@ -27,12 +27,14 @@ class Pace:
         self._left = self._size = size
 
     async def step(self, things: int = 1) -> None:
-        """So many more are done."""
+        """Count this many items, and yield to the event loop if due."""
         if self.is_due(things):
             await breathe()
 
     def is_due(self, things: int = 1) -> bool:
-        """So many more are done; whether to `breathe` now. For whoever is called so often that a coroutine is too much."""
+        """Count this many items; return whether to `breathe` now. For callers on a path where a coroutine costs too
+        much.
+        """
         self._left -= things
         if self._left > 0:
             return False
@@ -41,7 +43,7 @@ class Pace:
 
 
 async def in_slices(items: Iterable[T], size: int = SLICE) -> AsyncIterator[T]:
-    """The items as they are now, with a pause after every so many."""
+    """Yield the items of a copy, with a pause after every `size` items."""
     for number, item in enumerate(list(items), 1):
         yield item
         if number % size == 0:

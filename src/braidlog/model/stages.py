@@ -1,9 +1,9 @@
-"""What a stage is called: the transactional id that says whose records it holds.
+"""Names of stages: the transactional id identifies the sink, the batch and the task of staged records.
 
-Knows: the form of the name, shared by who writes a stage and by who decides it. Refuses to know: what becomes of one.
-Invariant: a name belongs to one sink and one batch only; two attempts at one task have two names.
+Writers of a stage and its coordinator share this form.
+Invariant: a name belongs to one sink and one batch only. Two attempts at one task have different names.
 
-    braidlog.sink/<sink>/<batch id>/<task>        the sink's own name may hold slashes, the last two parts hold none
+    braidlog.sink/<sink>/<batch id>/<task>        the sink's name may contain slashes, the last two parts may not
 """
 
 from typing import NamedTuple
@@ -26,19 +26,19 @@ class StageName(NamedTuple):
 
 
 def stage_name(sink: str, batch_id: int, task: str) -> str:
-    """The transactional id of one attempt at one task. `BrokerError` if it cannot be one."""
+    """Return the transactional id of one attempt at one task. Raises `BrokerError` for invalid parts."""
     check_sink(sink)
     check_batch_id(batch_id)
     if not 1 <= len(task) <= TASK_CHARS_MAX or not task.isprintable() or "/" in task:
         raise BrokerError(
             Reason.INVALID_TRANSACTION_STATE,
-            f"a task has 1 to {TASK_CHARS_MAX} printable characters, no slash: {task!r}",
+            f"a task must have 1 to {TASK_CHARS_MAX} printable characters and no slash, not {task!r}",
         )
     return str(StageName(sink, batch_id, task))
 
 
 def read_stage_name(name: str) -> StageName | None:
-    """Whose stage a transactional id is, None if it is none."""
+    """Parse a transactional id; None if it does not name a stage."""
     if not name.startswith(PREFIX):
         return None
     sink, *rest = name.removeprefix(PREFIX).rsplit("/", 2)
@@ -51,10 +51,10 @@ def check_sink(sink: str) -> None:
     if not 1 <= len(sink) <= SINK_CHARS_MAX or not sink.isprintable():
         raise BrokerError(
             Reason.INVALID_TRANSACTION_STATE,
-            f"a sink's name has 1 to {SINK_CHARS_MAX} printable characters, not {sink[:60]!r}",
+            f"a sink's name must have 1 to {SINK_CHARS_MAX} printable characters, not {sink[:60]!r}",
         )
 
 
 def check_batch_id(batch_id: int) -> None:
     if not 0 <= batch_id <= BATCH_ID_MAX:
-        raise BrokerError(Reason.INVALID_TRANSACTION_STATE, f"a batch id is 0 or more, not {batch_id}")
+        raise BrokerError(Reason.INVALID_TRANSACTION_STATE, f"a batch id must be 0 or more, not {batch_id}")

@@ -1,10 +1,10 @@
-"""One at a time, in the order they came.
+"""Locks by name, granted in the order of requests.
 
-Knows: who has the turn for a name, and who is in line. Refuses to know: what is done in a turn.
-Invariants: at most one holder per name; whoever leaves the line (its time ran out, its client went away) passes the turn on if
-it was just handed to it; a name nobody wants takes no memory.
+Invariants: at most one holder per name. A waiter that leaves (time-out, client closed) passes a lock that it was just
+granted to the next waiter. A name without holder and waiters takes no memory.
 
-Services change state across waits only inside a turn: what was checked before the wait still holds after it.
+Services change state across waits only while they hold the lock: what was checked before the wait still holds after
+it.
 """
 
 from collections import deque
@@ -18,23 +18,23 @@ WAIT_SECONDS_MAX = 60.0
 
 
 class Turns:
-    """The lines, by name."""
+    """The locks, by name."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._lines: dict[str, deque[Wakeup]] = {}
 
     def take(self, name: str) -> "Turn":
-        """`async with turns.take(name):` is entered when everyone before has left."""
+        """`async with turns.take(name):` waits until all earlier requests for the name have finished."""
         return Turn(self._world, self._lines, name)
 
     @property
     def is_busy(self) -> bool:
-        """Whether anybody has a turn at all."""
+        """Return whether any lock is held."""
         return bool(self._lines)
 
     def are_held(self, names: Iterable[str]) -> bool:
-        """Whether somebody has the turn of any of these."""
+        """Return whether the lock of any of these names is held."""
         return self.is_busy and any(name in self._lines for name in names)
 
     def is_held(self, name: str) -> bool:
@@ -42,7 +42,7 @@ class Turns:
 
 
 class Turn:
-    """One stay in line, and the turn after it."""
+    """One request for a lock, and the lock itself."""
 
     __slots__ = ("_lines", "_name", "_world")
 
@@ -64,7 +64,7 @@ class Turn:
             if not self._left(line, wakeup):
                 self._pass_on()
             raise
-        # Not what `wait` returned: the time may have run out in the very moment the turn was handed over.
+        # Ignore the result of `wait`: the lock may have been granted just as the time ran out.
         if self._left(line, wakeup):
             raise NothingDoneError(
                 Reason.TIMED_OUT, f"{self._name[:60]!r} has been busy for {WAIT_SECONDS_MAX:.0f} s; nothing was changed"
@@ -77,7 +77,7 @@ class Turn:
 
     @staticmethod
     def _left(line: deque[Wakeup], wakeup: Wakeup) -> bool:
-        """Leave the line; False if one is in it no more because the turn was handed over."""
+        """Leave the queue; False if the lock was already granted."""
         if wakeup in line:
             line.remove(wakeup)
             return True

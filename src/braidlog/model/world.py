@@ -1,6 +1,5 @@
-"""What the services need of the world around them.
-
-Knows: shapes. Refuses to know: asyncio, threads. The server has the real ones; tests have simple ones.
+"""Ports to time, wake-ups and durability. The server implements them with asyncio and threads; tests have simple
+ones.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine
@@ -13,7 +12,7 @@ T = TypeVar("T")
 
 
 class FlushSettings(Protocol):
-    """When something wants to be synced."""
+    """When a log must be synced."""
 
     @property
     def flush(self) -> Flush: ...
@@ -26,7 +25,7 @@ class FlushSettings(Protocol):
 
 
 class Syncable(Protocol):
-    """What grows, and becomes durable by a sync: a partition, the log of the key-value store."""
+    """A log that a sync makes durable: a partition, or the log of the key-value store."""
 
     @property
     def settings(self) -> FlushSettings: ...
@@ -43,32 +42,30 @@ class Syncable(Protocol):
 
 
 class Wakeup(Protocol):
-    """Something one waiter waits on, once."""
+    """One waiter's wait, used once."""
 
     def wake(self) -> None:
-        """End the wait. More than once is fine."""
+        """End the wait. May be called several times."""
         ...
 
     def wait(self, timeout: float) -> Awaitable[bool]:
-        """True when woken, False when the time ran out first."""
+        """Return True when woken, False on time-out."""
         ...
 
 
 def took_too_long(seconds: float) -> BrokerError:
     if seconds <= 0:
-        return BrokerError(
-            Reason.TIMED_OUT, "the request's time was over before this began; nothing was changed, try again"
-        )
+        return BrokerError(Reason.TIMED_OUT, "the request timed out before it started; nothing was changed, retry it")
     return BrokerError(
-        Reason.TIMED_OUT, f"not done within {seconds:.3g} s; it may be done later: look before you try again"
+        Reason.TIMED_OUT, f"not done within {seconds:.3g} s; it may still complete: check the result before you retry"
     )
 
 
 class World(Protocol):
-    """Time, waking, durability.
+    """Time, wake-ups, durability.
 
-    When a client goes away, its request may end at a `Wakeup` and nowhere else: what waits for durability or for files goes on
-    to its end, so that no change is left half-way.
+    When a client disconnects, its request can be cancelled only at a `Wakeup`. Waits for durability and for files
+    complete, so that no change stays half done.
     """
 
     def now_ms(self) -> int: ...
@@ -78,32 +75,36 @@ class World(Protocol):
     def wakeup(
         self, *, patient: bool = False, owed: bool = False, parked: bool = False, polling: bool = False
     ) -> Wakeup:
-        """Something to wait on. A `patient` waiter holds nothing that others wait for, and may be made to wait longer. One that
-        is `owed` has changed something: a node that stops lets it answer first. One that is `parked` waits for other clients, and
-        ends when its own has closed. One that is `polling` waits for another node's long poll, and runs out when its client has
-        closed."""
+        """Return a wait. `patient`: the waiter holds nothing that others need, and its wait may be extended. `owed`:
+        it has made a change; a stopping node lets it respond first. `parked`: it waits for other clients, and ends
+        when its own client disconnects. `polling`: it waits for another node's long poll, and times out when its
+        client disconnects.
+        """
         ...
 
     def durable(self, log: Syncable, next_offset: int) -> Awaitable[None]:
-        """Done when everything below `next_offset` is on the disk; raises the `StorageFault` if it cannot be."""
+        """Wait until everything below `next_offset` is on disk; raises the `StorageFault` if that fails."""
         ...
 
     def within(self, seconds: float, work: Coroutine[Any, Any, T]) -> Awaitable[T]:
-        """Return what `work` returns or raises. `BrokerError` TIMED_OUT if that takes longer: `work` then ends at its next
-        `Wakeup`, or finishes without a waiter. The same if the waiter itself is ended."""
+        """Return what `work` returns or raises. On time-out raises `BrokerError` TIMED_OUT: `work` then ends at its
+        next `Wakeup`, or finishes without a waiter. The same happens if the waiter is cancelled.
+        """
         ...
 
     def blocking(self, work: Callable[[], T]) -> Awaitable[T]:
-        """Do something slow (files made or removed) beside the loop, and give back what it returned or raised."""
+        """Run blocking work (creating or removing files) outside the event loop; return its result or raise its
+        error.
+        """
         ...
 
     def appended(self, log: Syncable) -> None:
-        """Something was appended that nobody waits for: see that it is synced in its time."""
+        """Schedule a sync of appended data that no caller waits for."""
         ...
 
     def sync_soon(self, log: Syncable, then: Callable[[], object]) -> None:
-        """Nobody waits for what was appended, but readers see only what is durable: sync it, then call `then`.
+        """Sync soon, then call `then`: no producer waits, but readers see only durable records.
 
-        If the sync fails `then` is not called: the partition has stopped and says so itself.
+        `then` is not called if the sync fails: the partition has stopped and reports that itself.
         """
         ...

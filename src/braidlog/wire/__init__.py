@@ -1,5 +1,5 @@
-"""Dialects without I/O: bytes become events, answers become bytes.
+"""Wire protocols without I/O, one dialect per folder: bytes become events, responses become bytes.
 
-Knows: one wire protocol per folder. Refuses to know: sockets, clocks, logs, randomness, and the other dialects.
-May import: model, codec. A dialect never imports a sibling; what they share is `contract.py` and codec.
+Does not handle: sockets, clocks, logs, randomness. May import model and codec. A dialect never imports another one;
+they share `contract.py` and codec.
 """

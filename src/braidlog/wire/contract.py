@@ -1,16 +1,15 @@
-"""What every dialect's connections have in common.
-
-Knows: three verbs. Refuses to know: any dialect's messages.
+"""The interface of every dialect's connections.
 
     connection.receive(data)            bytes as they came, cut anywhere
     connection.next_event()             a message, `Refused`, or NEED_DATA
-    connection.respond(request, answer) what to send (a `Refused` stands for its request); a client has `request(message)`
+    connection.respond(request, answer) the bytes to send (`Refused` is accepted as a request); a client has `request(message)`
 
-A server's end also has `frame_bytes_max`, which may be changed at any time, and `turn_away(reason)`: the `Refused` for a client
-that is not let in; it may have `lone_request(data)`, a short way for a read that is one whole request (see `Receiver`).
+A server connection also has `frame_bytes_max`, which may be changed at any time, and `turn_away(reason)`: the
+`Refused` for a client that is not admitted. It may have `lone_request(data)`, a fast path for a read that is exactly
+one request (see `Receiver`).
 
-A connection is a pure state machine: the same bytes, however cut, give the same events. After `Refused(close=True)` it takes
-nothing more.
+A connection is a pure state machine: the same bytes, however cut, give the same events. After `Refused(close=True)`
+it accepts no more bytes.
 """
 
 from collections.abc import Sized
@@ -24,7 +23,7 @@ from braidlog.codec.inbox import Buffer, Inbox
 
 
 class NeedData(Enum):
-    """The event that says: nothing more can be understood until more bytes arrive."""
+    """The event for incomplete input: more bytes must arrive."""
 
     NEED_DATA = "need data"
 
@@ -33,18 +32,19 @@ NEED_DATA: Final = NeedData.NEED_DATA
 
 
 def forget_trace(error: BaseException | None) -> None:
-    """An error that is kept as a value keeps, by its traceback, every frame it came through, and they keep it: a ring that only
-    the garbage collector opens, with a whole connection and its buffers in it."""
+    """Drop the traceback of an error kept as a value. The traceback holds every frame it passed through, and the
+    frames hold the error: a reference cycle that keeps a connection and its buffers until garbage collection.
+    """
     while error is not None:
         error.__traceback__ = None
         error = error.__cause__ or error.__context__
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """The peer sent something that is not a message of the dialect.
+    """The peer sent bytes that are not a message of the dialect.
 
-    `answer` is the dialect's own error message for it (None where the dialect has none); it takes the place of a response, in
-    order. With `close` the connection must be closed once the answer is sent.
+    `answer` is the dialect's error message (None if the dialect has none); it is sent in place of a response, in
+    order. With `close` the connection must be closed after the answer was sent.
     """
 
     error: ProtocolError
@@ -56,28 +56,29 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Slice(Protocol):
-    """Bytes that are elsewhere, such as in a file: their number is known, and they can be read."""
+    """Bytes stored elsewhere, such as in a file: their size is known, and they can be read."""
 
     @property
     def size(self) -> int: ...
 
     @property
     def source(self) -> tuple[int, int] | None:
-        """The descriptor of a file and where in it they begin, for who can send them without reading them."""
+        """Return the file descriptor and the position of the bytes, for senders that use sendfile."""
         ...
 
     def read(self, start: int = 0) -> bytes:
-        """From `start` on."""
+        """Read the bytes from `start` on."""
         ...
 
 
 Output = bytes | tuple[bytes, ...] | list[bytes | Slice]
-"""What is to be sent: bytes, at once or in a tuple of pieces; in a list, bytes and slices of files in their order. A slice is
-read when it leaves, and not before."""
+"""Output of a connection: bytes, or a tuple of pieces, or a list of bytes and file slices in order. A slice is read
+only when it is sent.
+"""
 
 
 class Receiver:
-    """The receiving half of a connection: bytes wait in the inbox until they are understood; after the end nothing is taken."""
+    """The receiving half of a connection: buffers bytes until they form a message; after its end it accepts none."""
 
     def __init__(self) -> None:
         self._inbox = Inbox()
@@ -88,32 +89,34 @@ class Receiver:
             self._inbox.feed(data)
 
     def lone_request(self, data: bytes) -> Any | None:  # noqa: ANN401, ARG002 - each dialect has its own
-        """The request that `data` is, whole and alone, asked when nothing is buffered: the one that `receive` and `next_event`
-        would give. None: it is more, less or no request, or none of those that are read here; nothing has changed then."""
+        """Return the request if `data` is exactly one request, called when nothing is buffered. The result equals
+        that of `receive` and `next_event`. None: `data` is something else or not on the fast path; the state is
+        unchanged.
+        """
         return None
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that have arrived and are not yet a message."""
+        """Bytes that have arrived and do not form a message yet."""
         return len(self._inbox)
 
     def _close(self) -> None:
-        """Nothing more is understood; what came is not kept."""
+        """Stop parsing and drop the buffered bytes."""
         self._closed = True
         self._inbox = Inbox()
 
 
 class Answered(Receiver):
-    """The client's end. A `Refused` closes: an answer that cannot be read is one that someone waits for."""
+    """A client connection. Every `Refused` closes it: a request waits for each response, including an unreadable one."""
 
     _asked: Sized
-    """What has no (last) answer yet: requests or their rows, in order or by id."""
+    """Requests without a (last) response: in order or by id."""
 
     @property
     def in_flight(self) -> int:
         return len(self._asked)
 
-    def next_event(self) -> Any:  # noqa: ANN401 - whatever the dialect answers, `Refused` or NEED_DATA
+    def next_event(self) -> Any:  # noqa: ANN401 - the answer of any dialect, `Refused` or NEED_DATA
         if self._closed:
             return NEED_DATA
         try:
@@ -123,5 +126,5 @@ class Answered(Receiver):
             return Refused(error, None, close=True)
 
     def _next(self) -> Any:  # noqa: ANN401
-        """The next answer or NEED_DATA; `ProtocolError` if there can be none."""
+        """Return the next response or NEED_DATA; raises `ProtocolError` for invalid bytes."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""Fields of binary messages: how each kind is read and written, and what tables and dissectors call it.
+"""Fields of binary messages: how each kind is read, written, and named in tables and dissectors.
 
-Knows: numbers, texts, counted rows. Refuses to know: any message, and the limits of a dialect.
-Invariant: a count or length is believed only as far as bytes are there.
+Handles numbers, texts and counted rows; messages and limits belong to the dialects.
+Invariant: a count or length is used only after it was compared with the bytes present.
 """
 
 import struct
@@ -14,7 +14,7 @@ from braidlog.codec.cursor import Reader, text16
 
 
 class Kind(NamedTuple):
-    """`bytes_max` 0: as many as a message may have. `rows`: the fields of each item, of what is counted."""
+    """A kind of field. `bytes_max` 0: limited only by the message. `rows`: the fields of each item of a counted kind."""
 
     label: str
     read: Callable[[Reader, str], Any]
@@ -25,7 +25,7 @@ class Kind(NamedTuple):
 
 
 Layout = tuple[tuple[str, Kind], ...]
-"""The fields of a message by their names, in the order of the wire."""
+"""The fields of a message by name, in wire order."""
 
 
 def _number(label: str, code: str, read: Callable[[Reader, str], int]) -> Kind:
@@ -42,12 +42,12 @@ I64: Final = _number("i64", "q", Reader.i64)
 
 
 def cut_text(text: str, bytes_max: int) -> bytes:
-    """A sentence for people: cut, between characters, where it is long."""
+    """Cut a sentence for people between characters if it is too long."""
     return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore").encode()
 
 
 def counted(of: type, rows: Layout, make: Callable[..., Any] | None = None, bytes_max: int = 0) -> Kind:
-    """A count and so many items in a list or tuple: of one field, of several (a tuple), or what `make` makes of them."""
+    """A count and that many items: of one field, of several (a tuple), or built by `make`."""
     least = sum(kind.bytes_min for _, kind in rows)
     reads, writes = [kind.read for _, kind in rows], [kind.write for _, kind in rows]
 

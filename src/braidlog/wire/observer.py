@@ -1,11 +1,9 @@
-"""One conversation of a dialect, seen from beside: what the wire tools know of it.
+"""Decodes the captured traffic of one connection for the wire tools.
 
-Knows: two verbs, and what a message looks like taken apart. Refuses to know: any dialect, and who watches.
+    observer.measure(inbox, side)    the size of the next frame; None until it is known
+    observer.read(side, frame)       the decoded frame: always a result, because faults are reported in it
 
-    observer.measure(inbox, side)    how many bytes the next frame has; None until that can be said
-    observer.read(side, frame)       what is in it: always something, for a fault is part of what was seen
-
-An observer remembers what was asked: in most dialects an answer can only be read knowing the question.
+An observer stores open requests: in most dialects an answer can be read only with its request.
 """
 
 from abc import ABC, abstractmethod
@@ -20,27 +18,27 @@ from braidlog.codec.inbox import Inbox
 from braidlog.wire.dialect import Secrets, watched
 
 ASKED_MAX: Final = 65_536
-"""Questions without an answer that are remembered; of more, the oldest are forgotten."""
+"""Maximum stored requests without an answer; the oldest are dropped."""
 
 
 class Side(StrEnum):
-    """Who speaks."""
+    """The sender of a message."""
 
     CLIENT = "client"
     SERVER = "server"
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """What is wrong with a message. `position` counts from its first byte; None where nobody can say."""
+    """The fault of a message. `position` counts from its first byte; None if unknown."""
 
     message: str
     position: int | None = None
 
 
 class Reading(msgspec.Struct):
-    """What a dialect makes of a frame.
+    """A decoded frame.
 
-    `secrets` are values as they stand in the bytes; with `is_secret` all of the body is one.
+    `secrets` are secret values as they appear in the bytes; with `is_secret` the whole body is secret.
     """
 
     name: str
@@ -54,19 +52,19 @@ class Reading(msgspec.Struct):
 
 
 class Observer(ABC):
-    """One connection of one dialect."""
+    """Decodes one connection of one dialect."""
 
     is_ordered: ClassVar[bool] = True
-    """Whether answers come in the order of their questions."""
+    """Whether answers come in the order of their requests."""
     volatile: ClassVar[frozenset[str]] = frozenset()
-    """Fields of answers that differ from one run to the next: times, ports, ids that a server makes up."""
+    """Fields of answers that differ between runs: times, ports, ids chosen by a server."""
 
     @abstractmethod
     def measure(self, inbox: Inbox, side: Side) -> int | None:
-        """ProtocolError if no frame can begin so; its position counts from the frame's first byte."""
+        """Raise ProtocolError if no frame can begin like this; its position counts from the frame's first byte."""
 
-    def may_be_secret(self, side: Side, begun: bytes) -> bool:  # noqa: ARG002 - who knows more says more
-        """Whether a frame of which only the beginning is there may hold a secret, in a dialect that has some."""
+    def may_be_secret(self, side: Side, begun: bytes) -> bool:  # noqa: ARG002 - dialects override it
+        """Return whether an incomplete frame may contain a secret, in a dialect that has some."""
         return True
 
     @abstractmethod
@@ -74,7 +72,7 @@ class Observer(ABC):
 
 
 class Asked(dict[Any, Any]):
-    """Questions by their id, until they are answered; of too many, the oldest are forgotten."""
+    """Requests by id until they are answered; above the limit, the oldest are dropped."""
 
     def __setitem__(self, key: object, value: object) -> None:
         if len(self) >= ASKED_MAX:
@@ -83,27 +81,27 @@ class Asked(dict[Any, Any]):
 
 
 class LengthPrefixed(Observer):
-    """Frames that begin with their length as u32."""
+    """Frames that begin with a u32 length."""
 
     frame_bytes_max: ClassVar[int]
 
-    def measure(self, inbox: Inbox, side: Side) -> int | None:  # noqa: ARG002 - the same for both
+    def measure(self, inbox: Inbox, side: Side) -> int | None:  # noqa: ARG002 - equal for both
         size = inbox.peek_u32()
         if size is None:
             return None
         if size > self.frame_bytes_max:
-            raise ProtocolError(f"a frame of {size} bytes is announced, {self.frame_bytes_max} is the limit", 0)
+            raise ProtocolError(f"a frame announces {size} bytes, the limit is {self.frame_bytes_max}", 0)
         return 4 + size
 
 
 def observer_class(dialect: str) -> type[Observer]:
-    """A dialect's observer is imported when it is first asked for."""
+    """Return a dialect's observer, imported on first use."""
     found: type[Observer] = watched()[dialect].part(f"braidlog.wire.{dialect}.observer", "Observer")
     return found
 
 
 def fault_of(error: ProtocolError, base: int) -> Fault:
-    """An error whose position counts from `base`. The text says the position once, and not twice."""
+    """Return an error as a fault whose position counts from `base`. The position is removed from the text."""
     position = error.position
     text = str(error)
     if position is None:
@@ -119,7 +117,7 @@ _SCALARS: Final = (str, int, float, bool, type(None), bytes)
 
 
 def fields_of(message: Any, table: Secrets, secrets: list[bytes]) -> dict[str, Any]:  # noqa: ANN401 - any dialect's message
-    """The fields of a message by their names on the wire. Values that are secret are added to `secrets`, and replaced."""
+    """Return the fields of a message by their names on the wire. Secret values are added to `secrets` and hidden."""
     hidden = table.get(type(message), ())
     found: dict[str, Any] = {}
     for attribute, name in _names(type(message)):

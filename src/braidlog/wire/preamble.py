@@ -1,13 +1,13 @@
-"""The line with which a client may say who it is, before the first frame of whatever it speaks then.
+"""The optional line with which a client authenticates before the first frame of any dialect.
 
-Knows: one line, and how to tell it from the first bytes of every dialect. Refuses to know: tokens that are right, dialects.
-Invariant: the same bytes, however cut, give the same event; bytes that are no such line are handed on unchanged; nothing that is
-shown in a log or a traceback holds a token.
+Does not handle: checking the token, or parsing the dialect.
+Invariant: the same bytes, however cut, give the same event. Other bytes are passed to the dialect unchanged. No log
+or traceback shows a token.
 
-    AUTH <principal> <token>\\n                  then frames, at once: nothing is answered if the token is right
+    AUTH <principal> <token>\\n                  then frames immediately: a valid token is not answered
 
-No dialect can begin like this. `AUTH` as a length is 1,096,111,176 (Cursus, RustLog and Kafka refuse a tenth of it), `AU` as a
-type is 16,725 (mlog has 29), a line of Flux begins with `V1|`.
+No dialect begins like this. `AUTH` as a length is 1,096,111,176 (Cursus, RustLog and Kafka reject a tenth of it),
+`AU` as a type is 16,725 (mlog has 29), a line of Flux begins with `V1|`.
 """
 
 from enum import Enum
@@ -22,11 +22,11 @@ from braidlog.wire.contract import NEED_DATA, NeedData, Refused
 WORD: Final = b"AUTH "
 LINE_BYTES_MAX: Final = 1024
 
-_FORM: Final = "AUTH takes a principal and a token, each one word: AUTH <principal> <token>"
+_FORM: Final = "AUTH requires a principal and a token, each one word: AUTH <principal> <token>"
 
 
 class Introduction(msgspec.Struct, frozen=True):
-    """Who the client says it is, and its proof."""
+    """The client's principal and its token."""
 
     principal: str
     token: bytes
@@ -36,7 +36,7 @@ class Introduction(msgspec.Struct, frozen=True):
 
 
 class NoIntroduction(Enum):
-    """The event that says: the dialect's own bytes have begun."""
+    """The event for a client without the line: the dialect's bytes have begun."""
 
     NO_INTRODUCTION = "no introduction"
 
@@ -45,7 +45,7 @@ NO_INTRODUCTION: Final = NoIntroduction.NO_INTRODUCTION
 
 
 class Preamble:
-    """The server's end: one event, and `rest`, which belongs to the dialect."""
+    """The server's end: one event, then `take_rest` returns the bytes of the dialect."""
 
     def __init__(self) -> None:
         self._inbox = Inbox()
@@ -54,7 +54,7 @@ class Preamble:
         self._inbox.feed(data)
 
     def next_event(self) -> Introduction | NoIntroduction | Refused | NeedData:
-        """One of the three, once; NEED_DATA until it is clear which."""
+        """Return one of the three events, once; NEED_DATA until it is known."""
         begun = self._inbox.peek(min(len(self._inbox), len(WORD))) or b""
         if not WORD.startswith(begun):
             return NO_INTRODUCTION
@@ -67,7 +67,7 @@ class Preamble:
             return Refused(error, None, close=True)
 
     def take_rest(self) -> bytes:
-        """Everything behind the introduction, or everything if there was none."""
+        """Return the bytes after the introduction, or all bytes without one."""
         return self._inbox.take(len(self._inbox)) or b""
 
     @property
@@ -76,7 +76,7 @@ class Preamble:
 
 
 def write_introduction(principal: str, token: str) -> bytes:
-    """The client's line. ValueError, without the token, for what it cannot carry."""
+    """Return the client's line. Raises ValueError (without the token in its text) for values that it cannot hold."""
     line = b"AUTH %b %b\n" % (principal.encode(), token.encode())
     if len(line.split()) != 3 or len(line.splitlines()) != 1 or len(line) > LINE_BYTES_MAX:
         raise ValueError(f"{_FORM}, and both together at most {LINE_BYTES_MAX - 8} bytes")
@@ -90,5 +90,5 @@ def _read(line: bytes) -> Introduction:
     try:
         return Introduction(words[1].decode(), words[2])
     except UnicodeDecodeError:
-        # Not `from error`: it would carry the line, token and all.
-        raise ProtocolError("a principal is UTF-8") from None
+        # Not `from error`: it would contain the line with the token.
+        raise ProtocolError("a principal must be UTF-8") from None

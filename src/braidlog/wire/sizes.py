@@ -1,4 +1,4 @@
-"""How much fits, before anything is built: what the dialects' own counts have in common."""
+"""Size calculations that several dialects share."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from itertools import accumulate
 
 
 def base64_bytes(size: int) -> int:
-    """How long `size` bytes become."""
+    """Return the base64 length of `size` bytes."""
     return (size + 2) // 3 * 4
 
 
 def count_fitting(sizes: Sequence[int], room: int) -> int:
-    """How many of the first items fit into `room` bytes; 0 if not even the first."""
+    """Return how many of the first items fit into `room` bytes; 0 if the first does not fit."""
     return len(sizes) if sum(sizes) <= room else bisect_right(list(accumulate(sizes)), room)

@@ -422,7 +422,7 @@ def test_settings_of_nodes_are_shown_and_not_changed(asker: Asker, server: Serve
         code, text = _change(asker, BROKER, name, ("log.retention.ms", 0, "1"))
         assert code == E.INVALID_REQUEST
         assert "'log.retention.ms' cannot be changed over Kafka's protocol: set topics.retention_ms in " in text
-        assert "set it for each topic" in _change(asker, BROKER, name, ("min.cleanable.dirty.ratio", 0, "0.1"))[1]
+        assert "set it on each topic" in _change(asker, BROKER, name, ("min.cleanable.dirty.ratio", 0, "0.1"))[1]
         assert "'log.cleaner.threads'" in _change(asker, BROKER, name, ("log.cleaner.threads", 0, "2"))[1]
     kept = {name: each.value for name, each in told.items()}
     for name in ("", "0"):
@@ -476,7 +476,7 @@ def test_settings_of_groups_are_shown_and_changed(asker: Asker) -> None:
         ("consumer.session.timeout.ms", "99", "session_timeout_ms must be 100 to 1800000, not 99"),
         ("consumer.heartbeat.interval.ms", "-1", "consumer.heartbeat.interval.ms must be a number of milliseconds"),
         ("consumer.heartbeat.interval.ms", "9" * 5_000, "must be a number of milliseconds"),
-        ("share.auto.offset.reset", "earliest", "a group has no setting 'share.auto.offset.reset' here; it has"),
+        ("share.auto.offset.reset", "earliest", "unknown group setting 'share.auto.offset.reset'; use one of"),
     ],
 )
 def test_settings_that_a_group_cannot_have(asker: Asker, name: str, value: str, words: str) -> None:

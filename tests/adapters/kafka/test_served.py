@@ -528,7 +528,7 @@ def test_quotas_of_client_ids_and_addresses_are_set_and_found() -> None:
 @pytest.mark.parametrize("kinds", [["topic"], ["user", "user"], ["ip", "user"]])
 def test_a_filter_that_makes_no_sense_is_refused(kinds: list[str]) -> None:
     components = [s.DescribeClientQuotasRequestComponent(kind, 2, None) for kind in kinds]
-    with pytest.raises(BrokerError, match="each of them once") as caught:
+    with pytest.raises(BrokerError, match="each at most once") as caught:
         quota_door().ask(s.DescribeClientQuotasRequest(components))
     assert code_of(caught.value) is E.INVALID_REQUEST
 
@@ -561,12 +561,12 @@ def test_quotas_are_set_and_removed_rate_by_rate() -> None:
 @pytest.mark.parametrize(
     ("wanted", "code", "text"),
     [
-        (quota_of("app", "client", producer_byte_rate=5), E.INVALID_REQUEST, "of a client id"),
+        (quota_of("app", "client", producer_byte_rate=5), E.INVALID_REQUEST, "a user and a client id"),
         (quota_of("app", "client-id", connection_creation_rate=5), E.INVALID_CONFIG, "addresses have a rate of"),
         (quota_of("10.0.0.1", "ip", producer_byte_rate=5), E.INVALID_CONFIG, "addresses have a rate of"),
         (quota_of("example.com", "ip", connection_creation_rate=5), E.INVALID_CONFIG, "no address"),
-        (both("user", "user"), E.INVALID_REQUEST, "each of them once"),
-        (both("user", "ip"), E.INVALID_REQUEST, "each of them once"),
+        (both("user", "user"), E.INVALID_REQUEST, "each at most once"),
+        (both("user", "ip"), E.INVALID_REQUEST, "each at most once"),
         (quota_of("bob", controller_mutation_rate=5), E.INVALID_REQUEST, "controller_mutation_rate"),
         (quota_of("bob", producer_byte_rate=0), E.INVALID_CONFIG, "more than 0"),
         (quota_of("bob", producer_byte_rate=-1), E.INVALID_CONFIG, "more than 0"),
@@ -576,11 +576,11 @@ def test_quotas_are_set_and_removed_rate_by_rate() -> None:
         (quota_of("bob", consumer_byte_rate=1e19), E.INVALID_CONFIG, "whole number"),
         (quota_of("bob", request_percentage=float("nan")), E.INVALID_CONFIG, "percent"),
         (quota_of("bob", request_percentage=200), E.INVALID_CONFIG, "percent"),
-        (quota_of("", producer_byte_rate=5), E.INVALID_REQUEST, "empty name"),
-        (quota_of("", "client-id", producer_byte_rate=5), E.INVALID_REQUEST, "empty name"),
+        (quota_of("", producer_byte_rate=5), E.INVALID_REQUEST, "name cannot be empty"),
+        (quota_of("", "client-id", producer_byte_rate=5), E.INVALID_REQUEST, "name cannot be empty"),
         (quota_of("b" * 250, producer_byte_rate=5), E.INVALID_CONFIG, "printable"),
         (quota_of("alice", producer_byte_rate=6), E.INVALID_REQUEST, "once"),
-        (s.AlterClientQuotasRequestEntry([], []), E.INVALID_REQUEST, "that of a user"),
+        (s.AlterClientQuotasRequestEntry([], []), E.INVALID_REQUEST, "must be a user"),
     ],
 )
 def test_a_quota_that_makes_no_sense_is_refused_and_others_are_set(

@@ -45,9 +45,9 @@ def test_the_defaults_are_kafkas() -> None:
         ([("max.compaction.lag.ms", "-1")], "1 or more"),
         ([("min.cleanable.dirty.ratio", "1.5")], "must be 0.0 to 1.0"),
         ([("min.cleanable.dirty.ratio", "half")], "a number of 0 to 1"),
-        ([("min.compaction.lag.ms", "6"), ("max.compaction.lag.ms", "5")], "could not be"),
-        ([("unclean.leader.election.enable", "true")], "never leads by itself"),
-        ([("remote.storage.enable", "true")], "on this node's disk alone"),
+        ([("min.compaction.lag.ms", "6"), ("max.compaction.lag.ms", "5")], "lower the first"),
+        ([("unclean.leader.election.enable", "true")], "never elected automatically"),
+        ([("remote.storage.enable", "true")], "only on local disks"),
     ],
 )
 def test_what_makes_no_sense_is_refused_with_its_reason(pairs: list[tuple[str, str]], words: str) -> None:

@@ -244,7 +244,7 @@ def test_a_full_disk_that_leaves_doubt_does_not_ask_for_a_retry() -> None:
     assert json_error(fault).code == E.INSUFFICIENT_SPACE
     fault.left_remains = True
     assert json_error(fault).code == E.STORAGE_ERROR
-    assert "may be stored" in json_error(fault).message
+    assert "may have been stored" in json_error(fault).message
 
 
 # ── Binary errors ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

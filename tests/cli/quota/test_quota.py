@@ -74,7 +74,7 @@ def test_whose_a_quota_is(braid: Braid, whose: dict[str, str], rate: str, field:
         (["set", "--user", "ann", "--append-bytes", "0"], 2, "0 is not in the range"),
         (["set", "--user", "ann", "--connections", "5"], 3, "addresses have a rate of connections and no other"),
         (["set", "--address", "somewhere", "--connections", "5"], 3, "is no address"),
-        (["set", "--user", "", "--append-bytes", "5"], 3, "an empty name is no name"),
+        (["set", "--user", "", "--append-bytes", "5"], 3, "an entity name cannot be empty"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -216,7 +216,7 @@ def test_a_full_disk_is_tried_for_as_long_as_was_said_and_then_refused(
         braid.ok("topic", "create", "t")
         until(lambda: "fewer than disk_reserve_bytes" in server.errors(), "the disk is found full")
         said = braid.fails(3, "produce", "t", "--timeout", "3", stdin="one\n").splitlines()
-    full = "t/0: this node's disk is full; records can be written again once there is room (KAFKA_STORAGE_ERROR)"
+    full = "t/0: this node's disk is full; retry after space was freed (KAFKA_STORAGE_ERROR)"
     assert said == [f"braid: trying for 3 s: {full}", "braid: 0 of 1 record acknowledged", f"braid: {full}"]
 
 
@@ -235,7 +235,7 @@ def test_a_damaged_partition_is_tried_for_as_long_as_was_said_and_then_refused(
         segment.write_bytes(content)
         server.start()
         said = braid.fails(3, "produce", "t", "--timeout", "3", stdin="one\n").splitlines()
-    why = "t/0: this node cannot read or write its files; its log says why, and `braid doctor` what to do (KAFKA_STORAGE_ERROR)"
+    why = "t/0: this node cannot read or write its files; see its log, and run `braid doctor` (KAFKA_STORAGE_ERROR)"
     assert said == [f"braid: trying for 3 s: {why}", "braid: 0 of 1 record acknowledged", f"braid: {why}"]
 
 

@@ -131,7 +131,7 @@ CASES = [
     Case(
         CONFIGS,
         f"{_B}--alter --entity-type groups --entity-name g --add-config share.session.timeout.ms=50000",
-        "a group has no setting 'share.session.timeout.ms' here",
+        "unknown group setting 'share.session.timeout.ms'",
         1,
     ),
     Case(

@@ -58,7 +58,7 @@ def test_the_first_bad_byte_is_pointed_at() -> None:
     assert (
         "!! byte 36 (byte 12 of the message): key of 153 bytes" not in done.stdout
     )  # 153 is no fault: 256 is the limit
-    assert "byte 38 (byte 14 of the message): key is said to have 153 bytes, 10 are left" in said
+    assert "byte 38 (byte 14 of the message): key announces 153 bytes, 10 are left" in said
     assert row[mark.index("^^") :][:2] == "66"
 
 

@@ -63,7 +63,7 @@ def test_a_line_that_begins_with_no_text_is_refused_at_once_and_closes(before: b
     assert len(events) == bool(before) + 1
     assert isinstance(refused, Refused)
     assert refused.close
-    assert "no text" in str(refused.error)
+    assert "not text" in str(refused.error)
 
 
 def test_a_refusal_is_answered_like_a_request() -> None:
@@ -255,4 +255,4 @@ def test_a_key_has_a_limit(tail: bytes) -> None:
     assert isinstance(serve_one(b"V1|1|PRODUCE|t " + longest + tail + b"\n"), Produce)
     refused = serve_one(b"V1|1|PRODUCE|t " + longer + tail + b"\n")
     assert isinstance(refused, Refused)
-    assert "a key has at most" in str(refused.error)
+    assert "a key may have at most" in str(refused.error)

@@ -167,7 +167,7 @@ def test_a_record_that_no_line_holds_is_an_error_and_not_an_empty_answer() -> No
     answer = answer_records(PLAIN, recorded(b"v" * LINE_BYTES_MAX, b"w"), 1)
     assert isinstance(answer, Failed)
     assert answer.code == ErrorCode.BAD_REQUEST
-    assert "another protocol" in answer.message
+    assert "another listener" in answer.message
 
 
 def test_records_are_cut_by_max_and_by_the_line() -> None:

@@ -144,7 +144,7 @@ def test_a_known_tag_of_another_size_than_it_says_is_refused() -> None:
     good = b"".join(out)
     assert read_message(data.FetchRequest, 12, good, 0, flexible=True) == (message, len(good))
     assert good.endswith(b"\x01\x00\x04\x04abc")
-    with pytest.raises(ValueError, match="cluster_id has another size"):
+    with pytest.raises(ValueError, match="cluster_id does not have its announced size"):
         read_message(data.FetchRequest, 12, good[:-6] + b"\x00\x05\x04abc\0", 0, flexible=True)
 
 

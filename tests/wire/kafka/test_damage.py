@@ -74,18 +74,18 @@ def test_twenty_thousand_damaged_frames() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (bytes.fromhex("7FFFFFFF"), "2147483647 bytes is announced"),
-        (request(3, 1, b"\x7f\xff\xff\xff"), "2147483647 topics cannot stand in the 0 bytes"),
-        (request(3, 9, b"\0" + b"\xff\xff\xff\xff\x0f"), "4294967294 topics cannot stand in the 0 bytes"),
-        (request(3, 1, b"\x00\x00\x00\x01\x7f\xff"), "name is said to have 32767 bytes, 0 are left"),
+        (bytes.fromhex("7FFFFFFF"), "announces 2147483647 bytes"),
+        (request(3, 1, b"\x7f\xff\xff\xff"), "2147483647 topics do not fit the remaining 0 bytes"),
+        (request(3, 9, b"\0" + b"\xff\xff\xff\xff\x0f"), "4294967294 topics do not fit the remaining 0 bytes"),
+        (request(3, 1, b"\x00\x00\x00\x01\x7f\xff"), "name announces 32767 bytes, 0 are left"),
         (
             request(0, 9, b"\0\0\0\1\0\0\0\0\2\2t\2\0\0\0\0\xff\xff\xff\xff\x07"),
-            "records is said to have 2147483646 bytes, 0 are left",
+            "records announces 2147483646 bytes, 0 are left",
         ),
         (request(24, 0, struct.pack(">hqhih1si", -1, 0, 0, 1, 1, b"t", 2**31 - 1)), "transactional_id may not be null"),
         (
             request(24, 0, struct.pack(">hqhih1si", 0, 0, 0, 1, 1, b"t", 2**31 - 1)),
-            "2147483647 partitions cannot stand in the 0 bytes",
+            "2147483647 partitions do not fit the remaining 0 bytes",
         ),
     ],
     ids=["frame", "count", "compact count", "text", "records", "null", "numbers"],

@@ -65,7 +65,7 @@ def test_a_lower_limit_holds_for_every_command_and_names_itself() -> None:
     event = server.next_event()
     assert isinstance(event, RefusedFrame)
     assert (event.close, event.id, event.answer.status) == (True, 2, Status.VALUE_TOO_LARGE)
-    assert "64 is the limit" in event.answer.message
+    assert "the limit is 64" in event.answer.message
 
 
 def test_a_burst_of_version_2_ends_where_another_consistency_or_none_is_asked_for() -> None:
@@ -107,8 +107,8 @@ def test_a_burst_ends_before_what_is_over_the_limit() -> None:
         (m.Set(b"k", b"v" * 65537), "up to 65536"),
         (m.Set(b"k", b"v", 2**32), "ttl_seconds .* does not fit u32"),
         (m.IncrBy(b"k", 2**63), "delta .* does not fit i64"),
-        (m.LPush(b"k", ()), "one is the least"),
-        (m.RPush(b"k", (b"v" * 65536,) * 17), "1048576 is the limit"),
+        (m.LPush(b"k", ()), "at least one item"),
+        (m.RPush(b"k", (b"v" * 65536,) * 17), "the limit is 1048576"),
         (m.Auth(b"t" * 1025), "up to 1024"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
@@ -121,7 +121,7 @@ def test_what_the_dialect_cannot_say_is_not_sent(message: m.Message, words: str)
 
 
 def test_version_1_cannot_say_a_consistency() -> None:
-    with pytest.raises(ValueError, match="cannot say ONE"):
+    with pytest.raises(ValueError, match="cannot express ONE"):
         ClientConnection().request(Request(1, m.Ping(), Consistency.ONE))
 
 

@@ -111,7 +111,7 @@ def test_a_client_takes_only_the_answer_that_is_due(row: Operation, other: Opera
         assert isinstance(event, Refused)
         assert event.answer is None
         assert event.close
-        with pytest.raises(ValueError, match="refused"):
+        with pytest.raises(ValueError, match="was rejected"):
             client.request(row.request())
 
 
@@ -181,13 +181,13 @@ def test_requests_in_flight_are_bounded() -> None:
     client = ClientConnection()
     for _ in range(IN_FLIGHT_MAX):
         client.request(ListTopicsRequest())
-    with pytest.raises(ValueError, match="wait for their answers"):
+    with pytest.raises(ValueError, match="requests are unanswered"):
         client.request(ListTopicsRequest())
 
 
 def test_a_request_that_was_not_written_is_not_waited_for() -> None:
     client = ClientConnection()
-    with pytest.raises(ValueError, match="holds 4194304"):
+    with pytest.raises(ValueError, match="may have 4194304"):
         client.request(ProduceRequest("t", bytes(PAYLOAD_BYTES_MAX)))
     assert client.in_flight == 0
 

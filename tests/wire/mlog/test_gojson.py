@@ -80,7 +80,7 @@ def test_depth_is_limited(depth: int) -> None:
 def test_values_are_limited() -> None:
     reader = GoReader(ProduceBatchRequest)
     assert len(reader.read(b'{"Values":[' + b'"YQ==",' * 199_997 + b'"YQ=="]}').values or ()) == 199_998
-    with pytest.raises(ProtocolError, match="values is announced"):
+    with pytest.raises(ProtocolError, match="values, the limit is"):
         reader.read(b'{"Values":[' + b'"YQ==",' * 199_999 + b'"YQ=="]}')
 
 

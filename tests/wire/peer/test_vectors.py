@@ -55,7 +55,7 @@ def test_every_type_has_a_vector(row: Row) -> None:
 
 
 def test_what_does_not_fit_is_not_written() -> None:
-    with pytest.raises(ValueError, match="cannot be said"):
+    with pytest.raises(ValueError, match="cannot be encoded"):
         write(bytes(16), Ping(-1))
     with pytest.raises(ValueError, match="16 bytes"):
         write(b"short", Ping(1))

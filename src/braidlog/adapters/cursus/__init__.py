@@ -1,4 +1,4 @@
-"""Cursus meets the services.
+"""Cursus's adapter.
 
 | file | what |
 |---|---|
@@ -7,7 +7,7 @@
 | `reading.py` | CONSUME and STREAM |
 | `events.py` | the event store |
 | `transactions.py` | transactions |
-| `records.py` | this dialect's records and the log's, both ways |
-| `served.py` | its connection as a session serves it: a stream waits for what was asked before it |
-| `errors.py` | what each reason is called here |
+| `records.py` | conversion between Cursus records and log records |
+| `served.py` | the connection of a session: a stream waits for earlier requests |
+| `errors.py` | the error code of each reason |
 """

@@ -1,7 +1,4 @@
-"""Several nodes, as Cursus's tools ask for them: who is there, who leads what, another leader.
-
-Knows: the words for it. Refuses to know: how a leader is chosen (`broker/replica_moves.py`).
-"""
+"""Cursus's requests about a cluster: nodes, leaders, leader election. `broker/replica_moves.py` chooses leaders."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -33,9 +30,9 @@ from braidlog.wire.cursus.failures import Failure, echo
 from braidlog.wire.cursus.messages import Request
 
 NO_LEADER = "none"
-"""Instead of an address: nothing in a list is empty."""
+"""Replaces an unknown address: no value in a list is empty."""
 UNKNOWN_END = -1
-"""Instead of the end of a log that nobody here knows."""
+"""Replaces a log end offset that this node does not know."""
 ELSEWHERE = "another node serves it"
 GROUPS_CALL = "cursus-groups"
 
@@ -108,7 +105,7 @@ def _partition(topic: Topic, number: int, known: Assignment) -> a.PartitionStatu
 
 
 def leader_of(topic: str, number: int, services: Services, conversation: Conversation) -> tuple[str, int]:
-    """The leader's address, and its epoch. A node that is alone and follows a partition does not know its leader."""
+    """Return the leader's address, and its epoch. A single node that follows a partition does not know its leader."""
     known = services.routing.assignment(topic, number)
     if known is None:
         hosted = services.hosting.partition(topic, number)
@@ -120,7 +117,7 @@ def leader_of(topic: str, number: int, services: Services, conversation: Convers
 
 
 def is_of_several_nodes(message: Any) -> bool:  # noqa: ANN401 - any request of the table
-    """Whether this node puts the answers of others together: no single node has the whole answer."""
+    """Return whether this node must merge answers of several nodes for the request."""
     match message:
         case r.ListOffsets():
             return message.partition is None
@@ -130,7 +127,7 @@ def is_of_several_nodes(message: Any) -> bool:  # noqa: ANN401 - any request of 
 
 
 async def list_offsets(message: r.ListOffsets, services: Services, conversation: Conversation) -> a.OffsetList:
-    """Of one partition, or of all: each as its leader says."""
+    """Return offsets of one partition, or of all, each from its leader."""
     topic = message.topic
     if message.partition is not None:
         return await _own_offsets(topic, [message.partition], services)
@@ -145,7 +142,7 @@ async def list_offsets(message: r.ListOffsets, services: Services, conversation:
     found = {each.partition: each for answer in (own, *answers) for each in answer.offsets}
     for number in numbers:
         if number not in found:
-            raise NotLeaderError(topic, number, f"the leader of {topic}/{number} has just changed; try again")
+            raise NotLeaderError(topic, number, f"the leader of {topic}/{number} has just changed; retry")
     return a.OffsetList(topic, len(numbers), tuple(found[number] for number in numbers))
 
 
@@ -159,7 +156,7 @@ async def _own_offsets(topic: str, numbers: Sequence[int], services: Services) -
 
 
 async def group_names(services: Services) -> set[str]:
-    """All groups, each shard as its coordinator says. Raises if one cannot be asked."""
+    """Return all groups, each shard's from its coordinator. Raises if a coordinator does not respond."""
     shards = range(SHARDS) if services.coordinators.has_shards else ()
     answers = await services.forwarding.together([_groups_of_shard(number, services) for number in shards])
     names = set[str]()
@@ -178,7 +175,7 @@ async def _groups_of_shard(number: int, services: Services) -> list[str]:
 
 
 async def answer_groups(body: bytes, services: Services) -> bytes:
-    """The groups of one shard, for another node."""
+    """Return the groups of one shard to another node."""
     number = read_asked(body, int)
     return msgspec.msgpack.encode(list(services.coordinators.in_shard(number).groups.names()))
 
@@ -186,7 +183,9 @@ async def answer_groups(body: bytes, services: Services) -> bytes:
 async def describe_at_leaders(
     message: r.Describe, shown: dict[int, a.PartitionDescription], services: Services, principal: str
 ) -> None:
-    """How far the partitions reach that others lead, as their leaders say. One that cannot be asked leaves what is known here."""
+    """Fetch the offsets of partitions that other nodes lead from their leaders. If a leader does not respond, this
+    node's values stay.
+    """
     routing, led = services.routing, dict[int, list[int]]()
     for number in shown:
         known = routing.assignment(message.topic, number)
@@ -213,7 +212,7 @@ async def elect_leader(request: Request, services: Services, _: Conversation) ->
     if not services.routing.has_other_nodes:
         return _alone(request)
     if number is None:
-        return _rejected(message, "a node is named by its number; LIST_CLUSTER lists them")
+        return _rejected(message, "a node must be given by its number; LIST_CLUSTER lists them")
     try:
         changed = await services.replica_moves.elect(message.topic, message.partition, number)
     except BrokerError as error:

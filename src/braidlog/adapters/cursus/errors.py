@@ -1,7 +1,6 @@
-"""What each reason is called in Cursus: one total table, and the fields that go with a code.
+"""Translates reasons to Cursus's error codes: one total table, and the fields of each code.
 
-Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass,
-unless it was put into a family of which this dialect has one code for all (`adapters/errors.py`); rows go before families.
+A test keeps the table total: a new `Reason` without a row fails it.
 """
 
 from typing import Any
@@ -84,13 +83,13 @@ CODES: dict[Reason, E] = {
 }
 
 FENCED = (Reason.STALE_PRODUCER_EPOCH, Reason.OUT_OF_ORDER_SEQUENCE)
-"""A client that sent a batch learns of these from a JSON acknowledgement only; any other text makes it try again."""
+"""Reasons that a client must receive in a JSON acknowledgement of its batch; any other text makes it retry."""
 
 _ABOUT_TOPIC = (Reason.TOPIC_NOT_FOUND, Reason.STREAM_NOT_FOUND)
 
 
 class AnsweredError(BrokerError):
-    """Another node has refused a part of a request, in words for the client."""
+    """Another node rejected a part of a request, with this text for the client."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(Reason.UNAVAILABLE, failure_line(failure))
@@ -100,8 +99,9 @@ class AnsweredError(BrokerError):
 def answer_error(
     request: Request, error: Exception, permission: str, elsewhere: Address | None = None
 ) -> Failure | a.Ack:
-    """The answer to a request that the services refused; `permission` is what the request would have needed, `elsewhere` the node
-    that it should have been sent to."""
+    """Return the answer to a rejected request. `permission`: the operation that the request needed. `elsewhere`: the
+    node that serves it.
+    """
     if elsewhere is not None and isinstance(error, NotLeaderError):
         return Failure.of(E.NOT_LEADER, LEADER_IS=show_address(elsewhere))
     if elsewhere is not None:
@@ -144,18 +144,18 @@ def _code(request: Request, error: BrokerError) -> E:
     if error.reason is Reason.VERSION_CONFLICT and isinstance(message, r.SaveSnapshot):
         return E.SNAPSHOT_VERSION_EXCEEDS_STREAM
     if error.reason is Reason.STALE_GENERATION and isinstance(message, r.Heartbeat):
-        # The document's clients know this answer of a heartbeat; the published ones read the numbers of the other.
+        # The document's clients know this answer of a heartbeat; the published ones parse the numbers of the other.
         return E.REBALANCE_REQUIRED if request.spelling is Spelling.DOCUMENT else E.GEN_MISMATCH
     return CODES[error.reason]
 
 
 def _is_about_topic(request: Request, error: BrokerError) -> bool:
-    """Whether the request's topic is what its client may not use."""
+    """Return whether the client lacks a permission on the request's topic."""
     return isinstance(error, NotAuthorizedError) and error.kind is Kind.TOPIC and hasattr(request.message, "topic")
 
 
 def _fields(request: Request, error: BrokerError, permission: str) -> dict[str, Any]:
-    """What clients read from an error line; where they read nothing, the sentence."""
+    """Return the fields that clients parse from an error line; without such fields, the message."""
     message = request.message
     match error:
         case OffsetOutOfRange():
@@ -164,7 +164,7 @@ def _fields(request: Request, error: BrokerError, permission: str) -> dict[str, 
             group, member = echo(message.group), echo(message.member)
             return {"current": error.current, "requested": error.requested, "group": group, "member": member}
         case VersionConflict():
-            # The version that the writer wanted to be next, or that its snapshot is of.
+            # The version that the writer expected next, or the version of its snapshot.
             asked = "expected" if isinstance(message, r.AppendStream) else "version"
             return {"current": error.current, asked: message.version}
     topic = {"topic": echo(message.topic)} if hasattr(message, "topic") else {}

@@ -1,7 +1,4 @@
-"""The event store: streams of versions, and snapshots of them.
-
-Knows: this dialect's words for a stream. Refuses to know: how versions are kept.
-"""
+"""Cursus's event store: streams of versions, and snapshots of them."""
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.cursus.reading import fit
@@ -16,7 +13,7 @@ from braidlog.wire.cursus.batch import BatchRecord
 from braidlog.wire.cursus.messages import Request
 
 EVENTS_MAX = 100_000
-"""A stream is read in one answer."""
+"""Maximum bytes of a stream: it is read in one answer."""
 
 
 async def _stream_key(services: Services, topic: str, key: str) -> bytes:
@@ -30,7 +27,7 @@ async def _stream_key(services: Services, topic: str, key: str) -> bytes:
 async def append_stream(message: r.AppendStream, services: Services, _: Conversation) -> a.Appended:
     key = await _stream_key(services, message.topic, message.key)
     if message.version == 0:
-        # Versions begin at 1. Below it the services have a word for "any version", which nobody meant here.
+        # Versions begin at 1. Lower numbers mean "any version" to the services, which this client did not request.
         current = await services.streams.version(message.topic, key)
         raise VersionConflict(message.topic, key, current=current, expected=0)
     event = BatchRecord(
@@ -45,8 +42,9 @@ async def append_stream(message: r.AppendStream, services: Services, _: Conversa
 
 
 async def read_stream(request: Request, services: Services, conversation: Conversation) -> a.StreamContents:
-    """Without `from_version`: the snapshot, and the events after it. With it: events from there on, and a snapshot only if it is
-    as new."""
+    """Without `from_version`: return the snapshot, and the events after it. With it: events from there on, and a
+    snapshot only if it is not older.
+    """
     message: r.ReadStream = request.message
     key = await _stream_key(services, message.topic, message.key)
     snapshot = await services.streams.snapshot(message.topic, key)
@@ -60,7 +58,7 @@ async def read_stream(request: Request, services: Services, conversation: Conver
     if count < len(found) or count == EVENTS_MAX:
         raise BrokerError(
             Reason.RECORD_TOO_LARGE,
-            f"the stream does not fit one answer: {count} events from version {start} on would; save a snapshot",
+            f"the stream does not fit one answer; {count} events from version {start} on fit: save a snapshot",
         )
     return a.StreamContents(message.topic, message.key, partition, events, _show(snapshot))
 

@@ -1,6 +1,6 @@
-"""What a node asks of other nodes for a Cursus client: a request as it travels, and one answer from several nodes.
+"""Forwards Cursus requests to other nodes, and merges the answers of several nodes.
 
-Knows: which requests may be sent twice, which answers are made of several. Does not handle: which node serves what, connections.
+Decides which requests may be sent twice. Does not handle: which node serves a request, connections.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -26,12 +26,12 @@ T = TypeVar("T")
 
 
 def is_repeatable(message: Any) -> bool:  # noqa: ANN401 - any request of the table
-    """Whether a sequence number makes a second append harmless."""
+    """Return whether a sequence number makes a second append harmless."""
     return isinstance(message, r.TxnPublish) or (isinstance(message, Batch | r.Publish) and message.idempotent)
 
 
 def at_partition(request: Request, number: int) -> Request:
-    """The request for the partition that this node has chosen: the leader must not choose another."""
+    """Return the request for the partition that this node chose: the leader must not choose another."""
     if not isinstance(request.message, _PLACED):
         return request
     return msgspec.structs.replace(request, message=msgspec.structs.replace(request.message, partition=number))
@@ -49,8 +49,9 @@ async def ask_leaders(
     conversation: Conversation,
     serve_here: Callable[[list[T]], Awaitable[Any]],
 ) -> list[Any]:
-    """The answer of each node that serves some of what is asked for: the keys of `refusals`, each with why this node does not.
-    Raises if one node cannot be asked."""
+    """Return the answer of each node that serves some of the keys of `refusals` (key → why this node does not serve
+    it). Raises if a node does not respond.
+    """
     nodes: dict[int | None, list[T]] = {}
     for wanted, refusal in refusals.items():
         nodes.setdefault(services.forwarding.serving(refusal), []).append(wanted)
@@ -72,7 +73,7 @@ async def ask(
     conversation: Conversation,
     serve_here: Callable[[], Awaitable[Any]],
 ) -> Any:  # noqa: ANN401
-    """The answer of the node that serves what this one refuses; for a while until a node does."""
+    """Return the answer of the node that serves the request; retries for a limited time until one does."""
     client = ClientConnection(compression=conversation.connection.compression)
     frame = client.request(message)
     topic: str | None = getattr(message, "topic", None)

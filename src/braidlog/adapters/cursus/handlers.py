@@ -1,7 +1,6 @@
-"""Each Cursus request in a few lines: translate, call the service, translate back.
+"""Handlers of Cursus's requests: translate, call the service, translate back (the Cursus page, §8).
 
-Knows: its manners (the Cursus page, §8), which service answers what, how a client says who it is. Refuses to know: bytes,
-sockets, how anything is done.
+Does not handle: bytes, sockets.
 """
 
 from collections.abc import Callable, Coroutine, Mapping
@@ -43,7 +42,7 @@ FEATURES = ("batches", "gzip", "groups", "streaming", "idempotence", "event_sour
 
 _CLEANUP = {"delete": False, "compact": True}
 _ONLY = {"partitioner": "hash_key", "auth_policy": "open", "read_acl": "", "write_acl": ""}
-"""What CREATE may say of a topic here: who may read or write is the configuration's business."""
+"""Values of CREATE that have only one legal value: permissions are configured on the node."""
 
 
 # -- topics --------------------------------------------------------------------------------------------------------
@@ -70,14 +69,14 @@ async def create(message: r.Create, services: Services, conversation: Conversati
 
 
 def _settings(message: r.Create) -> dict[str, Any]:
-    """What was said, in the topic's own words."""
+    """Return the given settings under the topic's own names."""
     for name, only in _ONLY.items():
         if getattr(message, name) not in (None, only):
-            raise BrokerError(Reason.INVALID_SETTING, f"{name} of a topic can only be {only!r} here")
+            raise BrokerError(Reason.INVALID_SETTING, f"{name} of a topic can only be {only!r}")
     changes: dict[str, Any] = {}
     if message.cleanup_policy is not None:
         if message.cleanup_policy not in _CLEANUP:
-            raise BrokerError(Reason.INVALID_SETTING, f"cleanup_policy is one of {', '.join(_CLEANUP)}")
+            raise BrokerError(Reason.INVALID_SETTING, f"cleanup_policy must be one of {', '.join(_CLEANUP)}")
         changes["compact"] = _CLEANUP[message.cleanup_policy]
     if message.retention_hours is not None:
         changes["retention_ms"] = message.retention_hours * HOUR_MS or UNLIMITED
@@ -109,7 +108,7 @@ async def describe(message: r.Describe, services: Services, conversation: Conver
 
 
 def _described(topic: str, number: int, services: Services, conversation: Conversation) -> a.PartitionDescription:
-    """Of a replicated partition who holds it, as the metadata says; the offsets of the copy that is here, if there is one."""
+    """Describe a partition: replicas from the metadata, and the offsets of the local replica if one exists."""
     known = services.routing.assignment(topic, number)
     if known is None:
         hosted = services.hosting.partition(topic, number)
@@ -129,7 +128,7 @@ def _described(topic: str, number: int, services: Services, conversation: Conver
 def metadata(message: r.GetMetadata, services: Services, conversation: Conversation) -> a.TopicMetadata:
     numbers = range(services.hosting.meta(message.topic).partitions)
     found = [cluster.leader_of(message.topic, number, services, conversation) for number in numbers]
-    # Published clients dial what is here, and never ask again: any node forwards.
+    # Published clients connect to this address and never ask again: any node forwards.
     own = show_address(conversation.address)
     leaders = tuple(own if leader == cluster.NO_LEADER else leader for leader, _ in found)
     epochs = tuple(str(epoch) for _, epoch in found)
@@ -142,7 +141,7 @@ async def find_coordinator(message: r.FindCoordinator, services: Services, conve
     node = await services.coordinators.find(name)
     found = None if node is None else services.routing.address(node, forwarding.DOOR, conversation.address)
     if found is None:
-        raise BrokerError(Reason.UNAVAILABLE, f"no node coordinates the {kind} {name[:60]!r} now: ask again")
+        raise BrokerError(Reason.UNAVAILABLE, f"no node coordinates the {kind} {name[:60]!r} at present; retry")
     return a.Coordinator(str(node), kind, *found)
 
 
@@ -174,7 +173,7 @@ def _assignment(topic: str, membership: Membership) -> a.Assignment:
 
 
 def _member(coordinator: Coordinator, message: r.SyncGroup | r.Heartbeat) -> tuple[str, str, int]:
-    """Who names no generation means the present one."""
+    """Without a generation, a request means the current one."""
     present = coordinator.groups.find(message.group).generation
     return message.group, message.member, present if message.generation is None else message.generation
 
@@ -190,7 +189,7 @@ async def leave(message: r.LeaveGroup, _: Services, __: Conversation, coordinato
 
 
 async def list_groups(_: Request, services: Services, conversation: Conversation) -> a.GroupList:
-    # Another door may know a group by a name that this one's lists cannot hold.
+    # Another listener may have a group whose name this dialect's lists cannot contain.
     there = await cluster.group_names(services)
     visible = services.authorize.visible(conversation.principal, sorted(there), Kind.GROUP)
     names = [name for name in visible if not set(name) & set(" ,[]")]
@@ -239,7 +238,9 @@ async def commit(message: r.Commit, services: Services, conversation: Conversati
 
 
 def _check_committed(topic: str, number: int, services: Services) -> None:
-    """Refuse what one node holds and this node follows; where nodes replicate a partition, its leader need not keep commits."""
+    """Reject a partition that this node follows without replication by the cluster. In a cluster, the leader need not
+    store commits.
+    """
     if services.routing.is_held_alone(topic):
         services.hosting.partition(topic, number).require_leader()
     else:
@@ -279,7 +280,7 @@ async def batch_commit(
 def fetch_offset(
     message: r.FetchOffset, services: Services, conversation: Conversation, coordinator: Coordinator
 ) -> a.CommittedOffset:
-    """Of several topics the least: whoever goes on there misses nothing of any."""
+    """For several topics, return the smallest offset: a reader that starts there misses no record."""
     topics = reading.topics_of(services, conversation, message.topic, message.partition)
     for topic in topics:
         _check_committed(topic, message.partition, services)
@@ -319,23 +320,23 @@ def _topic(request: Request) -> str | None:
 
 
 def _topic_or_pattern(request: Request) -> str | None:
-    """A pattern names no topic in particular: the handler leaves out what may not be read."""
+    """A pattern names no single topic: the handler omits topics that the client may not read."""
     return None if reading.is_pattern(request.message.topic) else _topic(request)
 
 
 def _nothing(_: Request) -> None:
-    """Of a request that names no topic."""
+    """For requests without a topic."""
 
 
 def _row(
     handler: Handler, operation: Operation | None, topic: Callable[[Request], str | None] = _nothing, *needs: Need
 ) -> Route:
-    """A row whose handler takes the message alone."""
+    """A row whose handler takes only the message."""
     return Route(handler, operation, topic, needs=needs, of_message=True)
 
 
 def _coordinated(state_of: Callable[[Request], str | None], routes: Mapping[type, Route]) -> dict[type, Route]:
-    """Rows that only the coordinator of what they name serves."""
+    """Rows that only the coordinator of the named group or transaction serves."""
     return {kind: msgspec.structs.replace(route, state_of=state_of) for kind, route in routes.items()}
 
 
@@ -356,8 +357,9 @@ _DESCRIBE_ID = named(Operation.DESCRIBE, Kind.TRANSACTIONAL_ID, lambda request: 
 
 
 class CursusAdapter(ForwardingAdapter):
-    """Cursus behind a listener. Its clients match answers by order. Any node takes their requests but STREAM, and asks the node
-    that serves them."""
+    """Cursus behind a listener. Its clients match answers by order. Any node accepts their requests, except STREAM,
+    and forwards them.
+    """
 
     dialect = "cursus"
     uses = Services
@@ -441,13 +443,13 @@ class CursusAdapter(ForwardingAdapter):
         return {COUNTS_CALL: self._transactions.answer_counts, cluster.GROUPS_CALL: answer_groups}
 
     def frame_of(self, request: Request) -> bytes:
-        return ClientConnection(spelling=request.spelling).request(request.message)  # its principal travels beside it
+        return ClientConnection(spelling=request.spelling).request(request.message)  # the principal is sent separately
 
     def forwards(self, request: Request) -> bool:
         return super().forwards(request) and not isinstance(request.message, r.Stream)
 
     def hands_on(self, request: Request, error: ElsewhereError) -> bool:
-        """Not what several nodes answer together, and to a coordinator only what it serves."""
+        """Do not forward requests that several nodes answer together; to a coordinator, forward only what it serves."""
         is_served_there = isinstance(error, NotLeaderError) or self.table[type(request.message)].state_of is not None
         is_of_several = cluster.is_of_several_nodes(request.message)
         return is_served_there and not is_of_several
@@ -463,14 +465,14 @@ class CursusAdapter(ForwardingAdapter):
     ) -> Any:  # noqa: ANN401
         if isinstance(refusal, NotLeaderError):
             request = forwarding.at_partition(request, refusal.number)
-        # What the client writes next must not arrive before.
+        # The client's next write must not arrive first.
         with conversation.alone() if route.operation is Operation.WRITE else nullcontext():
             try:
                 answer = await super()._forward(route, conversation, request, refusal)
             except BrokerError as error:
-                # Too large for a call: the client may send it to the leader.
+                # Too large to forward: the client may send it to the leader.
                 raise refusal if error.reason is Reason.RECORD_TOO_LARGE else error from None
-        return answer.data if isinstance(answer, Relayed) else answer  # the connection counts what it has answered
+        return answer.data if isinstance(answer, Relayed) else answer  # the connection counts its answered requests
 
     def handle(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
         route = self.table[type(request.message)]
@@ -481,7 +483,7 @@ class CursusAdapter(ForwardingAdapter):
     async def _as_principal(
         self, route: Route, conversation: Conversation, request: Request, credentials: r.Credentials
     ) -> Any:  # noqa: ANN401
-        """Serve one request for whom it says it is from; the connection stays whose it was."""
+        """Serve one request as the principal of its credentials; the connection keeps its own principal."""
         if not await conversation.prove(credentials.principal, credentials.token.encode()):
             return Failure.of(ErrorCode.AUTHENTICATION_FAILED, reason=NOT_PROVED)
         return await answer_of(self.serve, route, Speaker(conversation, credentials.principal), request)

@@ -1,7 +1,6 @@
 """Batches and PUBLISH: translate, append, acknowledge.
 
-Knows: how a partition is chosen that the client left open, and how sequences that begin at 1 become the log's.
-Refuses to know: bytes, what an acknowledgement promises.
+Chooses a partition where the client did not, and maps sequences that begin at 1 to the log's.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,18 +27,18 @@ from braidlog.wire.cursus.messages import Request
 
 ANY_PARTITION = -1
 KEY_BYTES_HASHED_MAX = 512 * 1024
-"""Of one batch."""
+"""Maximum bytes of keys hashed for one batch."""
 KEY_BYTES_SLICE = 64 * 1024
-"""In one turn of the loop: a megabyte takes about as long as anyone may hold up all others."""
+"""Maximum key bytes per slice of the event loop: hashing a megabyte blocks other clients as long as is tolerable."""
 PARTITIONS_SLICE = 64
-"""So many partitions are written to in one turn of the loop."""
+"""Partitions written per slice of the event loop."""
 
 _ACKS = {r.Acks.NONE: Acks.NONE, r.Acks.LEADER: Acks.LEADER, r.Acks.ALL: Acks.ALL, r.Acks.ALL_WORD: Acks.ALL}
 _FNV_OFFSET, _FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
 _rounds: Iterator[int] = count()
 
 Place = tuple[int, Sequence[BatchRecord]]
-"""A partition, and the records that go there."""
+"""A partition, and its records."""
 
 
 def hash_key(key: bytes) -> int:
@@ -51,7 +50,7 @@ def hash_key(key: bytes) -> int:
 
 
 def choose_partition(services: Services, topic: str, key: bytes) -> int:
-    """A key's own partition; without a key, one after the other."""
+    """Return a key's partition; without a key, partitions in rotation."""
     partitions = services.hosting.meta(topic).partitions
     return (hash_key(key) if key else next(_rounds)) % partitions
 
@@ -69,22 +68,22 @@ async def produce(request: Request, services: Services, conversation: Conversati
     if error is None:
         return _ack(batch, leader, "OK", max(stored, default=-1))
     if not stored:
-        # Of several partitions no single node can be named.
+        # No single node can be named for several partitions.
         raise error if len(places) == 1 else BrokerError(error.reason, str(error))
-    # What was stored stays: the protocol document has a status for that.
+    # Stored records stay: the protocol document has a status for that.
     return _ack(batch, leader, "PARTIAL", max(stored), failure_line(failure_of(request, error)))
 
 
 async def _append_everywhere(
     request: Request, services: Services, places: Sequence[Place], acks: Acks, conversation: Conversation
 ) -> tuple[list[int], BrokerError | None]:
-    """Append what this node leads, and have the other leaders append the rest. See `_append_each`."""
+    """Append to partitions led by this node, and forward the rest to their leaders. See `_append_each`."""
     topic = request.message.topic
     away = [place for place in places if not is_led_here(services, topic, place[0])] if len(places) > 1 else []
     if not away or conversation.is_forwarded:
         return await _append_each(services, topic, places, acks, conversation)
     here = [place for place in places if is_led_here(services, topic, place[0])]
-    with conversation.alone():  # what the client sends next must not be written before
+    with conversation.alone():  # the client's next request must not be written first
         stored, error = await _append_each(services, topic, here, acks, conversation)
         for start in range(0, len(away), PARTITIONS_SLICE):
             asked = [_append_away(request, services, place, conversation) for place in away[start:][:PARTITIONS_SLICE]]
@@ -109,9 +108,9 @@ async def _append_away(request: Request, services: Services, place: Place, conve
 async def _append_each(
     services: Services, topic: str, places: Sequence[Place], acks: Acks, conversation: Conversation
 ) -> tuple[list[int], BrokerError | None]:
-    """Write to one partition after the other, then wait for all of them together.
+    """Write to the partitions one by one, then wait for all of them together.
 
-    Returns the last offset of each partition that has its records, and why one has not.
+    Returns the last offset of each partition that was written, and the error of the first that was not.
     """
     stored: list[int] = []
     written: list[Written] = []
@@ -119,7 +118,7 @@ async def _append_each(
     if len(places) <= PARTITIONS_SLICE:
         error = await _write_each(services, topic, places, acks, written)
     else:
-        with conversation.alone():  # what the client sends next must not be written before
+        with conversation.alone():  # the client's next request must not be written first
             for start in range(0, len(places), PARTITIONS_SLICE):
                 part = places[start : start + PARTITIONS_SLICE]
                 error = await _write_each(services, topic, part, acks, written)
@@ -139,7 +138,7 @@ async def _append_each(
 async def _write_each(
     services: Services, topic: str, places: Sequence[Place], acks: Acks, written: list[Written]
 ) -> BrokerError | None:
-    """Write to one partition after the other; why one did not take it."""
+    """Write to the partitions one by one; return the error of one that failed."""
     await services.append.ready(topic, *(partition for partition, _ in places))
     try:
         for partition, records in places:
@@ -151,7 +150,7 @@ async def _write_each(
 
 
 async def _divide(services: Services, batch: Batch, conversation: Conversation) -> list[Place]:
-    """Which records go where. A batch with sequences stays together, or a retry could not be told from a gap."""
+    """Split a batch by partition. A batch with sequences is not split: a retry would look like a gap."""
     if batch.partition != ANY_PARTITION:
         services.hosting.partition(batch.topic, batch.partition)
         return [(batch.partition, batch.records)] if batch.records else []
@@ -162,7 +161,7 @@ async def _divide(services: Services, batch: Batch, conversation: Conversation) 
     if size <= KEY_BYTES_SLICE:
         return sorted(_places(services, batch, batch.records, keyless, {}).items())
     places: dict[int, list[BatchRecord]] = {}
-    with conversation.alone():  # what the client sends next must not be written before
+    with conversation.alone():  # the client's next request must not be written first
         for part in _slices(batch.records):
             _places(services, batch, part, keyless, places)
             await breathe()
@@ -179,7 +178,7 @@ def _places(
 
 
 def _slices(records: Sequence[BatchRecord]) -> Iterator[Sequence[BatchRecord]]:
-    """So many at a time as have keys of about `KEY_BYTES_SLICE`."""
+    """Yield slices of records whose keys have about `KEY_BYTES_SLICE` bytes."""
     pace, start = Pace(KEY_BYTES_SLICE), 0
     for number, record in enumerate(records, 1):
         if pace.is_due(len(record.key)):
@@ -189,14 +188,14 @@ def _slices(records: Sequence[BatchRecord]) -> Iterator[Sequence[BatchRecord]]:
 
 
 def _check_keys(records: Sequence[BatchRecord]) -> int:
-    """What their keys take."""
+    """Return the bytes of the keys."""
     if len(records) > OBJECTS_MAX:
         text = f"{len(records)} records without a partition; the broker chooses for {OBJECTS_MAX} of a batch"
-        raise BrokerError(Reason.RECORD_TOO_LARGE, f"{text}: choose it, or send fewer")
+        raise BrokerError(Reason.RECORD_TOO_LARGE, f"{text}: set the partition, or send fewer records")
     size = sum(len(record.key) for record in records)
     if size > KEY_BYTES_HASHED_MAX:
         text = f"keys of {size} bytes without a partition; the broker chooses by {KEY_BYTES_HASHED_MAX} of a batch"
-        raise BrokerError(Reason.RECORD_TOO_LARGE, f"{text}: choose it, or send fewer")
+        raise BrokerError(Reason.RECORD_TOO_LARGE, f"{text}: set the partition, or send fewer records")
     return size
 
 
@@ -243,7 +242,7 @@ async def publish(request: Request, services: Services, conversation: Conversati
 async def _append_once(
     services: Services, topic: str, partition: int, records: Sequence[BatchRecord], acks: Acks, by: str
 ) -> Appended:
-    """Append a batch with sequences: what the log has of it already is left out."""
+    """Append a batch with sequences; records that the log already has are omitted."""
     services.hosting.partition(topic, partition).require_leader()
     first = check_sequences(records)
     producer = await services.producer_names.resolve(first.producer_id, first.epoch, by=by)
@@ -269,18 +268,18 @@ def _encode(records: Sequence[BatchRecord], producer: NamedProducer, now_ms: int
 
 
 def check_sequences(records: Sequence[BatchRecord]) -> BatchRecord:
-    """The first record, if the others follow it one by one and are of the same producer."""
+    """Return the first record, if all records have one producer and consecutive sequences."""
     first = records[0]
     if first.sequence < 1 or not first.producer_id:
         raise BrokerError(
-            Reason.INVALID_RECORD, "an idempotent record has a producer id and a sequence number from 1 on"
+            Reason.INVALID_RECORD, "an idempotent record needs a producer id and a sequence number of at least 1"
         )
     for place, record in enumerate(records):
         if record.producer_id != first.producer_id or record.epoch != first.epoch:
-            raise BrokerError(Reason.INVALID_RECORD, "an idempotent batch is of one producer and one epoch")
+            raise BrokerError(Reason.INVALID_RECORD, "an idempotent batch must have one producer and one epoch")
         if record.sequence != first.sequence + place:
             raise BrokerError(
                 Reason.OUT_OF_ORDER_SEQUENCE,
-                f"sequence {first.sequence + place} is next in the batch, {record.sequence} was sent",
+                f"expected sequence {first.sequence + place} in the batch, received {record.sequence}",
             )
     return first

@@ -1,8 +1,8 @@
 """CONSUME and STREAM: records as batch frames.
 
-Knows: where a reader begins, what fits a frame, when a stream ends and what it is told then. Refuses to know: sockets, how a
-fetch waits. Invariant: a stream pushes the next frame only when the client has room for it, and something at least every
-`KEEP_ALIVE_MS`: the published client hangs up after five seconds of silence.
+Chooses where a reader begins, what fits a frame, and when a stream ends. Does not handle: sockets.
+Invariant: a stream pushes the next frame only when the client can receive it, and at least a keep-alive every
+`KEEP_ALIVE_MS`: the published client disconnects after five seconds without a frame.
 """
 
 import contextlib
@@ -36,14 +36,15 @@ STREAM_BYTES = 1024 * 1024
 RECORDS_MAX = 10_000
 WAIT_MS_MAX = 30_000
 COMMIT_SECONDS_MAX = 1.0
-"""How long CONSUME and LIST_OFFSETS wait for replicas: clients read what they wrote with acks=1, which the published broker
-acknowledges once replicas have it."""
+"""Maximum wait of CONSUME and LIST_OFFSETS for replicas: clients read their own writes with acks=1, which the
+published broker acknowledges after replication.
+"""
 KEEP_ALIVE_MS = 2_000
 TOPICS_MATCHED_MAX = 1_000
 UNBOUNDED = 2**63 - 1
 NOWHERE = -1
 NAMED = "*,"
-"""The pattern by which one node asks another for topics: this, then their names with commas between."""
+"""Prefix of the pattern by which one node requests topics from another: topic names separated by commas follow."""
 REMOVED = (Reason.GROUP_NOT_FOUND, Reason.MEMBER_NOT_FOUND, Reason.STALE_GENERATION, Reason.PARTITION_NOT_ASSIGNED)
 
 _RESETS = ("earliest", "latest")
@@ -68,7 +69,7 @@ def consume(request: Request, services: Services, conversation: Conversation) ->
 
 
 def _uncommitted(message: r.Consume, topics: Sequence[str], services: Services) -> list[Partition]:
-    """Partitions led here of which the answer may lack what is appended: not all replicas have it yet."""
+    """Return partitions led by this node with appended records that are not committed yet."""
     if message.wait_ms:
         return []
     partitions = [services.hosting.partition(topic, message.partition) for topic in topics]
@@ -90,15 +91,16 @@ async def _consume_later(frame: "_Frame", finding: Rows | Awaitable[Rows]) -> Ba
 
 
 async def _consume_matching(request: Request, services: Services, conversation: Conversation) -> Batch:
-    """What all topics that match have from the offset on, merged by offset; the frame names them as they were asked for.
+    """Read all matching topics from the offset on, merged by offset. The frame contains the requested pattern as
+    topic.
 
-    Where one of them has more than its share of a frame, nothing beyond its last offset is given of any: whoever goes on
-    after the last record misses nothing of what was there. To another node, `sequence_end` says where that is.
+    If a topic has more than its share of a frame, no topic contributes records beyond that topic's last offset: a
+    reader that continues after the last record misses none. `sequence_end` reports that offset to another node.
     """
     message: r.Consume = request.message
     topics = topics_of(services, conversation, message.topic, message.partition)
     here = [topic for topic in topics if conversation.is_forwarded or is_led_here(services, topic, message.partition)]
-    away = {topic: NotLeaderError(topic, message.partition, "another node leads it") for topic in topics}
+    away = {topic: NotLeaderError(topic, message.partition, "another node is its leader") for topic in topics}
     for topic in here:
         del away[topic]
 
@@ -126,7 +128,7 @@ async def _consume_matching(request: Request, services: Services, conversation: 
 
 
 async def _read_matching(message: r.Consume, topics: list[str], services: Services) -> tuple[list[BatchRecord], int]:
-    """Records of the topics that this node leads, and the offset from which on some may be missing."""
+    """Return records of the topics that this node leads, and the offset from which records may be missing."""
     shown: list[BatchRecord] = []
     until = UNBOUNDED
     await wait_committed(_uncommitted(message, topics, services), services.world, COMMIT_SECONDS_MAX)
@@ -149,12 +151,12 @@ async def _read_matching(message: r.Consume, topics: list[str], services: Servic
 
 def _has(services: Services, topic: str, partition: int, offset: int) -> bool:
     hosted = services.hosting.partition(topic, partition)
-    hosted.require_leader()  # the copy of a follower may end before
+    hosted.require_leader()  # a follower's log may end earlier
     return offset < hosted.high_watermark
 
 
 class _Frame:
-    """One frame of records, from an offset on."""
+    """One frame of records from an offset on."""
 
     __slots__ = ("_bytes_max", "_committed_only", "_conversation", "_offset", "_records_max", "_request", "_services")
 
@@ -186,7 +188,7 @@ class _Frame:
         )
 
     def packed(self, found: Rows) -> tuple[Batch | PackedBatch, int]:
-        """The frame of rows without headers, and where to go on after it. A `PackedBatch` is never empty."""
+        """Return the frame of rows without headers, and the next offset. A `PackedBatch` is never empty."""
         message = self._request.message
         if found.is_too_large:
             raise _too_large(self._offset)
@@ -195,7 +197,7 @@ class _Frame:
         return PackedBatch(message.topic, message.partition, Packed(found.data, found.count)), found.next_offset
 
     async def made(self, finding: Rows | Awaitable[Rows]) -> tuple[Batch | PackedBatch, int]:
-        """The same of what was found or is waited for, record by record where there are headers."""
+        """Return the frame of a finished or pending read; records with headers are encoded one by one."""
         found = finding if isinstance(finding, Rows) else await finding
         if not found.has_headers:
             return self.packed(found)
@@ -214,9 +216,11 @@ class _Frame:
 
 
 def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
-    """Who reads as a member reads what is its own, else it is told to join again. Who names no generation is no member.
+    """Check that a member reads only its own partitions; otherwise it must rejoin. A request without a generation is
+    not a member's.
 
-    Only the node that keeps groups knows them: a leader elsewhere lets everyone read, and that node refuses stale commits.
+    Only the group's coordinator knows the members: a leader on another node allows every read, and the coordinator
+    rejects stale commits.
     """
     if message.group and message.member and message.generation is not None:
         services.hosting.check_partition(message.topic, message.partition)
@@ -227,7 +231,7 @@ def check_owner(services: Services, message: r.Consume | r.Stream) -> None:
 
 
 def _reset(services: Services, topic: str, partition: int, offset: int, policy: str) -> int:
-    """Where to read: as asked, or where the client's policy says if that is not there."""
+    """Return the requested offset, or the offset by the client's reset policy if it is out of range."""
     if policy not in _RESETS:
         return offset
     hosted = services.hosting.partition(topic, partition)
@@ -239,7 +243,7 @@ def _reset(services: Services, topic: str, partition: int, offset: int, policy: 
 def fit(
     request: Request, conversation: Conversation, topic: str, partition: int, records: Sequence[Record]
 ) -> tuple[Batch, int]:
-    """One frame of the records, from the first on, and how many they are."""
+    """Return one frame of the first records, and their count."""
     shown = tuple(map(show, takewhile(can_show, records)))
     fitting: int = conversation.connection.count_fitting(request, topic, partition, shown)
     if records and not fitting:
@@ -255,12 +259,12 @@ def _too_large(offset: int) -> BrokerError:
 
 
 def is_pattern(topic: str) -> bool:
-    """No topic's name can hold these, so nobody is misunderstood."""
+    """Return whether the name has a wildcard: no topic name may contain one."""
     return "*" in topic or "?" in topic
 
 
 def topics_of(services: Services, conversation: Conversation, pattern: str, partition: int) -> list[str]:
-    """The topic, if it is one; else those that match, may be read and have that partition, the first by name."""
+    """Return the topic, or the matching topics that the client may read and that have the partition, sorted by name."""
     if not is_pattern(pattern):
         return [pattern]
     allowed = services.authorize.is_allowed
@@ -278,7 +282,9 @@ def topics_of(services: Services, conversation: Conversation, pattern: str, part
 
 
 def matches(pattern: str, name: str) -> bool:
-    """`*` is any run, `?` any one. Greedy with one way back, so no pattern takes longer than its length times the name's."""
+    """Match with `*` for any run and `?` for any one character. Greedy with a single backtracking point: the time is
+    at most pattern length times name length.
+    """
     at = position = 0
     star, mark = -1, 0
     while position < len(name):
@@ -311,7 +317,7 @@ async def stream(request: Request, services: Services, conversation: Conversatio
     connection = conversation.connection
     connection.begin_pushing()
     place = _Place(offset)
-    # A server that stops ends whoever waits, where it waits; the client is still told where to go on.
+    # A stopping server cancels every wait; the client still receives the offset to continue from.
     conversation.last_words = lambda: connection.push(request, a.StreamControl(reason="stopped", offset=place.offset))
     try:
         control = await _push(request, services, conversation, place)
@@ -323,7 +329,7 @@ async def stream(request: Request, services: Services, conversation: Conversatio
 
 
 class _Place:
-    """How far a stream has got."""
+    """The progress of a stream."""
 
     __slots__ = ("offset",)
 
@@ -332,7 +338,7 @@ class _Place:
 
 
 async def _begin(services: Services, conversation: Conversation, message: r.Stream) -> int:
-    """The offset a stream begins at if it names none: where its group has committed, else at the first record."""
+    """Return the start offset of a stream that names none: its group's committed offset, else the first record."""
     if message.offset is not None:
         return message.offset
     committed = await _committed(services, conversation, message) if message.group else NOWHERE
@@ -343,7 +349,7 @@ async def _begin(services: Services, conversation: Conversation, message: r.Stre
 
 
 async def _committed(services: Services, conversation: Conversation, message: r.Stream) -> int:
-    """As the group's coordinator says; another node's answer of 0 is nowhere, too."""
+    """Return the offset committed at the group's coordinator; another node's answer of 0 means none, too."""
     place = message.topic, message.partition
 
     async def here() -> a.CommittedOffset:
@@ -359,7 +365,7 @@ async def _committed(services: Services, conversation: Conversation, message: r.
 
 
 async def _push(request: Request, services: Services, conversation: Conversation, place: _Place) -> a.StreamControl:
-    """Push until the client, its group or the server ends it; what the client is told last."""
+    """Push until the client, its group or the server ends the stream; return the last message for the client."""
     message: r.Stream = request.message
     connection = conversation.connection
     while not conversation.is_closing:
@@ -382,6 +388,7 @@ async def _push(request: Request, services: Services, conversation: Conversation
         except BrokerError as error:
             return a.StreamControl(reason="removed" if error.reason in REMOVED else "error", offset=place.offset)
         await conversation.push(connection.push(request, batch))
-        # Only now: ended in the middle of a push, the client hears of an offset it may have, never of one it may lack.
+        # Updated only now: if a push is interrupted, the client is sent an offset that it may have, never one that it
+        # may lack.
         place.offset = next_offset
     return a.StreamControl(reason="stopped", offset=place.offset)

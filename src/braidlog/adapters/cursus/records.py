@@ -1,17 +1,16 @@
-"""This dialect's records and the log's, both ways.
+"""Converts between Cursus records and log records.
 
-Knows: which field is a header of which name. Refuses to know: frames, topics.
-Invariant: what a producer said comes back as it said it; what a record of another door cannot show here is left out, never
-guessed.
+Invariant: fields of a producer are read back unchanged. Fields of a record from another dialect that Cursus cannot
+express are omitted, never guessed.
 
-| here | in the log |
+| Cursus | log |
 |---|---|
-| payload | value; none is shown as empty |
-| key | key; empty is none |
+| payload | value; null is read as empty |
+| key | key; empty is null |
 | event type, schema version, aggregate version, metadata | headers eventType, schemaVersion, aggregateVersion, metadata |
 | producer id, epoch, sequence | headers producerId, epoch, seqNum |
 
-A header is written only for what is neither empty nor 0; numbers are decimal.
+A header is written only for a value that is neither empty nor 0; numbers are decimal.
 """
 
 import re
@@ -25,7 +24,7 @@ from braidlog.wire.cursus.batch import STRING_BYTES_MAX, BatchRecord, PlainRecor
 EVENT_TYPE, SCHEMA_VERSION, AGGREGATE_VERSION, METADATA = "eventType", "schemaVersion", VERSION_HEADER, "metadata"
 PRODUCER_ID, EPOCH, SEQUENCE = "producerId", "epoch", "seqNum"
 PIECE_BYTES = 512 * 1024
-"""About as many bytes of records stand in one batch of the log: a reader of one record decodes them all."""
+"""Approximate bytes of records per batch in the log: reading one record decodes its whole batch."""
 
 _INTEGER = re.compile(rb"-?[0-9]{1,19}")
 _Piece = tuple[list[bytes | None], list[bytes | None], list[tuple[Header, ...] | None]]
@@ -59,7 +58,7 @@ def encode_whole(
     base_sequence: int,
     transactional: bool = False,
 ) -> bytes:
-    """One batch of the log, as idempotence needs it: a retry must be the very same batch."""
+    """Encode one batch for an idempotent append: a retry must give the same batch."""
     return encode_batch(
         [record.payload for record in records],
         keys=[record.key or None for record in records],
@@ -73,7 +72,7 @@ def encode_whole(
 
 
 def encode_pieces(records: Sequence[BatchRecord], now_ms: int) -> bytes:
-    """Batches of the log for records that no sequence binds together."""
+    """Encode batches for records without sequences."""
     if isinstance(records, PlainRecords) and _weight(records) <= PIECE_BYTES:
         return encode_batch(records.values, keys=records.keys, base_timestamp=now_ms)
     batches = []
@@ -100,11 +99,11 @@ def _encode(piece: _Piece, now_ms: int) -> bytes:
     return encode_batch(piece[0], keys=piece[1], headers=piece[2], base_timestamp=now_ms)
 
 
-# -- the way back --------------------------------------------------------------------------------------------------
+# -- reading back --------------------------------------------------------------------------------------------------
 
 
 def can_show(record: Record) -> bool:
-    """Whether a batch can carry it: another door's key may be longer than this one's."""
+    """Return whether a batch can contain the record: another dialect's key may be longer than Cursus allows."""
     return record.key is None or len(record.key) <= STRING_BYTES_MAX
 
 

@@ -1,8 +1,7 @@
-"""The connection as a session serves it: nothing is pushed before what was asked earlier is answered.
+"""The connection of a session: a stream pushes nothing before all earlier requests are answered.
 
-Knows: how many requests wait for their answers. Refuses to know: bytes beyond what the dialect's connection does.
-Invariant: a STREAM is handed out only when every request before it is answered, and nothing is handed out after it unless it
-was refused; once frames are pushed, what the client still sends is dropped.
+Invariant: a STREAM is returned only after every earlier request was answered, and no request is returned after it
+unless the STREAM was rejected. Once frames are pushed, further bytes of the client are dropped.
 """
 
 from typing import Any
@@ -19,7 +18,7 @@ BEHIND_STREAM_BYTES_MAX = 256 * 1024
 
 
 class ServedConnection(ServerConnection):
-    """What the adapter opens for each client."""
+    """The connection that the adapter opens for each client."""
 
     _unanswered = 0
     _held: Request | None = None
@@ -28,7 +27,7 @@ class ServedConnection(ServerConnection):
 
     @property
     def buffered_bytes(self) -> int:
-        """A client may send ahead behind a stream; that is no frame that does not come to an end."""
+        """Bytes that a client sends after a STREAM do not count: they are not an incomplete frame."""
         return 0 if self._held is not None or self._in_stream else super().buffered_bytes
 
     def receive(self, data: bytes | bytearray | memoryview) -> None:
@@ -57,7 +56,7 @@ class ServedConnection(ServerConnection):
 
     def _after_stream(self) -> Request | Refused | NeedData:
         if len(self._inbox) > BEHIND_STREAM_BYTES_MAX:
-            error = ProtocolError(f"more than {BEHIND_STREAM_BYTES_MAX} bytes were sent behind a STREAM")
+            error = ProtocolError(f"more than {BEHIND_STREAM_BYTES_MAX} bytes were sent after a STREAM")
             return Refused(error, Failure.of(ErrorCode.DECODE_FAILED, reason=error), close=True)
         if self._held is None or self._unanswered:
             return NEED_DATA
@@ -74,17 +73,17 @@ class ServedConnection(ServerConnection):
         return answer if isinstance(answer, bytes) else super().respond(request, answer)
 
     def begin_pushing(self) -> None:
-        """The stream has begun and will end the connection: nothing more is read from the client."""
+        """Start the stream, which will end the connection: nothing more is read from the client."""
         self._is_pushing = True
         self._inbox.take(len(self._inbox))
 
 
 class Speaker:
-    """A conversation in which one request speaks for another principal."""
+    """A conversation in which one request has another principal."""
 
     def __init__(self, conversation: Conversation, principal: str) -> None:
         self._conversation = conversation
         self.principal = principal
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever the conversation has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of the conversation
         return getattr(self._conversation, name)

@@ -1,7 +1,6 @@
-"""Transactions, as this dialect asks for them.
+"""Cursus's transactions: translates states and results.
 
-Knows: its words for states and results. Refuses to know: markers, journals, how anything ends.
-The counts of staged messages and offsets are those since each node started; nothing depends on them.
+The counts of staged messages and offsets start at zero with each node; nothing depends on them.
 """
 
 import msgspec
@@ -24,9 +23,9 @@ from braidlog.wire.cursus.failures import Failure, echo
 NO_PRODUCER = -1
 COUNTS_CALL = "cursus-transaction"
 COUNTED_MAX = 10_000
-"""Open transactions that a node counts for; the counts of the oldest are forgotten."""
+"""Maximum open transactions that a node counts; the counts of the oldest are dropped."""
 Epoch = tuple[str, int]
-"""A transactional id in one epoch."""
+"""A transactional id and its epoch."""
 Counts = tuple[int, int]
 _STATES: dict[TxnState, str] = {
     TxnState.EMPTY: "initialized",
@@ -40,12 +39,12 @@ _RESULTS = {"commit": True, "abort": False}
 
 
 def _producer(text: str) -> int:
-    """The id we gave, as we wrote it; anything else is nobody's."""
+    """Parse a producer id that this server issued; anything else matches no producer."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else NO_PRODUCER
 
 
 class TransactionHandlers:
-    """The handlers, and how many messages and offsets each open transaction has had."""
+    """The handlers, and the counts of messages and offsets of each open transaction."""
 
     def __init__(self) -> None:
         self._messages: dict[Epoch, int] = {}
@@ -67,7 +66,7 @@ class TransactionHandlers:
         name, producer_id = message.transactional_id, _producer(message.producer_id)
         partition = ANY_PARTITION if message.partition is None else message.partition
         if partition == ANY_PARTITION:
-            # By the key or, without one, by the producer: a retry must come to the same place.
+            # The partition follows from the key or, without one, the producer: a retry must reach the same partition.
             partition = choose_partition(services, message.topic, message.key or message.producer_id.encode())
         services.hosting.partition(message.topic, partition).require_leader()
         place = message.topic, partition
@@ -121,7 +120,8 @@ class TransactionHandlers:
         txn, name = coordinator.transactions.find(message.transactional_id), message.transactional_id
         return a.TxnState(name, _STATES[txn.state], *await self._counted((name, txn.epoch), services, ends=False))
 
-    # -- counts: each node counts what it has staged ---------------------------------------------------------------
+    # -- counts: each node counts what it staged
+    # ----------------------------------------------------------------------
 
     @staticmethod
     def _count(counts: dict[Epoch, int], of: Epoch, more: int) -> int:
@@ -136,7 +136,7 @@ class TransactionHandlers:
         return self._messages.get(of, 0), self._offsets.get(of, 0)
 
     async def _counted(self, of: Epoch, services: Services, *, ends: bool) -> tuple[int, int]:
-        """Messages and offsets on all nodes, without those of a node that cannot be asked."""
+        """Return the messages and offsets on all nodes, except nodes that do not respond."""
         routing, call = services.routing, Call(COUNTS_CALL, NODE, msgspec.msgpack.encode((*of, ends)), changes=False)
         others = [each for each in routing.numbers if routing.is_live(each) and each != routing.own_number]
         answers = await services.forwarding.together([services.forwarding.ask(node, call) for node in others])
@@ -145,6 +145,6 @@ class TransactionHandlers:
         return sum(messages), sum(offsets)
 
     async def answer_counts(self, body: bytes) -> bytes:
-        """What another node asks of this one."""
+        """Return this node's counts to another node."""
         name, epoch, ends = read_asked(body, tuple[str, int, bool])
         return msgspec.msgpack.encode(self._own((name, epoch), ends=ends))

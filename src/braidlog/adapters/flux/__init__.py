@@ -1,4 +1,1 @@
-"""Flux meets the services.
-
-Knows: which service answers which request, and what each reason is called in Flux. Refuses to know: bytes, sockets.
-"""
+"""Flux's adapter: handlers and error codes."""

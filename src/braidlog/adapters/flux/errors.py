@@ -1,7 +1,6 @@
-"""What each reason is called in flux: one total table of codes, and the few texts that its clients know by heart.
+"""Translates reasons to Flux's error codes: one total table, and the exact texts that its clients compare.
 
-Knows: codes and texts. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass,
-unless it was put into a family of which this dialect has one code for all (`adapters/errors.py`); rows go before families.
+A test keeps the table total: a new `Reason` without a row fails it.
 """
 
 from braidlog.adapters.errors import GROUPS, KEYS, PRODUCERS, STREAMS, USERS, text_of
@@ -56,11 +55,13 @@ TEXTS: dict[Reason, str] = {
     Reason.REBALANCE_IN_PROGRESS: "stale generation",
     Reason.PARTITION_NOT_ASSIGNED: "partition not assigned to member",
 }
-"""One code (the Flux page, §3), and the text says which of the four it is. The rest is told in the services' words."""
+"""Reasons that share one code (the Flux page, §3): the text distinguishes the four. All other texts are the services'
+own.
+"""
 
 
 def failed(error: Exception, leader: Address | None = None) -> Failed:
-    """`leader`: the node that the request should have been sent to; its address ends the text."""
+    """`leader`: the node that serves the request; its address ends the text."""
     if isinstance(error, BrokerError):
         text = TEXTS.get(error.reason) or str(error)
         return Failed(CODES[error.reason], text if leader is None else f"{text}; leader={show_address(leader)}")

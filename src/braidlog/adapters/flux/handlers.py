@@ -1,7 +1,7 @@
-"""Each flux request in a few lines: translate, call the service, translate back.
+"""Handlers of Flux's requests: translate, call the service, translate back.
 
-Knows: flux's manners (the Flux page, §4): watermarks that are inclusive, generations that begin at two, replicas with numbers
-of which 0 is the leader, topics that come into being on first use. Refuses to know: lines, sockets, how anything is done.
+Flux's conventions (the Flux page, §4): inclusive watermarks, generations that begin at two, numbered replicas of
+which 0 is the leader, topics created on first use. Does not handle: lines, sockets.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,24 +35,26 @@ from braidlog.wire.flux.partitioner import partition_for_key
 from braidlog.wire.flux.records import LINE_BYTES_MAX, answer_records
 
 PARTITIONS = 3
-"""Of a topic that is created on first use (the Flux page, §4)."""
+"""Partitions of a topic that is created on first use (the Flux page, §4)."""
 
 RECORDS_PER_ANSWER_MAX = 50_000
-"""As many as take no more of a turn of the loop than anything else may; a client takes twice as many."""
+"""Records of a CONSUME without `max`: as many as fit one slice of the event loop; a client takes twice as many."""
 COPIED_PER_ANSWER = 100
-"""Records of a BROKER_FETCH that does not say how many."""
+"""Records of a BROKER_FETCH without a count."""
 MIN_IN_SYNC = 2
 ACKS_TIMEOUT_MS = 2_000
 SESSION_TIMEOUT_MS = 10_000
 
 _GENERATION_SHIFT = 1
-"""Flux counts from a group's making, we from its first member: the first JOIN of a new group gives 2."""
+"""Flux counts generations from a group's creation, braidlog from its first member: the first JOIN of a new group
+gives 2.
+"""
 
 _LEADER = 0
 _ACKS = {m.Acks.NONE: Acks.NONE, m.Acks.LEADER: Acks.LEADER, m.Acks.ALL: Acks.ALL}
 _ASSIGNORS = {m.Assignor.ROUND_ROBIN: Assignor.ROUND_ROBIN, m.Assignor.RANGE: Assignor.RANGE, None: None}
 _ROLES = {m.Role.LEADER: Role.LEADER, m.Role.FOLLOWER: Role.FOLLOWER}
-_METADATA_OVERHEAD_BYTES = 64 * 1024  # the id, the brokers' numbers and the words around them
+_METADATA_OVERHEAD_BYTES = 64 * 1024  # the id, the brokers' numbers and the text around them
 
 
 # --- records ----------------------------------------------------------------------------------------------------------------
@@ -64,7 +66,7 @@ async def produce(
     partitions = await _first_use(request.topic, services, conversation, replicas)
     partition = partition_for_key(request.key or b"", partitions)
     hosted = services.hosting.partition(request.topic, partition)
-    hosted.require_leader()  # before anything is made of it
+    hosted.require_leader()  # before anything is created
     batch = encode_batch([request.value], keys=[request.key], base_timestamp=services.world.now_ms())
     appended = await services.append.append(
         request.topic,
@@ -93,9 +95,9 @@ async def consume(request: m.Consume, services: Services, conversation: Conversa
 
 
 async def _first_use(topic: str, services: Services, conversation: Conversation, replicas: int) -> int:
-    """How many partitions the topic has; it is made now if nobody made it before, by one who may.
+    """Return the topic's number of partitions; create it if it does not exist and the client may create topics.
 
-    One in sync is enough for it: what acks=all needs more is Flux's own wish, and not that of other protocols.
+    It gets min.insync.replicas=1: the stricter acks=all is Flux's own rule and does not apply to other protocols.
     """
     if not services.hosting.exists(topic):
         services.authorize.check(conversation.principal, Operation.CREATE, topic)
@@ -107,7 +109,7 @@ def _followers(replicas: int) -> list[str]:
 
 
 def _inclusive(high_watermark: int) -> int:
-    """The last committed offset; -1 when there is none."""
+    """Return the last committed offset; -1 if there is none."""
     return high_watermark - 1
 
 
@@ -148,7 +150,7 @@ async def leave(request: m.Leave, _: Services, __: Conversation, coordinator: Co
 
 async def commit(request: m.Commit, _: Services, __: Conversation, coordinator: Coordinator) -> m.Committed:
     membership = _member(request, coordinator)
-    # The published clients commit the offset after the last one processed, which is what the services keep.
+    # The published clients commit the offset after the last processed one, as the services store it.
     commits = [Commit(request.topic, request.partition, request.offset)]
     await coordinator.groups.commit(request.group, request.consumer_id, membership.generation, commits)
     return m.Committed()
@@ -160,14 +162,14 @@ def committed(request: m.ReadOffset, _: Services, __: Conversation, coordinator:
 
 
 def _member(request: m.Sync | m.Heartbeat | m.Leave | m.Commit, coordinator: Coordinator) -> Membership:
-    """The membership that a request names, if it is the present one."""
+    """Return the membership of a request, if its generation is current."""
     membership = coordinator.groups.sync(request.group, request.consumer_id, request.generation - _GENERATION_SHIFT)
     _assigned_partitions(membership, request.topic)
     return membership
 
 
 def _assigned_partitions(membership: Membership, topic: str) -> tuple[int, ...]:
-    """A member's partitions of a topic. To flux a group is of one topic: with another there is no such group."""
+    """Return a member's partitions of a topic. In Flux a group has one topic: with another, the group does not exist."""
     if topic not in membership.assignment:
         raise BrokerError(Reason.GROUP_NOT_FOUND, f"member {membership.member!r} does not read topic {topic!r}")
     return tuple(membership.assignment[topic])
@@ -188,9 +190,9 @@ def broker_replica_ack(request: m.BrokerReplicaAck, services: Services, _: Conve
 def _acknowledged(
     request: m.ReplicaFetch | m.BrokerReplicaAck, follower: int, services: Services
 ) -> tuple[int, int, tuple[int, ...], bool]:
-    """A follower says what it has, the last offset included; the services hear what it asks for next.
+    """Report a follower's last offset, inclusive, to the services, which expect its next offset.
 
-    Among several nodes it is an observer: shown, and never counted.
+    In a cluster the follower is an observer: listed, but never counted.
     """
     hosted = services.fetch.replica_fetched(request.topic, request.partition, str(follower), request.offset + 1)
     watermark, is_under_replicated = _inclusive(hosted.high_watermark), hosted.replicas.is_under_replicated
@@ -198,7 +200,7 @@ def _acknowledged(
 
 
 async def broker_fetch(request: m.BrokerFetch, services: Services, _: Conversation) -> m.Answer:
-    """What a follower copies is also what is not committed yet: it is, once followers have it."""
+    """A follower also copies uncommitted records: they become committed once followers have them."""
     found = await services.fetch.records(
         request.topic,
         request.partition,
@@ -214,7 +216,9 @@ async def broker_fetch(request: m.BrokerFetch, services: Services, _: Conversati
 
 
 def _in_sync(topic: str, hosted: Partition, services: Services) -> tuple[int, ...]:
-    """Numbers of the in-sync replicas, the leader's first; one that another protocol gave a name has none."""
+    """Return the numbers of the in-sync replicas, the leader's first; a replica with a name from another protocol has
+    none.
+    """
     numbers = map(node_number, hosted.replicas.in_sync[1:])
     leader = _LEADER if services.routing.is_held_alone(topic) else services.routing.own_number
     return (leader, *sorted(number for number in numbers if number is not None))
@@ -233,15 +237,16 @@ async def set_partition_role(
 
 
 async def _assume(request: m.SetPartitionRole, services: Services) -> None:
-    """Where nodes replicate a partition, roles follow the metadata: this node is elected if it is in sync, and follows once
-    another leads."""
+    """Where the cluster replicates a partition, roles follow the metadata: this node is elected if it is in sync, and
+    follows after another node becomes leader.
+    """
     own = services.routing.own_number
     if request.role is m.Role.LEADER:
         await services.replica_moves.elect(request.topic, request.partition, own)
     elif services.metadata.image.assignment(request.topic, request.partition).leader == own:
         raise BrokerError(
             Reason.UNAVAILABLE,
-            f"node {own} leads {request.topic}/{request.partition}; it follows once ADMIN_SET_PARTITION_LEADER has named another",
+            f"node {own} leads {request.topic}/{request.partition}; use ADMIN_SET_PARTITION_LEADER to elect another",
         )
 
 
@@ -251,7 +256,7 @@ async def _assume(request: m.SetPartitionRole, services: Services) -> None:
 async def create_topic(request: m.CreateTopic, services: Services, conversation: Conversation) -> m.TopicCreated:
     replicas = request.replication_factor
     if replicas > REPLICAS_MAX:
-        raise BrokerError(Reason.INVALID_SETTING, f"a topic has 1 to {REPLICAS_MAX} replicas, not {replicas}")
+        raise BrokerError(Reason.INVALID_SETTING, f"a topic must have 1 to {REPLICAS_MAX} replicas, not {replicas}")
     followers, min_in_sync = _followers(replicas), min(MIN_IN_SYNC, replicas)
     meta = await services.topics.create(
         request.topic,
@@ -275,7 +280,9 @@ def broker_heartbeat(request: m.BrokerHeartbeat, services: Services, _: Conversa
 
 
 async def fence_broker(request: m.FenceBroker, services: Services, _: Conversation) -> m.BrokerFenced:
-    """A cluster's node is drained: ADMIN_UNFENCE_BROKER or its next start ends it. One that is away is fenced already."""
+    """Drain a node of the cluster until ADMIN_UNFENCE_BROKER or its next start. A node that is down is fenced
+    already.
+    """
     number = request.broker_id
     if not services.brokers.is_node(number):
         services.brokers.fence(number)
@@ -295,13 +302,14 @@ async def unfence_broker(request: m.UnfenceBroker, services: Services, _: Conver
 def reconcile_broker_health(
     request: m.ReconcileBrokerHealth, services: Services, _: Conversation
 ) -> m.BrokerHealthReconciled:
-    """Nodes of a cluster watch each other: this is about other brokers."""
+    """Fence other brokers only: nodes of a cluster watch each other."""
     return m.BrokerHealthReconciled(services.brokers.fence_silent(request.timeout_ms))
 
 
 async def elect_topic_leaders(request: m.ElectTopicLeaders, services: Services, _: Conversation) -> m.LeadersChanged:
-    """Elect the preferred leader of each partition that nodes replicate, if it is in sync. What this node holds by itself and was
-    made to follow, it leads again, unless another broker may lead it."""
+    """Elect the preferred leader of each replicated partition, if it is in sync. For unreplicated partitions that
+    follow, this node becomes leader again unless another broker may lead them.
+    """
     topic, numbers = request.topic, range(services.hosting.meta(request.topic).partitions)
     if not services.routing.is_held_alone(topic):
         outcomes = await services.replica_moves.elect_all(topic, numbers)
@@ -327,7 +335,7 @@ async def set_partition_leader(
 
 
 async def _elect(request: m.SetPartitionLeader, services: Services) -> m.PartitionLeaderSet:
-    """One that is in sync; who is in sync is told, not asked for: nobody is by being named."""
+    """Elect an in-sync replica. The request's list of in-sync replicas is checked, not applied."""
     await services.replica_moves.elect(request.topic, request.partition, request.leader)
     known = services.metadata.image.assignment(request.topic, request.partition)
     return m.PartitionLeaderSet(
@@ -348,7 +356,7 @@ def get_metadata(_: m.GetMetadata, services: Services, conversation: Conversatio
 
 
 def _index(services: Services) -> int:
-    """How far the metadata has come: whatever was decided before has a lower one."""
+    """Return the metadata version: earlier decisions have a lower one."""
     return services.metadata.seq
 
 
@@ -374,9 +382,9 @@ _GROUP_DESCRIBE = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request
 
 
 class FluxAdapter(ForwardingAdapter):
-    """Flux behind a listener. An answer carries its request's id, so a slow request holds back nobody.
+    """Flux behind a listener. Answers have their request's id, so a slow request delays no other.
 
-    Keys decide on partitions, and so one client's records are of many leaders: they are handed on, unless `forward` is off.
+    Keys choose partitions, so one client's records have many leaders: they are forwarded, unless `forward` is off.
     """
 
     dialect = "flux"

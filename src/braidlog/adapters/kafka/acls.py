@@ -1,8 +1,8 @@
-"""Rules in Kafka's terms: access control lists.
+"""The node's rules as Kafka's access control lists.
 
-Knows: Kafka's numbers, and which of its lists can be said as a rule here. Refuses to know: what a rule allows.
-Invariant: a list that cannot be kept as it was meant is refused, never kept as something else: there are no hosts. Kafka has no
-keys; lists of them have a number of ours, and are told to none but those who ask for it.
+Translates Kafka's numbers, and decides which ACLs a rule can express.
+Invariant: an ACL that a rule cannot express exactly is rejected: rules have no hosts. Kafka has no key-value keys;
+ACLs for them have a resource type of braidlog's own, and are listed only for requests of that type.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ NAME_CHARS_MAX = 32_767
 
 
 class Acl(NamedTuple):
-    """One line, as Kafka tells it."""
+    """One ACL in Kafka's terms."""
 
     resource: int
     name: str
@@ -66,7 +66,7 @@ class Acl(NamedTuple):
 
 
 def acls_of(rule: Rule) -> Iterator[Acl]:
-    """A rule as lines, one for each of its operations on each kind of resource that it is about."""
+    """Yield a rule as ACLs: one for each operation on each kind of resource."""
     principal, permission = USER + rule.principal, DENY if rule.deny else ALLOW
     for resource, kind in KINDS.items():
         pattern = rule.pattern(kind)
@@ -80,18 +80,18 @@ def acls_of(rule: Rule) -> Iterator[Acl]:
 
 
 def rule_of(wanted: s.CreateAclsRequestCreation) -> Rule:
-    """A line as a rule, if it can be one."""
+    """Return an ACL as a rule; raises if no rule can express it."""
     principal = wanted.principal.removeprefix(USER)
     if principal == wanted.principal or not principal:
-        raise Refusal(E.INVALID_REQUEST, f"a principal is {USER}name, not {wanted.principal[:60]!r}")
+        raise Refusal(E.INVALID_REQUEST, f"a principal must be {USER}name, not {wanted.principal[:60]!r}")
     if wanted.host != EVERY_HOST or wanted.permission_type not in (ALLOW, DENY):
-        raise Refusal(E.INVALID_REQUEST, "rules allow or deny, from every host: there are no others")
+        raise Refusal(E.INVALID_REQUEST, "a rule allows or denies for every host; set host to *")
     if wanted.resource_type not in tuple(Resource):
-        raise Refusal(E.INVALID_REQUEST, f"there are no rules about resources of type {wanted.resource_type}")
+        raise Refusal(E.INVALID_REQUEST, f"rules do not support resource type {wanted.resource_type}")
     resource = Resource(wanted.resource_type)
     operation = next((each for each in OPERATIONS[resource] if NUMBERS[each] == wanted.operation), None)
     if operation is None:
-        raise Refusal(E.INVALID_REQUEST, f"there is no rule about operation {wanted.operation} on this resource")
+        raise Refusal(E.INVALID_REQUEST, f"rules do not support operation {wanted.operation} on this resource")
     place = {KINDS.get(resource, Kind.TOPIC).value: _pattern(resource, wanted)}
     return Rule(principal, [operation], deny=wanted.permission_type == DENY, **place)
 
@@ -103,20 +103,20 @@ def _pattern(resource: Resource, wanted: s.CreateAclsRequestCreation) -> str:
             raise Refusal(E.INVALID_REQUEST, f"the cluster is called {CLUSTER_NAME}, not {name[:60]!r}")
         return EVERYONE
     if wanted.resource_pattern_type not in (Pattern.LITERAL, Pattern.PREFIXED):
-        raise Refusal(E.INVALID_REQUEST, f"a name is a literal or a prefix, not {wanted.resource_pattern_type}")
+        raise Refusal(
+            E.INVALID_REQUEST, f"a pattern type must be literal or prefixed, not {wanted.resource_pattern_type}"
+        )
     if name == EVERYONE and not is_prefix:
         return EVERYONE
     if resource is Resource.TOPIC:
         check_topic_name(name)
     if not 1 <= len(name) <= NAME_CHARS_MAX or name.endswith("*"):
-        raise Refusal(
-            E.INVALID_REQUEST, f"a rule is about a name or a prefix that does not end with *, not {name[:60]!r}"
-        )
+        raise Refusal(E.INVALID_REQUEST, f"a rule needs a name or a prefix that does not end with *, not {name[:60]!r}")
     return name + "*" if is_prefix else name
 
 
 def matches(acl: Acl, wanted: s.AclFilter) -> bool:
-    """Whether a line is one of those that a filter means."""
+    """Return whether a filter matches an ACL."""
     exact = (
         (wanted.resource_type_filter, acl.resource),
         (wanted.operation, acl.operation),

@@ -1,7 +1,7 @@
-"""Topics as an administrator makes, grows, trims, measures and deletes them.
+"""Administration of topics: create, delete, add partitions, delete records, describe sizes.
 
-Knows: Kafka's words and the few things it asks for that one node cannot give. Refuses to know: files.
-Invariant: every topic, partition and folder of a request has an answer of its own; what is checked only changes nothing.
+Does not handle: files.
+Invariant: every topic, partition and folder of a request has its own result. Validate-only requests change nothing.
 """
 
 from collections import Counter
@@ -57,7 +57,7 @@ async def create_topics(
 
 def _refuse_twice(name: str, count: int) -> None:
     if count > 1:
-        raise Refusal(E.INVALID_REQUEST, f"topic {name[:60]!r} is asked for more than once")
+        raise Refusal(E.INVALID_REQUEST, f"topic {name[:60]!r} is requested more than once")
 
 
 async def _create(
@@ -81,7 +81,7 @@ async def _create(
                 topic.name, partitions, settings=changes, min_in_sync=min_in_sync, placed=placed, by=by
             )
         except BrokerError as error:
-            if error.reason is Reason.NOT_ENOUGH_REPLICAS:  # of a producer clients would try that again
+            if error.reason is Reason.NOT_ENOUGH_REPLICAS:  # clients would retry the code that a producer gets
                 code = E.INVALID_REPLICA_ASSIGNMENT if topic.assignments else E.INVALID_REPLICATION_FACTOR
                 raise Refusal(code, str(error)) from error
             raise
@@ -98,13 +98,13 @@ async def _create(
 
 
 def _partitions(topic: m.CreateTopicsRequestTopic, services: Services, creating: Creating) -> int:
-    """How many partitions are wanted."""
+    """Return the requested number of partitions."""
     if topic.assignments:
         if topic.num_partitions != AS_DEFAULT or topic.replication_factor != AS_DEFAULT:
-            raise Refusal(E.INVALID_REQUEST, "replicas are either counted or assigned, not both")
+            raise Refusal(E.INVALID_REQUEST, "give either a replication factor or an assignment, not both")
         numbers = sorted(each.partition_index for each in topic.assignments)
         if numbers != list(range(len(numbers))):
-            raise Refusal(E.INVALID_REPLICA_ASSIGNMENT, "partitions are numbered from 0 on")
+            raise Refusal(E.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered from 0")
         _check_nodes([each.broker_ids for each in topic.assignments], services)
         return len(topic.assignments)
     there = len(services.routing.numbers)
@@ -116,7 +116,7 @@ def _partitions(topic: m.CreateTopicsRequestTopic, services: Services, creating:
     count = creating.partitions if topic.num_partitions == AS_DEFAULT else topic.num_partitions
     if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
         raise BrokerError(
-            Reason.INVALID_PARTITION_COUNT, f"a topic has 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}"
+            Reason.INVALID_PARTITION_COUNT, f"a topic must have 1 to {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}"
         )
     return count
 
@@ -128,15 +128,13 @@ def _placed(topic: m.CreateTopicsRequestTopic) -> Placed:
 
 
 def _check_nodes(places: Iterable[Sequence[int]], services: Services) -> None:
-    """Each partition's nodes are different ones of those that there are, and as many as every other's."""
+    """Check that each partition's nodes are distinct existing nodes, and equally many for every partition."""
     there = services.routing.numbers
     sizes = set()
     for nodes in places:
         sizes.add(len(nodes))
         if not nodes or len(set(nodes)) != len(nodes) or not set(nodes) <= set(there):
-            raise Refusal(
-                E.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(nodes)} are not different ones of nodes {there}"
-            )
+            raise Refusal(E.INVALID_REPLICA_ASSIGNMENT, f"replicas {list(nodes)} must be distinct nodes of {there}")
     if len(sizes) > 1:
         raise Refusal(E.INVALID_REPLICA_ASSIGNMENT, "partitions have different numbers of replicas")
 
@@ -160,13 +158,13 @@ async def _delete(
 ) -> m.DeleteTopicsResponseTopic:
     name = named(services, asked.name, asked.topic_id)
     if name is None:
-        return m.DeleteTopicsResponseTopic(None, asked.topic_id, unknown(asked.topic_id), "no topic has this id")
+        return m.DeleteTopicsResponseTopic(None, asked.topic_id, unknown(asked.topic_id), "unknown topic id")
     topic_id = id_of(services, name)
     try:
         denied.check(name)
         await deadline.of(services.topics.delete(name))
     except (BrokerError, StorageFault) as error:
-        shown = name if asked.name is not None else None  # whoever knows the id only does not learn the name
+        shown = name if asked.name is not None else None  # a client that knows only the id does not learn the name
         return m.DeleteTopicsResponseTopic(shown, asked.topic_id, code_of(error), text_of(error))
     return m.DeleteTopicsResponseTopic(name, topic_id)
 
@@ -204,7 +202,7 @@ async def _grow(
     if not present < topic.count <= PARTITIONS_PER_TOPIC_MAX:
         raise BrokerError(
             Reason.INVALID_PARTITION_COUNT,
-            f"topic {topic.name!r} has {present} partitions; it can have more, up to {PARTITIONS_PER_TOPIC_MAX}",
+            f"topic {topic.name!r} has {present} partitions; the count can only be increased, up to {PARTITIONS_PER_TOPIC_MAX}",
         )
     places = [each.broker_ids for each in topic.assignments or ()]
     if places and len(places) != topic.count - present:
@@ -263,7 +261,7 @@ def describe_log_dirs(
 
 
 def _sizes(topic: str, numbers: list[int], services: Services) -> list[m.DescribeLogDirsResponsePartition]:
-    """Those that are there and online: of the others nobody knows a size."""
+    """Return the sizes of online local partitions; sizes of others are unknown."""
     found = []
     for number in numbers:
         try:

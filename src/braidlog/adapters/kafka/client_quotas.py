@@ -1,8 +1,7 @@
-"""Quotas in Kafka's terms: what a user, a client id or both may produce and fetch in a second, how much of the loop's time they
-may take, and how many connections an address may open.
+"""Client quotas in Kafka's terms: produce, fetch and request rates of a user or client id, and connection rates of an
+address.
 
-Knows: Kafka's words for entities and rates. Refuses to know: how anybody is slowed down.
-Invariant: what is set here goes before the node's configuration, rate by rate; what is removed here is as the configuration says.
+Invariant: each rate set here overrides the node's configuration; a removed rate falls back to the configuration.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,9 +22,9 @@ from braidlog.wire.kafka.messages import security as s
 from braidlog.wire.kafka.messages.parts import Outcome
 
 TYPES = {"user": "user", "client-id": "client_id", "ip": "address"}
-"""Kafka's types of entities, and ours."""
+"""Kafka's entity types, and the fields of ours."""
 EXACT, DEFAULT, ANY = 0, 1, 2
-"""How a filter means an entity: by its name, the one that stands for all others, whichever has a name of that type."""
+"""A filter's match types: by name, the default entity, or any entity with a name of that type."""
 FIELDS = {
     "producer_byte_rate": "append_bytes_per_second",
     "consumer_byte_rate": "fetch_bytes_per_second",
@@ -33,7 +32,7 @@ FIELDS = {
     "connection_creation_rate": CONNECTIONS,
 }
 """Kafka's names of rates, and those of the configuration."""
-NO_SUCH_ENTITY = "a quota is that of a user, of a client id, of a client id of a user, or of an ip; each of them once"
+NO_SUCH_ENTITY = "a quota entity must be a user, a client id, a user and a client id, or an ip; each at most once"
 
 
 def _check_types(types: Sequence[str]) -> None:
@@ -56,7 +55,7 @@ def describe(request: Request, services: Services, _: Conversation) -> s.Describ
 
 
 def _names(entity: QuotaEntity) -> dict[str, str]:
-    """By Kafka's types; empty: the default."""
+    """Return the names by Kafka's types; empty: the default."""
     names = ((kind, getattr(entity, field)) for kind, field in TYPES.items())
     return {kind: name for kind, name in names if name is not None}
 
@@ -75,7 +74,7 @@ def _values(rates: Mapping[str, float]) -> list[s.DescribeClientQuotasResponseVa
 
 
 async def alter(request: Request, services: Services, _: Conversation) -> s.AlterClientQuotasResponse:
-    """What makes sense is set together; the rest is refused, each with its reason."""
+    """Apply all valid changes together; reject the others, each with its reason."""
     message: s.AlterClientQuotasRequest = request.message
     wanted: dict[QuotaEntity, Changes] = {}
     refusals: list[Outcome | None] = []
@@ -84,7 +83,7 @@ async def alter(request: Request, services: Services, _: Conversation) -> s.Alte
             entity, changes = _entity(entry.entity), _changes(entry.ops)
             services.quota_changes.check(entity, changes)
             if entity in wanted:
-                raise Refusal(E.INVALID_REQUEST, "a request changes the quotas of an entity once")
+                raise Refusal(E.INVALID_REQUEST, "a request may change the quotas of an entity only once")
         except BrokerError as error:
             refusals.append(Outcome(code_of(error), text_of(error)))
         else:
@@ -107,14 +106,14 @@ def _entity(named: Sequence[s.QuotaEntity]) -> QuotaEntity:
     if not named:
         raise Refusal(E.INVALID_REQUEST, NO_SUCH_ENTITY)
     if any(each.entity_name == "" for each in named):
-        raise Refusal(E.INVALID_REQUEST, "an empty name is no name; without one it is the default entity")
+        raise Refusal(E.INVALID_REQUEST, "an entity name cannot be empty; omit it for the default entity")
     return QuotaEntity(**{TYPES[each.entity_type]: each.entity_name or "" for each in named})
 
 
 def _changes(ops: Sequence[s.AlterClientQuotasRequestOp]) -> Changes:
     unknown = next((op.key for op in ops if op.key not in FIELDS), None)
     if unknown is not None:
-        raise Refusal(E.INVALID_REQUEST, f"there is no quota {unknown[:60]!r}; there are {', '.join(FIELDS)}")
+        raise Refusal(E.INVALID_REQUEST, f"unknown quota {unknown[:60]!r}; use one of {', '.join(FIELDS)}")
     return {FIELDS[op.key]: None if op.remove else op.value for op in ops}
 
 

@@ -1,7 +1,7 @@
-"""Settings of topics, groups and of the node, as an administrator asks for them and changes them.
+"""Describes and changes the settings of topics, groups and nodes.
 
-Knows: the kinds of resources and operations, by Kafka's numbers. Refuses to know: the settings themselves (`settings.py`).
-Invariant: a resource is changed as a whole or not at all, and has an answer of its own.
+Has Kafka's numbers of resource types and operations; `settings.py` has the settings of topics.
+Invariant: a resource is changed as a whole or not at all, and has its own result.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -37,8 +37,8 @@ from braidlog.wire.kafka.messages import topics as m
 
 Config = m.DescribeConfigsResponseConfig
 NODE_SETTINGS = (
-    "settings of nodes are not changed over Kafka's protocol; set them in the node's file, its environment or with --set, and "
-    "start it again (`braid config` shows them)"
+    "node settings cannot be changed over Kafka's protocol; set them in the node's file, environment or with --set, and "
+    "restart it (`braid config` shows them)"
 )
 OURS = {
     "broker.id": "node",
@@ -56,19 +56,21 @@ OURS = {
     "max.connection.creation.rate": "limits.connections_per_peer_per_second",
     "group.min.session.timeout.ms": "listeners.kafka.session_timeout_ms_min",
 }
-"""Kafka's settings of brokers, and the node's settings that decide them."""
+"""Kafka's broker settings, and the node settings that determine them."""
 OF_GROUPS = {
     "consumer.session.timeout.ms": "session_timeout_ms",
     "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
 }
-"""Kafka's settings of groups, and ours."""
+"""Kafka's group settings, and ours."""
 RATE = "leader.replication.throttled.rate"
 THROTTLES = (RATE, "follower.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second")
-"""What `kafka-reassign-partitions` sets of each node and takes back. The leader's holds, for all."""
+"""Replication throttles that `kafka-reassign-partitions` sets on each node and removes again. The leader's applies to
+all.
+"""
 RATE_MAX = 2**40
 DIGITS_MAX = 10
 Held = Callable[[Services, Conversation], list[Config]]
-"""The settings of this node, as this client sees them."""
+"""The settings of this node that this client may see."""
 Incremental = m.IncrementalAlterConfigsRequestResource
 
 
@@ -86,7 +88,7 @@ class Change(IntEnum):
     SUBTRACT = 3
 
 
-# -- looking -----------------------------------------------------------------------------------------------------
+# -- describe ----------------------------------------------------------------------------------------------------
 
 
 def describe(
@@ -125,13 +127,13 @@ def _configs(
         shown = settings.show(services.configs.describe(resource.resource_name))
         told = [_to_message(each, message) for each in shown] + _of_table(services, resource.resource_name)
     elif resource.resource_type == Resource.BROKER and not resource.resource_name:
-        told = []  # what all nodes have in common: no setting of theirs is changed over this protocol
+        told = []  # shared by all nodes: none can be changed over this protocol
     elif resource.resource_type == Resource.BROKER and resource.resource_name == str(services.brokers.own_number):
         told = node
     elif resource.resource_type == Resource.GROUP:
         told = _of_group(services, resource.resource_name)
     elif resource.resource_type == Resource.CLIENT_METRICS:
-        told = []  # there are none here; ListConfigResources says so, too
+        told = []  # none exist; ListConfigResources returns none either
     else:
         raise _unknown(resource.resource_type, resource.resource_name)
     wanted = resource.configuration_keys
@@ -139,7 +141,7 @@ def _configs(
 
 
 def _of_table(services: Services, topic: str) -> list[Config]:
-    """How the topic's table is, where it has one: to be read like a setting, and not to be set."""
+    """Return the state of the topic's table, if it has one, as read-only settings."""
     state = services.hosting.tables.get(services.hosting.meta(topic).topic_id)
     if state is None:
         return []
@@ -175,7 +177,7 @@ def _to_message(shown: Shown, message: m.DescribeConfigsRequest) -> Config:
 def _of_node(
     services: Services, conversation: Conversation, *, creating: Creating, session_timeout_ms_min: int
 ) -> list[Config]:
-    """What Kafka's tools look for in a broker; all of it is set in this node's own configuration."""
+    """Return the broker settings that Kafka's tools read; all are set in this node's configuration."""
     defaults = services.configs.defaults()
     rows = (
         ("broker.id", str(services.brokers.own_number), Kind.INT),
@@ -200,7 +202,7 @@ def _of_node(
 
 
 def _of_group(services: Services, group: str) -> list[Config]:
-    """What a group with `group.protocol=consumer` has."""
+    """Return the settings of a group with `group.protocol=consumer`."""
     known, own = services.group_settings.settings_of(group), services.group_settings.changed(group)
     rows = ((name, str(getattr(known, field)), field in own) for name, field in OF_GROUPS.items())
     return [
@@ -210,11 +212,11 @@ def _of_group(services: Services, group: str) -> list[Config]:
 
 
 def list_resources(request: Request, services: Services, conversation: Conversation) -> m.ListConfigResourcesResponse:
-    """What has settings. Version 0 asks for clients' metrics only, of which there are none."""
+    """List the resources with settings. Version 0 requests only client metrics resources, of which there are none."""
     message: m.ListConfigResourcesRequest = request.message
     wanted = set(message.resource_types) or (set(Resource) if request.version else set())
     if not wanted <= set(Resource):
-        raise Refusal(E.UNSUPPORTED_VERSION, f"nothing of type {min(wanted - set(Resource))} has settings here")
+        raise Refusal(E.UNSUPPORTED_VERSION, f"resource type {min(wanted - set(Resource))} has no settings")
     topics = services.authorize.visible(conversation.principal, services.hosting.names())
     groups = services.authorize.visible(
         conversation.principal, services.group_settings.changed_groups(), Permitted.GROUP
@@ -231,11 +233,11 @@ def list_resources(request: Request, services: Services, conversation: Conversat
     )
 
 
-# -- changing ----------------------------------------------------------------------------------------------------
+# -- alter -------------------------------------------------------------------------------------------------------
 
 
 async def alter(request: Request, services: Services, _: Conversation, denied: Denied) -> m.AlterConfigsResponse:
-    """Set some; all the others of the topic go back to their defaults."""
+    """Set the given settings; all other settings of the topic are reset to their defaults."""
     return m.AlterConfigsResponse(responses=await _alter_each(request, services, denied, pairs=_given, node=None))
 
 
@@ -273,7 +275,7 @@ async def _alter_each(
 
 
 def _pairs(resource: Incremental, services: Services) -> list[tuple[str, str | None]]:
-    """The changes as names and new values, None for the default."""
+    """Return the changes as names and new values, None for the default."""
     names = [each.name for each in resource.configs]
     if len(set(names)) < len(names):
         raise Refusal(E.INVALID_REQUEST, "a setting is changed more than once")
@@ -292,7 +294,7 @@ def _new_value(change: m.IncrementalAlterConfigsRequestConfig, present: str) -> 
     if change.config_operation in (Change.APPEND, Change.SUBTRACT) and settings.find(change.name).kind is Kind.LIST:
         words, changed = settings.split(present), settings.split(change.value or "")
         return ",".join(sorted(words | changed if change.config_operation == Change.APPEND else words - changed))
-    raise BrokerError(Reason.INVALID_SETTING, f"{change.name[:60]!r} cannot be changed so")
+    raise BrokerError(Reason.INVALID_SETTING, f"{change.name[:60]!r} does not support this operation")
 
 
 async def _alter(
@@ -304,7 +306,7 @@ async def _alter(
     node: list[Config] | None,
     only_check: bool,
 ) -> None:
-    """`node`: the settings of this node; None: all others of the resource go back to their defaults."""
+    """`node`: the settings of this node. None: all other settings of the resource are reset to their defaults."""
     name = resource.resource_name
     denied.check(_needed(resource))
     if resource.resource_type == Resource.TOPIC:
@@ -324,7 +326,7 @@ async def _alter(
 def _group_setting(name: str, value: str | None) -> tuple[str, int | None]:
     if name not in OF_GROUPS:
         raise BrokerError(
-            Reason.INVALID_SETTING, f"a group has no setting {name[:60]!r} here; it has {', '.join(OF_GROUPS)}"
+            Reason.INVALID_SETTING, f"unknown group setting {name[:60]!r}; use one of {', '.join(OF_GROUPS)}"
         )
     if value is None:
         return OF_GROUPS[name], None
@@ -334,32 +336,34 @@ def _group_setting(name: str, value: str | None) -> tuple[str, int | None]:
 
 
 def _check_kept(changes: Mapping[str, str | None], held: list[Config]) -> None:
-    """Accept what sets a value that holds already; refuse anything else by its name."""
+    """Accept a change to the current value; reject any other by name."""
     values = {each.name: each.value for each in held}
     for name, value in changes.items():
         if name in values and value in (None, values[name]):
             continue
         if name in OURS:
-            use = f"set {OURS[name]} in the file of each node and start it again (`braid config show` lists them)"
+            use = f"set {OURS[name]} in the file of each node and restart it (`braid config show` lists them)"
         elif name in settings.ROWS:
-            use = "set it for each topic"
+            use = "set it on each topic"
         else:
-            use = "no setting here corresponds to it; leave it out"
+            use = "braidlog has no such setting; omit it"
         raise Refusal(E.INVALID_REQUEST, f"{name[:60]!r} cannot be changed over Kafka's protocol: {use}")
 
 
 def _throttle(resource: Incremental, services: Services, node: list[Config], *, only_check: bool) -> None:
-    """How fast this node's records are copied by who is not in sync, until it is started again."""
+    """Set the rate at which out-of-sync replicas copy this node's records, until it restarts."""
     changes = dict(_pairs(resource, services))
     if resource.resource_name not in ("", str(services.routing.own_number)):
         raise _unknown(Resource.BROKER, resource.resource_name)
     _check_kept({name: value for name, value in changes.items() if name not in THROTTLES}, node)
     rates = {name: value for name, value in changes.items() if name in THROTTLES}
     if rates and not resource.resource_name:
-        raise Refusal(E.INVALID_REQUEST, f"{min(rates)!r} is set for each node: name it with --entity-name")
+        raise Refusal(E.INVALID_REQUEST, f"{min(rates)!r} is set per node: name one with --entity-name")
     for name, value in rates.items():
         if value is not None and not (value.isascii() and value.isdecimal() and 1 <= int(value) <= RATE_MAX):
-            raise BrokerError(Reason.INVALID_SETTING, f"{name} is 1 to {RATE_MAX} bytes a second, not {value[:60]!r}")
+            raise BrokerError(
+                Reason.INVALID_SETTING, f"{name} must be 1 to {RATE_MAX} bytes a second, not {value[:60]!r}"
+            )
     if RATE in rates and not only_check:
         rate = rates[RATE]
         services.replication_rate.asked = None if rate is None else int(rate)
@@ -367,26 +371,24 @@ def _throttle(resource: Incremental, services: Services, node: list[Config], *, 
 
 def _unknown(kind: int, name: str) -> Refusal:
     if kind == Resource.BROKER:
-        return Refusal(
-            E.INVALID_REQUEST, f"there is no node {name[:20]!r}; `--describe --entity-type brokers` lists them"
-        )
-    return Refusal(E.INVALID_REQUEST, f"nothing of type {kind} has settings here")
+        return Refusal(E.INVALID_REQUEST, f"unknown node {name[:20]!r}; `--describe --entity-type brokers` lists nodes")
+    return Refusal(E.INVALID_REQUEST, f"resource type {kind} has no settings")
 
 
 def _needed(resource: Any) -> Needed:  # noqa: ANN401 - each of the three requests has its own type
-    """Return what the right is about: a topic, a group, or the node."""
+    """Return the resource of the permission: a topic, a group, or the node."""
     if resource.resource_type == Resource.GROUP:
         return Permitted.GROUP, resource.resource_name
     return resource.resource_name if resource.resource_type == Resource.TOPIC else None
 
 
 def _named(kind: Resource, request: Request, _: Services) -> Iterable[str]:
-    """Return the topics, or the groups, whose settings are meant."""
+    """Return the topics, or the groups, of the request."""
     return (each.resource_name for each in request.message.resources if each.resource_type == kind)
 
 
 def _nodes(request: Request, _: Services) -> Iterable[None]:
-    """None where a setting of nodes is meant: a right to topics is no right to that."""
+    """Yield None for node settings: permissions on topics do not apply to them."""
     return (None for each in request.message.resources if each.resource_type not in (Resource.TOPIC, Resource.GROUP))
 
 

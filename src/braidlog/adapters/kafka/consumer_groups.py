@@ -1,8 +1,8 @@
-"""Consumer groups whose coordinator divides the work: heartbeats and what an administrator sees of them.
+"""Consumer groups with server-side assignment (KIP-848): heartbeats and descriptions.
 
-Knows: Kafka's words, and what it asks of a heartbeat. Refuses to know: epochs, targets, what is kept
-(`coordinator/consumer_groups`). Invariant: every group that is described has an answer of its own; one of another kind is not
-found, and tools then ask DescribeGroups.
+`coordinator/consumer_groups` keeps epochs and target assignments.
+Invariant: every described group has its own result. A group of another type is not found, and tools then use
+DescribeGroups.
 """
 
 import msgspec
@@ -29,9 +29,9 @@ from braidlog.wire.kafka.messages import consumer_groups as m
 from braidlog.wire.kafka.rows import UNASKED
 
 OWN_ID_SINCE = 1
-"""The first version in which a member names itself."""
+"""The first version in which the member chooses its id."""
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
-"""What a member is in ConsumerGroupDescribe."""
+"""The member type in ConsumerGroupDescribe."""
 
 
 async def heartbeat(
@@ -69,22 +69,22 @@ async def heartbeat(
 
 
 def _check(message: m.ConsumerGroupHeartbeatRequest, version: int) -> None:
-    """Refuse a heartbeat that contradicts itself."""
+    """Reject a heartbeat with contradictory fields."""
     is_named = bool(message.member_id) or (version < OWN_ID_SINCE and message.member_epoch == JOIN)
     wants = message.subscribed_topic_names is not None or message.subscribed_topic_regex is not None
     faults = {
-        "a member has an id": not is_named,
-        "an instance id is not empty": message.instance_id == "",
-        "a rack id is not empty": message.rack_id == "",
-        f"a member epoch is not below {PAUSE}": message.member_epoch < PAUSE,
-        "only a static member goes for a while": message.member_epoch == PAUSE and message.instance_id is None,
-        "a rebalance timeout is not below 0": message.rebalance_timeout_ms < -1,
+        "a member needs an id": not is_named,
+        "an instance id cannot be empty": message.instance_id == "",
+        "a rack id cannot be empty": message.rack_id == "",
+        f"a member epoch must be at least {PAUSE}": message.member_epoch < PAUSE,
+        "only a static member can leave temporarily": message.member_epoch == PAUSE and message.instance_id is None,
+        "a rebalance timeout cannot be negative": message.rebalance_timeout_ms < -1,
     }
     if message.member_epoch == JOIN:
         faults |= {
-            "who joins says its rebalance timeout": message.rebalance_timeout_ms == -1,
-            "who joins says what it wants to read": not wants,
-            "who joins owns nothing, and says so": message.topic_partitions != [],
+            "a joining member must send its rebalance timeout": message.rebalance_timeout_ms == -1,
+            "a joining member must send its subscription": not wants,
+            "a joining member must send an empty list of owned partitions": message.topic_partitions != [],
         }
     for rule, is_broken in faults.items():
         if is_broken:
@@ -92,7 +92,7 @@ def _check(message: m.ConsumerGroupHeartbeatRequest, version: int) -> None:
 
 
 def _heartbeat_code(request: Request, code: E) -> E:
-    """What a heartbeat is told of what it cannot have: its words are not those of commits and joins."""
+    """Translate an error code to one that heartbeats may return: they differ from those of commits and joins."""
     said = {E.STALE_MEMBER_EPOCH: E.FENCED_MEMBER_EPOCH, E.INCONSISTENT_GROUP_PROTOCOL: E.GROUP_ID_NOT_FOUND}
     return said.get(code) or said_by_coordinator(request, code)
 
@@ -123,7 +123,7 @@ async def _described(name: str, services: Services, denied: Denied) -> m.Consume
     except BrokerError as error:
         return m.ConsumerGroupDescribeResponseGroup(coordinator_code(error), str(error), name)
     if view.kind is not GroupKind.CONSUMER:
-        why = f"group {name!r} is not a consumer group; DescribeGroups tells of it"
+        why = f"group {name!r} is not a consumer group; use DescribeGroups"
         return m.ConsumerGroupDescribeResponseGroup(E.GROUP_ID_NOT_FOUND, why, name)
     return m.ConsumerGroupDescribeResponseGroup(
         group_id=name,

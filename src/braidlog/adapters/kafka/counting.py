@@ -1,7 +1,7 @@
-"""How many records there are: CountRecords, a request of our own on Kafka's port.
+"""CountRecords: braidlog's own request on Kafka's port for the number of records.
 
-Knows: how much of a request is served at once. Refuses to know: how records are counted.
-Invariant: a partition that is asked for gets one turn at least, so that whoever asks again from where it ended comes to the end.
+Invariant: every requested partition gets at least one slice, so a client that repeats the request from the last
+offset makes progress.
 """
 
 from braidlog.adapters.contract import Conversation
@@ -19,7 +19,7 @@ from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import counting as m
 
 PIECES_MAX = 64
-"""Of a request: turns of the loop, each of a thousand batches at most."""
+"""Slices of the event loop per request, each of at most a thousand batches."""
 
 
 async def count_records(

@@ -1,4 +1,4 @@
-"""How many partitions a request may name, and each of them once: what is done for each of them adds up."""
+"""Limits the partitions that a request may name, each at most once, because work adds up per partition."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -9,7 +9,7 @@ from braidlog.wire.kafka.apis import Key
 PARTITIONS_MAX = 20_000
 
 Partition = tuple[object, int]
-"""What the request calls the topic, and the partition's number."""
+"""Return the request's topic name or id, and the partition's number."""
 
 LOOKING_UP: Mapping[Key, Callable[[Any, Any], Partition]] = MappingProxyType(
     {
@@ -19,11 +19,11 @@ LOOKING_UP: Mapping[Key, Callable[[Any, Any], Partition]] = MappingProxyType(
         Key.OFFSET_FOR_LEADER_EPOCH: lambda topic, each: (topic.topic, each.partition),
     }
 )
-"""Requests that look something up for each partition. In others it costs no more than its bytes."""
+"""Requests with a lookup per partition. In other requests, a partition costs no more than its bytes."""
 
 
 def excess(key: Key, message: Any) -> str | None:  # noqa: ANN401 - each API has its own message
-    """What is too much about a request; None if nothing is."""
+    """Return how a request exceeds the limits; None if it does not."""
     partition = LOOKING_UP.get(key)
     if partition is None:
         return None
@@ -32,7 +32,7 @@ def excess(key: Key, message: Any) -> str | None:  # noqa: ANN401 - each API has
     if count <= 1 and len(topics) <= 1:
         return None
     if max(count, len(topics)) > PARTITIONS_MAX:
-        return f"names {max(count, len(topics))} partitions, {PARTITIONS_MAX} is the limit"
+        return f"names {max(count, len(topics))} partitions, the limit is {PARTITIONS_MAX}"
     if len({partition(topic, each) for topic in topics for each in topic.partitions}) < count:
         return "names a partition more than once"
     return None

@@ -1,6 +1,6 @@
-"""What each reason is called in Kafka: one total table.
+"""Translates reasons to Kafka's error codes: one total table.
 
-Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass.
+A test keeps the table total: a new `Reason` without a row fails it.
 """
 
 import logging
@@ -93,11 +93,11 @@ NOT_AUTHORIZED: dict[Kind, E] = {
     Kind.TRANSACTIONAL_ID: E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     Kind.KEY: E.INVALID_REQUEST,
 }
-"""What a refusal is called, by what it is about. Keys are not this door's."""
+"""The authorization error by kind of resource. Kafka's listener has no key-value keys."""
 
 
-class Refusal(BrokerError):  # noqa: N818 - it is said to a client, not raised at anyone
-    """What only this dialect asks for, and so has only here a code."""
+class Refusal(BrokerError):  # noqa: N818 - an answer to a client, not a fault
+    """An error that exists only in this dialect, with its code."""
 
     def __init__(self, code: E, text: str) -> None:
         super().__init__(Reason.INVALID_SETTING, text)
@@ -105,7 +105,7 @@ class Refusal(BrokerError):  # noqa: N818 - it is said to a client, not raised a
 
 
 def code_of(error: Exception) -> E:
-    """The code of an error of the services. A fault of the disk is also said in the log: the client is told a number only."""
+    """Return the code of an error of the services. A disk fault is also logged: the client gets only a number."""
     if isinstance(error, Refusal):
         return error.code
     if isinstance(error, NotAuthorizedError):
@@ -113,7 +113,7 @@ def code_of(error: Exception) -> E:
     if isinstance(error, BrokerError):
         return CODES[error.reason]
     if isinstance(error, StorageFault):
-        if not error.is_full:  # who finds the disk full has said so once
+        if not error.is_full:  # a full disk is logged where it is detected
             log.error("%s: %s", error.place or "kafka", error)
         return E.KAFKA_STORAGE_ERROR
     if isinstance(error, ProtocolError):
@@ -122,7 +122,7 @@ def code_of(error: Exception) -> E:
 
 
 async def outcome_of(work: Awaitable[object]) -> tuple[E, str | None]:
-    """The code and the words for one of several things that a request asks for."""
+    """Return the code and the text for one item of a request."""
     try:
         await work
     except (BrokerError, StorageFault) as error:
@@ -131,7 +131,7 @@ async def outcome_of(work: Awaitable[object]) -> tuple[E, str | None]:
 
 
 def outcomes(topics: Iterable[tuple[str, Iterable[int]]], code: Callable[[tuple[str, int]], E]) -> list[TopicOutcome]:
-    """A code for each partition that a request names."""
+    """Return a code for each partition that a request names."""
     return [
         TopicOutcome(topic, [PartitionOutcome(number, code((topic, number))) for number in numbers])
         for topic, numbers in topics
@@ -144,11 +144,11 @@ COORDINATOR: dict[E, E] = {
     E.NOT_LEADER_OR_FOLLOWER: E.COORDINATOR_NOT_AVAILABLE,
     E.BROKER_NOT_AVAILABLE: E.COORDINATOR_NOT_AVAILABLE,
 }
-"""What a client expects of a coordinator instead: these it would take for a partition's, and not try again."""
+"""Codes that a client expects from a coordinator instead: it would take the others for a partition's, and not retry."""
 
 
 def coordinator_code(error: Exception) -> E:
-    """The code of an error in an answer of a group's or a transaction's coordinator."""
+    """Return the code of an error in an answer of a group's or a transaction's coordinator."""
     code = code_of(error)
     return COORDINATOR.get(code, code)
 

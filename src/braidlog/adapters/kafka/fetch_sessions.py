@@ -1,9 +1,9 @@
-"""Fetch sessions (KIP-227): a client names its partitions once, then only what has changed about them.
+"""Fetch sessions (KIP-227): a client sends its partitions once, then only changes.
 
-Knows: what each connection is in the middle of asking for, and what it was told last. Refuses to know: how records are found, who
-may read what: a request of a session is completed before anything else looks at it, so that all of it is authorised each time.
-Invariants: a connection has one session at most, which ends with it; there are `SESSIONS_MAX` of them, of `PARTITIONS_MAX`
-partitions each, and what they keep counts in the node's memory. Who gets none is served in full.
+A request of a session is completed before authorization, so that all its partitions are authorized each time.
+Invariants: a connection has at most one session, which ends with it. At most `SESSIONS_MAX` sessions exist, with at
+most `PARTITIONS_MAX` partitions each; their memory counts in the node's. A client without a session gets full
+answers.
 """
 
 from collections.abc import Iterable
@@ -19,28 +19,28 @@ from braidlog.wire.kafka.messages import data as d
 SESSIONS_MAX = 1000
 PARTITIONS_MAX = 20_000
 PARTITION_BYTES = 512
-"""What a session keeps of one partition."""
+"""Approximate bytes that a session keeps per partition."""
 SINCE = 7
-"""The first version of Fetch that knows sessions."""
+"""The first version of Fetch with sessions."""
 NO_SESSION = 0
 FIRST, NONE = 0, -1
-"""Epochs of requests that name all their partitions: the first begins a session, the other wants none."""
+"""Epochs of full requests: the first starts a session, the other uses none."""
 EPOCH_MAX = 2**31 - 1
 
 Place = tuple[str, bytes, int]
-"""A topic by its name or its id, whichever the request has, and the number of a partition."""
+"""A topic by its name or id, as in the request, and a partition number."""
 Told = tuple[int, int, int]
 """High watermark, last stable offset, start offset."""
 
 
 class Session:
-    """What one connection asks for."""
+    """The partitions of one connection."""
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.epoch = FIRST
         self.wanted: dict[Place, d.FetchRequestPartition] = {}
-        """Those that were given records last stand last: so each has its turn when not all fit an answer."""
+        """The partitions that last got records are at the end: all get their turn if not all fit an answer."""
         self._told: dict[Place, Told] = {}
         self.held_bytes = 0
 
@@ -55,14 +55,14 @@ class Session:
         self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
 
     def topics(self) -> list[d.FetchRequestTopic]:
-        """Everything that is wanted, in its order; a topic stands there several times if others are between its partitions."""
+        """Return all partitions in order; a topic appears several times if others are between its partitions."""
         return [
             d.FetchRequestTopic(name, topic_id, [self.wanted[place] for place in places])
             for (name, topic_id), places in groupby(self.wanted, lambda place: place[:2])
         ]
 
     def is_news(self, place: Place, found: d.FetchResponsePartition) -> bool:
-        """Whether a client has to hear of a partition; it is remembered that it has."""
+        """Return whether the client must be sent this partition, and remember what was sent."""
         told = (found.high_watermark, found.last_stable_offset, found.log_start_offset)
         is_answer = bool(found.error_code) or has_records(found) or found.preferred_read_replica >= 0
         is_news = is_answer or self._told.get(place) != told
@@ -85,7 +85,7 @@ class FetchSessions:
         self._last = 0
 
     def begin(self, conversation: Conversation, message: d.FetchRequest, version: int) -> d.FetchRequest | E:
-        """The request with all its partitions, or why it cannot have them."""
+        """Return the request with all its partitions, or the error code."""
         if version < SINCE or message.session_epoch in (FIRST, NONE):
             self._end(conversation)
             if version >= SINCE and message.session_epoch == FIRST:
@@ -104,7 +104,7 @@ class FetchSessions:
         return msgspec.structs.replace(message, topics=session.topics(), forgotten_topics_data=[])
 
     def finish(self, conversation: Conversation, asked: d.FetchRequest, answer: d.FetchResponse) -> d.FetchResponse:
-        """The answer as the session's client wants it: whole to its first request, then only what is new."""
+        """Return the answer for the session's client: complete for its first request, then changes only."""
         if asked.session_epoch == NONE:
             return answer
         session = self._sessions.get(conversation)

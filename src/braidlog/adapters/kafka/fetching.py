@@ -1,9 +1,9 @@
-"""Records out: Fetch.
+"""Fetch.
 
-Knows: what consumers rely on (docs/dialects/kafka.md). Refuses to know: what is in a batch.
-Invariants: batches leave as the log has them, in slices of its files, unless the request says that columns will do (`bare`);
-every partition of a request has an answer of its own.
-Sessions are completed before a request comes here, and its answer is narrowed after (`fetch_sessions.py`).
+docs/dialects/kafka.md lists what consumers rely on.
+Invariants: batches are sent as the log stores them, in slices of its files, unless the request accepts columns
+(`bare`). Every partition of a request has its own result. `fetch_sessions.py` completes a session's request before,
+and narrows its answer after.
 """
 
 from collections.abc import Iterable, Sequence
@@ -31,12 +31,12 @@ from braidlog.wire.kafka.messages import data as d
 from braidlog.wire.kafka.rows import NO_UUID
 
 RESPONSE_BYTES_MAX = 8 * 1024 * 1024
-"""Of records in one response, whatever a client asks for, save for a first batch that is larger."""
+"""Maximum bytes of records in one response, regardless of the request, except for a larger first batch."""
 WANTED_BYTES = 576
-"""What a partition of a request takes while it waits, beside what a request takes."""
+"""Memory of a waiting request per partition, beside its fixed part."""
 READ_COMMITTED = 1
 FOLLOWERS_SINCE = 11
-"""The first version whose clients read from followers, and go back to the leader when they are told to."""
+"""The first version whose clients read from followers, and return to the leader when redirected."""
 
 BARE_WITH_KEYS, BARE = 1, 2
 
@@ -44,7 +44,7 @@ _TIMED_OUT = (E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
 
 class _Asked(NamedTuple):
-    """One partition of a request: what is wanted, or why not."""
+    """One partition of a request: the read, or its error."""
 
     number: int
     wanted: Wanted | None
@@ -53,7 +53,7 @@ class _Asked(NamedTuple):
 
 async def fetch(request: Request, services: Services, conversation: Conversation, denied: Denied) -> d.FetchResponse:
     message: d.FetchRequest = request.message
-    # What a replica asks from is taken for safe there: only a node may say so, on the nodes' own port.
+    # A replica's fetch offset counts as replicated: only a node may send it, on the nodes' port.
     is_replica = max(message.replica_id, message.replica_state.replica_id) >= 0
     nearer = None
     if request.version >= FOLLOWERS_SINCE:
@@ -129,7 +129,7 @@ def _asked(
 
 
 async def _bare(found: Sequence[Outcome], conversation: Conversation, *, keys: bool) -> list[Buffer | Slice]:
-    """Of each partition, what is left of its slice where the reader wants less."""
+    """Return, for each partition, its slice reduced to what the reader requests."""
     slices = [outcome.slice if isinstance(outcome, Fetched) else None for outcome in found]
     held_bytes = sum(each.size for each in slices if each is not None)
     conversation.hold(held_bytes)
@@ -169,7 +169,7 @@ def _failed(number: int, code: E) -> d.FetchResponsePartition:
 
 
 def refuse_fetch(request: Request, code: E, _: str) -> d.FetchResponse:
-    """Java's consumer takes some codes here for a defect of its own (redpanda#11941): they are said as one that it retries."""
+    """Java's consumer treats some codes as its own bug (redpanda#11941): they are replaced by one that it retries."""
     said = E.UNKNOWN_SERVER_ERROR if code in _TIMED_OUT else code
     return d.FetchResponse(
         error_code=said,

@@ -1,7 +1,7 @@
-"""Groups as an administrator sees them: what there is, who is in it, and that it goes.
+"""Administration of groups: list, describe, delete.
 
-Knows: Kafka's words for states. Refuses to know: how members get what they have (`groups.py` serves them).
-Invariant: every group of a request has an answer of its own; groups of both kinds are told alike.
+Translates states; `groups.py` serves members.
+Invariant: every group of a request has its own result. Groups of both types are listed alike.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,7 +25,7 @@ from braidlog.wire.kafka.messages import groups as g
 from braidlog.wire.kafka.rows import UNASKED
 
 NOT_FOUND_SINCE = 6
-"""The first version of DescribeGroups that says so of a group that is not there; before, it is "Dead"."""
+"""The first version of DescribeGroups with an error for an unknown group; before, its state is "Dead"."""
 STATES: dict[State, str] = {
     State.EMPTY: "Empty",
     State.JOINING: "PreparingRebalance",
@@ -39,7 +39,7 @@ CLASSIC_STATES: dict[State, str] = {
     State.ASSIGNING: STATES[State.JOINING],
     State.RECONCILING: STATES[State.SYNCING],
 }
-"""The same in the words of DescribeGroups, whose clients know no others."""
+"""The states in the words of DescribeGroups, whose clients know no others."""
 DEAD = "Dead"
 
 
@@ -82,12 +82,12 @@ async def _described(
 
 
 def _protocol_type(view: GroupView) -> str:
-    """Members of groups in which the broker assigns are consumers, whatever door they came through."""
+    """Members of server-assigned groups are consumers, regardless of their listener."""
     return view.protocol_type if view.kind is GroupKind.CLASSIC else consumer.PROTOCOL_TYPE
 
 
 def group_type(view: GroupView) -> GroupKind:
-    """Kafka knows two."""
+    """Return the group's type; Kafka knows two."""
     return view.kind if view.kind is GroupKind.CONSUMER else GroupKind.CLASSIC
 
 

@@ -1,7 +1,7 @@
-"""Consumer groups: who is in them, and how far they have got.
+"""Consumer groups: members and committed offsets.
 
-Knows: Kafka's words for what groups do. Refuses to know: rounds, generations, what is kept (`coordinator/groups`).
-Invariant: every group, member and partition of a request has an answer of its own.
+`coordinator/groups` keeps rebalances and generations.
+Invariant: every group, member and partition of a request has its own result.
 """
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -40,9 +40,9 @@ from braidlog.wire.kafka.rows import NO_UUID
 ID_REQUIRED_SINCE = 4
 SKIPPING_SINCE = 9
 SEVERAL_SINCE = 8
-"""The first version of OffsetFetch that asks for several groups."""
+"""The first version of OffsetFetch for several groups."""
 COORDINATED = {0: Kind.GROUP, 1: Kind.TRANSACTIONAL_ID}
-"""What FindCoordinator may look for."""
+"""The kinds that FindCoordinator can find."""
 
 
 REFUSE_COORDINATOR = refused(
@@ -70,7 +70,7 @@ async def find_coordinator(
         node = await services.coordinators.find(key)
         found = None if node is None else services.routing.address(node, DOOR, conversation.address)
         if node is None or found is None:
-            text = f"no node coordinates {key[:60]!r} now: ask again"
+            text = f"no node coordinates {key[:60]!r} at present; retry"
             return c.FindCoordinatorResponseCoordinator(key, -1, "", -1, E.COORDINATOR_NOT_AVAILABLE, text)
         return c.FindCoordinatorResponseCoordinator(key, node, *found)
 
@@ -87,7 +87,7 @@ async def find_coordinator(
 
 
 def _coordinated(kind: Kind) -> Need:
-    """The names of that kind that FindCoordinator is asked for: one until version 3, several after."""
+    """The names of that kind in a FindCoordinator: one until version 3, several after."""
 
     def find(request: Request, _: Services) -> Iterable[str]:
         message: c.FindCoordinatorRequest = request.message
@@ -169,7 +169,7 @@ async def _heartbeat_later(waiting: Coroutine[Any, Any, None]) -> g.HeartbeatRes
 
 
 async def leave(request: Request, _: Services, __: Conversation, coordinator: Coordinator) -> g.LeaveGroupResponse:
-    """One member until version 2; several, each with an answer of its own, after."""
+    """One member until version 2; several, each with its own result, after."""
     message: g.LeaveGroupRequest = request.message
     leaving = message.members or [g.LeaveGroupRequestMember(message.member_id)]
     results = await coordinator.groups.electing(message.group_id).leave(
@@ -216,7 +216,7 @@ async def commit(
 
 
 def _commits(message: g.OffsetCommitRequest, code: Callable[[], E]) -> g.OffsetCommitResponse:
-    """`code` is asked for one partition after the other."""
+    """`code` is called for each partition in order."""
     return g.OffsetCommitResponse(
         topics=[
             g.OffsetCommitResponseTopic(
@@ -255,7 +255,7 @@ def _check_commit(
 
 
 def checked_commit(coordinator: Coordinator, denied: Denied, group: str, wanted: Commit) -> Commit | E:
-    """The commit if it can be made, else why not."""
+    """Return the commit if it is valid, else its error code."""
     if wanted.topic in denied:
         return E.TOPIC_AUTHORIZATION_FAILED
     try:
@@ -302,7 +302,9 @@ def _committed(
     *,
     stable: bool,
 ) -> list[g.OffsetFetchResponseTopic]:
-    """Where a group is; with `stable`, a partition that a transaction is about to commit to says so instead."""
+    """Return a group's committed offsets. With `stable`, a partition with a pending transactional commit returns an
+    error.
+    """
     committed = coordinator.offsets.of_group(group)
     moving = coordinator.pending_commits.places(group) if stable else set()
 
@@ -369,14 +371,14 @@ async def delete_offsets(
 
 
 def _route(handler: Handler, operation: Operation, refusal: Refusal, *each: Need) -> Route:
-    """The row of a request about one group: what it needs on that, and on each topic that it names."""
+    """The row of a request for one group: its permission on the group, and on each topic in it."""
     return Route(handler, None, needs=(on_group(operation),), each=each, refusal=refusal, said=said_by_coordinator)
 
 
 def each_group(
     handler: Handler, operation: Operation, refusal: Refusal, find: Callable[..., Iterable[str]], *each: Need
 ) -> Route:
-    """The row of a request about several groups, each with an answer of its own."""
+    """The row of a request for several groups, each with its own result."""
     needs = (Need(operation, find, Kind.GROUP), *each)
     return Route(handler, None, each=needs, refusal=refusal, said=said_by_coordinator)
 

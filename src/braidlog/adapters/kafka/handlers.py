@@ -1,11 +1,7 @@
-"""The table of routes, and the adapter that follows it.
+"""The table of routes, and the adapter that uses it.
 
-Knows: which file serves which API. Refuses to know: how any of them is served.
-Invariant: what is told in ApiVersions is what has a route, no more and no less (of our own APIs, only our own client is told);
-where clients must say who they are, nothing but saying so is served before. Requests of one connection take effect in the order
-in which they came, as Kafka's clients rely on: a request begins when every earlier one has ended, or is of a kind whose effects
-it cannot see. So produces behind produces share a sync, reads wait beside reads and members beside members, and whatever else is
-asked behind any of them sees what they did.
+Invariants: ApiVersions returns exactly the APIs with a route (braidlog's own APIs only to its own client). Where
+authentication is required, other requests are rejected before it. Requests of a connection take effect in order.
 """
 
 import logging
@@ -145,7 +141,7 @@ log = logging.getLogger("braidlog.kafka")
 
 SMALL_PARTS = 2
 PARTS_AT_ONCE = 1000
-"""A request of more is read, served and answered in turns of the loop of their own, and served in slices."""
+"""A request with more parts is parsed, served and answered in separate slices of the event loop."""
 
 
 def _group(request: Request) -> str | None:
@@ -171,8 +167,9 @@ COORDINATED: dict[Key, Callable[[Request], str | None]] = {
     **dict.fromkeys((Key.COMMIT_BATCH, Key.ABORT_BATCH, Key.SINK_STATE), _sink),
     Key.INIT_PRODUCER_ID: _transaction,
 }
-"""Of which name the coordinator serves a request. Those of several names ask for each; lists are each node's own: clients ask
-every node."""
+"""The name whose coordinator serves a request. Requests with several names look up each; lists are per node: clients
+ask every node.
+"""
 
 
 class KafkaAdapter(RoutedAdapter):
@@ -219,7 +216,7 @@ class KafkaAdapter(RoutedAdapter):
         for key, state_of in COORDINATED.items():
             self.table[key] = msgspec.structs.replace(self.table[key], state_of=state_of)
         self.served: Served = {key: BY_KEY[key].versions for key in self.table}
-        """What clients are told, and may ask for."""
+        """The APIs that clients may use, as ApiVersions returns them."""
 
     def open(self) -> ServerConnection:
         return ServerConnection(self.served)
@@ -240,7 +237,7 @@ class KafkaAdapter(RoutedAdapter):
         effect = EFFECTS.get(request.api.key, Effect.CHANGES)
         is_large = request.parts > PARTS_AT_ONCE and effect is not Effect.JOINS
         if is_large and effect is Effect.APPENDS:
-            effect = Effect.CHANGES  # it is appended in slices: no other of its connection comes in between
+            effect = Effect.CHANGES  # appended in slices: no other request of its connection may run in between
         order = self._orders.get(conversation)
         if order is None:
             order = self._orders[conversation] = Order()
@@ -259,7 +256,7 @@ class KafkaAdapter(RoutedAdapter):
     async def _in_turn(
         self, order: Order, effect: Effect, conversation: Conversation, request: Request, *, is_large: bool
     ) -> Message | None:
-        """Begin when those before it allow it; what is large lets others have their turns before it and after it."""
+        """Start when earlier requests allow it. A large request yields to the event loop before and after."""
         if not order.begin(effect):
             await order.wait(effect, self._world)
         try:
@@ -276,7 +273,7 @@ class KafkaAdapter(RoutedAdapter):
         return (self._fetch if request.api.key is Key.FETCH else self._handle)(conversation, request)
 
     async def _fetch(self, conversation: Conversation, request: Request) -> Message | None:
-        """A request of a session is completed first, so that all that it wants is looked at, and allowed, each time."""
+        """Complete a session's request first, so that all its partitions are authorized each time."""
         whole = self._fetches.begin(conversation, request.message, request.version)
         if isinstance(whole, ErrorCode):
             return FetchResponse(error_code=whole)
@@ -290,10 +287,8 @@ class KafkaAdapter(RoutedAdapter):
             if self._services.authorize.required and conversation.principal == ANONYMOUS:
                 return self._turn_away(conversation, request, "before authentication")
             if self._sasl.lifetime_ms and self._sasl.is_expired(conversation, self._world.monotonic()):
-                return self._turn_away(
-                    conversation, request, "after its session's lifetime, without authentication anew"
-                )
-        # One partition of one topic is nothing to look into.
+                return self._turn_away(conversation, request, "after its session's lifetime, without re-authentication")
+        # A single partition of a single topic needs no check.
         too_much = excess(request.api.key, request.message) if request.parts > SMALL_PARTS else None
         if too_much is not None:
             log.info("kafka %s: %s refused: %s", conversation.peer, request.api.name, too_much)
@@ -301,7 +296,7 @@ class KafkaAdapter(RoutedAdapter):
         return self.serve(route, conversation, request)
 
     def _turn_away(self, conversation: Conversation, request: Request, why: str) -> None:
-        """Kafka closes too: most responses could not say it."""
+        """Close as Kafka does: most responses have no field for this error."""
         log.info("kafka %s: %s %s; closing", conversation.peer, request.api.name, why)
         conversation.close()
 
@@ -311,7 +306,7 @@ class KafkaAdapter(RoutedAdapter):
 
 
 async def _ending(order: Order, serving: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
-    """What it answers; it has then ended."""
+    """Return the answer, then end the request's turn."""
     try:
         return await serving
     finally:

@@ -1,7 +1,7 @@
-"""Where logs begin and end: ListOffsets, OffsetForLeaderEpoch.
+"""ListOffsets and OffsetForLeaderEpoch.
 
-Knows: the times that stand for something else. Refuses to know: how a time is looked up.
-Invariant: the answer is a record's own offset and time, not its batch's; what is not found is no error.
+Handles the negative timestamps with special meanings.
+Invariant: the answer is a record's own offset and time, not its batch's. An offset that is not found is not an error.
 """
 
 from collections.abc import Awaitable, Callable
@@ -40,12 +40,12 @@ async def _earliest(hosted: Partition, _: Services, *, committed_only: bool) -> 
 
 
 async def _newest(hosted: Partition, services: Services, *, committed_only: bool) -> Found:
-    """The first record that has the largest time of all."""
+    """Return the first record with the largest timestamp."""
     newest = hosted.newest_timestamp_ms
     return await _at(newest, hosted, services, committed_only=committed_only) if newest >= 0 else (NOWHERE, NO_TIME)
 
 
-async def _tiered(_: Partition, __: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - nothing is elsewhere
+async def _tiered(_: Partition, __: Services, *, committed_only: bool) -> Found:  # noqa: ARG001 - no tiered storage
     return NOWHERE, NO_TIME
 
 
@@ -57,10 +57,10 @@ MEANINGS: dict[int, Callable[..., Awaitable[Found]]] = {
     LATEST_TIERED: _tiered,
     EARLIEST_PENDING_UPLOAD: _tiered,
 }
-"""Times below zero stand for places."""
+"""Negative timestamps and the positions they mean."""
 _ENDS = (LATEST, EARLIEST, EARLIEST_LOCAL)
 SINCE: dict[int, int] = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-"""The version in which a client may first ask for it."""
+"""The first version in which a client may use it."""
 
 
 async def _at(timestamp: int, hosted: Partition, services: Services, *, committed_only: bool) -> Found:

@@ -1,6 +1,6 @@
-"""Who serves what: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions.
+"""ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions.
 
-Knows: which fields clients rely on (docs/dialects/kafka.md). Refuses to know: bytes, how topics are made.
+docs/dialects/kafka.md lists the fields that clients rely on.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -28,26 +28,26 @@ from braidlog.wire.kafka.messages import cluster as c
 from braidlog.wire.kafka.rows import NO_UUID, UNASKED
 
 PARTITIONS_TOLD_MAX = 2000
-"""Of DescribeTopicPartitions, whatever a client asks for: Kafka's own limit."""
+"""Maximum partitions of DescribeTopicPartitions, regardless of the request: Kafka's own limit."""
 MAKING_MS = 10_000
-"""Of one Metadata request: how long the topics that it makes may take, all together."""
+"""Maximum time that one Metadata request may spend on creating topics, in total."""
 NO_LEADER = -1
 _VERSION_OF_TRANSACTIONS = "transaction.version"
 _SUPPORTED = [c.ApiVersionsResponseSupportedFeature(_VERSION_OF_TRANSACTIONS, 0, 2)]
 _FINALIZED = [c.ApiVersionsResponseFinalizedFeature(_VERSION_OF_TRANSACTIONS, 2, 2)]
 _FEATURES_FROM_ZERO_SINCE = 4
-"""The first version of ApiVersions whose clients can be told of a feature that begins at 0."""
+"""The first version of ApiVersions whose clients accept a feature that begins at 0."""
 
 
 class Creating(msgspec.Struct, frozen=True):
-    """Whether a topic that somebody asks for is made, and with how many partitions."""
+    """Whether topics are created on request, and their number of partitions."""
 
     enabled: bool = True
     partitions: int = 1
 
 
 class PartitionState(msgspec.Struct, frozen=True):
-    """What both answers about topics say of a partition."""
+    """Fields of a partition that both answers share."""
 
     number: int
     error: E
@@ -60,11 +60,11 @@ class PartitionState(msgspec.Struct, frozen=True):
 
 
 class _Where(msgspec.Struct, frozen=True):
-    """The nodes that clients of this door can be sent to."""
+    """The nodes that clients of this listener can reach."""
 
     named: list[Broker]
     numbers: frozenset[int]
-    """Of those that live."""
+    """The live nodes among them."""
 
     @classmethod
     def of(cls, services: Services, conversation: Conversation) -> "_Where":
@@ -113,9 +113,9 @@ async def metadata(
 
 
 def _asked(request: Request, services: Services, conversation: Conversation) -> Sequence[c.MetadataRequestTopic]:
-    """The topics that are asked for, each once: a short name may stand for many partitions.
+    """Return the requested topics, each once: a short name may mean many partitions.
 
-    All of them: a null list, in version 0 an empty one; then only those one may see.
+    For all topics (a null list, in version 0 an empty one), return those that the client may describe.
     """
     topics: list[c.MetadataRequestTopic] | None = request.message.topics
     if topics is None or (request.version == 0 and not topics):
@@ -124,7 +124,7 @@ def _asked(request: Request, services: Services, conversation: Conversation) -> 
 
 
 def _visible(services: Services, conversation: Conversation) -> list[str]:
-    """Of a new cluster, `__consumer_offsets` does not exist before the first group, as in Kafka."""
+    """In a new cluster, `__consumer_offsets` does not exist before the first group, as in Kafka."""
     internal = [OFFSETS_TOPIC] if services.routing.has_shards else []
     return services.authorize.visible(conversation.principal, [*internal, *services.hosting.names()])
 
@@ -169,7 +169,7 @@ async def _create(
     deadline: Deadline,
     name: str,
 ) -> E:
-    """Make a topic that somebody asked for, if that is wanted on both sides."""
+    """Create a requested topic, if both the client and the node allow it."""
     try:
         check_topic_name(name)
         if not (creating.enabled and message.allow_auto_topic_creation):
@@ -179,7 +179,8 @@ async def _create(
         await deadline.of(services.topics.use(name, creating.partitions, by=conversation.principal))
     except (BrokerError, StorageFault) as error:
         code = code_of(error)
-        # Too many topics, or too little time: clients take this code for a topic that is being made, and ask again.
+        # Too many topics, or too little time: after this code clients assume that the topic is being created, and
+        # retry.
         return E.LEADER_NOT_AVAILABLE if code in (E.COORDINATOR_NOT_AVAILABLE, E.REQUEST_TIMED_OUT) else code
     return E.NONE
 
@@ -189,7 +190,7 @@ def _count(name: str, services: Services) -> int:
 
 
 def _state(name: str, number: int, services: Services, where: _Where) -> PartitionState:
-    """What the metadata says of a replicated partition; of one that is this node's alone, what the node finds."""
+    """Return a replicated partition's state from the metadata; an unreplicated partition's from this node."""
     routing = services.routing
     known = routing.shard(number) if name == OFFSETS_TOPIC else routing.assignment(name, number)
     if known is None:
@@ -212,7 +213,7 @@ def _state(name: str, number: int, services: Services, where: _Where) -> Partiti
 
 
 def _shard_state(number: int, services: Services) -> PartitionState:
-    """A shard that is a lone node's, or whose log the cluster makes when a coordinator is first needed."""
+    """Return the state of a shard of a single node, or of one whose log is created with the first coordinator."""
     leader = services.routing.leader_of_shard(number)
     if leader is None:
         return PartitionState(number, E.LEADER_NOT_AVAILABLE, NO_LEADER, -1, [], [])
@@ -220,7 +221,7 @@ def _shard_state(number: int, services: Services) -> PartitionState:
 
 
 def _own_state(name: str, number: int, services: Services) -> PartitionState:
-    """A partition that cannot be opened, or is led elsewhere, has no leader here."""
+    """Return a partition without a leader if it cannot be opened, or if another node leads it."""
     own = services.brokers.own_number
     try:
         hosted = services.hosting.partition(name, number)
@@ -333,7 +334,7 @@ def _described(
                 state.epoch,
                 replica_nodes=list(state.replicas),
                 isr_nodes=list(state.in_sync),
-                eligible_leader_replicas=list(state.eligible),  # null by the schema; the Java client does not expect it
+                eligible_leader_replicas=list(state.eligible),  # the Java client does not accept null
                 last_known_elr=[],
                 offline_replicas=list(state.offline),
             )
@@ -344,7 +345,7 @@ def _described(
 
 
 def routes(creating: Creating, served: Callable[[], Served]) -> dict[Key, Route]:
-    """`served` is asked when somebody asks: the table of all routes is made of this one too."""
+    """`served` is called per request: the table of all routes includes this one."""
 
     def tell_versions(request: Request, services: Services, conversation: Conversation) -> c.ApiVersionsResponse:
         return api_versions(request, services, conversation, served=served())

@@ -1,7 +1,6 @@
-"""What happened among the nodes, which lead nothing, which slots are weak, what is backed up, what a node says of itself: our
-requests on Kafka's port.
+"""Cluster events, drained nodes, weak slots, backups, node descriptions: braidlog's own requests on Kafka's port.
 
-Knows: how a happening is told. Refuses to know: its words (`cluster/history.py`), how leaders move.
+`cluster/history.py` has the events.
 """
 
 from itertools import islice
@@ -20,9 +19,9 @@ from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import nodes as n
 
 LACKING_MAX: Final = 1_000
-"""Topics of one answer that lack replicas."""
+"""Maximum topics below their replication factor in one answer."""
 EVENTS_MAX: Final = 500
-"""Of one answer: who wants more asks again, from the last one on."""
+"""Maximum events of one answer: request more from the last one on."""
 
 
 async def cluster_events(request: Request, services: Services, _: Conversation) -> n.ClusterEventsResponse:

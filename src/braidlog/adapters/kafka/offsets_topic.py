@@ -1,8 +1,8 @@
-"""`__consumer_offsets` as Kafka's tools look for it: an internal topic that tells which nodes coordinate groups.
+"""`__consumer_offsets` for Kafka's tools: an internal topic that shows which nodes coordinate groups.
 
-Groups and commits are kept in the coordinators' shards, which have a form of their own. What is shown is true of these: as many
-partitions as there are shards, who leads each, and where its replicas are. Records are not: offsets begin and end at 0, a Fetch
-is refused, and nobody writes, changes or deletes it.
+Groups and commits are stored in the coordinators' shards in another format. The topic shows the number of shards, the
+leader and the replicas of each. It shows no records: offsets begin and end at 0, a Fetch fails, and no client can
+write, change or delete it.
 """
 
 from typing import Final
@@ -14,6 +14,6 @@ __all__ = ["OFFSETS_PARTITIONS", "OFFSETS_TOPIC", "OFFSETS_TOPIC_ID", "TRANSACTI
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
-"""Not shown; transactions are in the same shards, so its settings are those of the other."""
+"""Hidden; transactions are in the same shards, so its settings are those of the other topic."""
 OFFSETS_PARTITIONS: Final = SHARDS
-"""Also on a node that is alone, so that tools see the same before and after it has become one of several."""
+"""Also present on a single node, so that tools see the same after it joins a cluster."""

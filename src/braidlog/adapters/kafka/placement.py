@@ -1,7 +1,7 @@
-"""Elections, moves of replicas, nodes that are gone, and who agrees on it: what Kafka's tools ask a cluster for.
+"""Elections, reassignments, removed nodes and the metadata quorum, for Kafka's tools.
 
-Knows: Kafka's words and codes for them. Refuses to know: how a move goes on (`broker/replica_moves.py`).
-Invariant: every partition of a request has an answer of its own.
+`broker/replica_moves.py` runs the moves.
+Invariant: every partition of a request has its own result.
 """
 
 from collections.abc import Coroutine, Iterable
@@ -26,9 +26,9 @@ from braidlog.wire.kafka.messages import placement as r
 
 PREFERRED = 0
 METADATA_TOPIC = "__cluster_metadata"
-"""The one topic that DescribeQuorum is asked about."""
+"""The one topic of DescribeQuorum."""
 Said = tuple[E, str | None]
-"""Of one partition: a code, and words."""
+"""The result of one partition: a code, and a text."""
 NO_UNCLEAN = "kafka does not support unclean elections; supported: 0 (preferred)"
 
 
@@ -49,7 +49,7 @@ async def elect_leaders(request: Request, services: Services, _: Conversation) -
         await breathe()
         results = await _election_results(name, numbers, message.election_type, services, deadline)
         for number, (code, text) in results.items():
-            # Of all partitions those are told of which something has become.
+            # For all partitions, only those that changed or failed are listed.
             if asked is not None or code is not E.ELECTION_NOT_NEEDED:
                 told.setdefault(name, []).append(r.ElectLeadersResponsePartition(number, code, text))
     return r.ElectLeadersResponse(
@@ -114,7 +114,7 @@ async def alter_reassignments(
 async def _move_results(
     topic: r.AlterPartitionReassignmentsRequestTopic, services: Services, deadline: Deadline
 ) -> dict[int, Said]:
-    """Without replicas a move is given up."""
+    """Start moves; without replicas, cancel them."""
     targets = {
         each.partition_index: None if each.replicas is None else tuple(each.replicas) for each in topic.partitions
     }
@@ -123,7 +123,7 @@ async def _move_results(
     def unchanged(number: int) -> Said:
         if targets[number] is not None:
             return E.NONE, None
-        return E.NO_REASSIGNMENT_IN_PROGRESS, f"{topic.name}/{number} is not on the move"
+        return E.NO_REASSIGNMENT_IN_PROGRESS, f"{topic.name}/{number} has no reassignment in progress"
 
     return {number: _said(outcome, unchanged(number)) for number, outcome in tried.items()}
 
@@ -131,7 +131,7 @@ async def _move_results(
 def list_reassignments(
     request: Request, services: Services, conversation: Conversation
 ) -> r.ListPartitionReassignmentsResponse:
-    """The moves of partitions of topics that the caller may describe."""
+    """List the moves of partitions of topics that the caller may describe."""
     message: r.ListPartitionReassignmentsRequest = request.message
     moves = services.replica_moves.under_way()
     visible = set(services.authorize.visible(conversation.principal, sorted({name for name, _ in moves})))
@@ -156,11 +156,11 @@ def list_reassignments(
     return r.ListPartitionReassignmentsResponse(topics=topics)
 
 
-# -- nodes that are gone -------------------------------------------------------------------------------------------
+# -- removed nodes ------------------------------------------------------------------------------------------------
 
 
 async def unregister_broker(request: Request, services: Services, _: Conversation) -> r.UnregisterBrokerResponse:
-    """Refused while it runs or has replicas."""
+    """Remove a node's registration. Fails while it runs or has replicas."""
     message: r.UnregisterBrokerRequest = request.message
     try:
         await services.replica_moves.remove_node(message.broker_id)
@@ -171,11 +171,13 @@ async def unregister_broker(request: Request, services: Services, _: Conversatio
     return r.UnregisterBrokerResponse()
 
 
-# -- who agrees ----------------------------------------------------------------------------------------------------
+# -- metadata quorum ----------------------------------------------------------------------------------------------
 
 
 def describe_quorum(request: Request, services: Services, conversation: Conversation) -> r.DescribeQuorumResponse:
-    """The metadata is in etcd, whose members no client sees: the nodes that follow it are told, each as far as this one is."""
+    """The metadata is in etcd, whose members clients cannot see: list the nodes as observers, all at this node's
+    offset.
+    """
     message: r.DescribeQuorumRequest = request.message
     routing, reached = services.routing, services.metadata.seq
     voters = [r.DescribeQuorumResponseReplica(number, log_end_offset=reached) for number in routing.numbers]

@@ -1,8 +1,8 @@
-"""Records in: Produce.
+"""Produce.
 
-Knows: which batches Kafka takes and what it says of others (docs/dialects/kafka.md). Refuses to know: what is in a record.
-Invariant: a batch goes into the log as it came; every partition of a request has an answer of its own; `acks` 0 has no answer,
-and if such a request fails the connection ends, so that the client finds out.
+docs/dialects/kafka.md lists which batches are accepted, and the errors of others.
+Invariant: a batch is written to the log unchanged. Every partition of a request has its own result. `acks` 0 has no
+answer: if such a request fails the connection closes, so that the client notices.
 """
 
 from collections.abc import Iterable
@@ -31,14 +31,16 @@ from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.messages import data as d
 
 ZSTD_SINCE = 7
-"""The first version of Produce that may carry zstd: older clients could not read it back."""
+"""The first version of Produce with zstd: older clients could not read it back."""
 ADDS_SINCE = 12
-"""From this version on a batch takes its partition into the transaction (KIP-890): nobody sends AddPartitionsToTxn."""
+"""From this version on a batch adds its partition to the transaction (KIP-890): clients do not send
+AddPartitionsToTxn.
+"""
 _MAGIC_AT = 16
 _PRODUCER_AT = slice(43, 51)
 _COMPRESSION_MAX = max(Compression)
 _LOOKED_INTO = COMPRESSION_MASK | TRANSACTIONAL
-"""What a batch has that somebody has to be asked about."""
+"""Batch attributes that need a check with the coordinator."""
 
 _UNVERIFIED = {
     E.NOT_COORDINATOR: E.NOT_ENOUGH_REPLICAS,
@@ -46,7 +48,7 @@ _UNVERIFIED = {
     E.COORDINATOR_LOAD_IN_PROGRESS: E.NOT_ENOUGH_REPLICAS,
     E.CONCURRENT_TRANSACTIONS: E.NOT_ENOUGH_REPLICAS,
 }
-"""Why a transaction could not be verified now: producers expect none of these here, and try again after that one (KIP-890)."""
+"""Transaction errors that producers do not expect here: they retry after the replacement (KIP-890)."""
 _TRIED_AGAIN = frozenset(
     {
         E.NOT_LEADER_OR_FOLLOWER,
@@ -58,7 +60,7 @@ _TRIED_AGAIN = frozenset(
         E.KAFKA_STORAGE_ERROR,
     }
 )
-"""What a batch that was not written may be refused with so that its producer sends it again as it is."""
+"""Codes of a batch that was not written, after which its producer sends it again unchanged."""
 _ACKS = {each.value: each for each in Acks}
 REFUSE = refused(
     d.ProduceResponse, {"responses": "topic_data", "partition_responses": "partition_data"}, {"base_offset": -1}
@@ -67,20 +69,20 @@ Partition = d.ProduceRequestPartition
 
 
 class _Attempt(NamedTuple):
-    """What became of one partition so far."""
+    """The progress of one partition."""
 
     number: int
     written: Written | None
     code: E
     text: str | None
     is_dropped: bool = False
-    """The disk refused it, and nothing of it was kept."""
+    """The disk write failed, and nothing was kept."""
 
 
 def produce(
     refused: RefusedBatches, request: Request, services: Services, conversation: Conversation, denied: Denied
 ) -> Any:  # noqa: ANN401 - an answer, or a coroutine
-    """One batch that nothing has to be asked about is written at once, as most are, and answered if nobody waits for it."""
+    """Write one batch that needs no check immediately, as most do, and answer if nothing must be awaited."""
     message: d.ProduceRequest = request.message
     topics, acks = message.topic_data, _ACKS.get(message.acks)
     is_one = len(topics) == 1 and len(topics[0].partition_data) == 1
@@ -151,7 +153,7 @@ def _answer(
     responses: list[d.ProduceResponseTopic], acks: Acks, services: Services, conversation: Conversation
 ) -> d.ProduceResponse | None:
     if acks is Acks.NONE:
-        # Nobody reads it: that something failed is said by the end of the connection.
+        # Its client reads no answer: closing the connection reports the failure.
         if any(each.error_code for topic in responses for each in topic.partition_responses):
             conversation.close()
         return None
@@ -170,7 +172,7 @@ def _attempt_at_once(
     partition: Partition,
     services: Services,
 ) -> _Attempt | None:
-    """The same of a batch that is allowed, if there is nothing to wait for; None: nothing was done."""
+    """Write an authorized batch if nothing must be awaited; None: nothing was done."""
     append, records = services.append, partition.records
     name = named(services, topic.name, topic.topic_id)
     if name is None or not records:
@@ -178,7 +180,7 @@ def _attempt_at_once(
     try:
         header = _checked_header(records, request.version)
     except (BrokerError, ProtocolError):
-        return None  # said by `_attempt`
+        return None  # `_attempt` reports the error
     if header.attributes & _LOOKED_INTO or append.checks_schemas(name) or not append.is_ready(name, partition.index):
         return None
     try:
@@ -196,10 +198,10 @@ async def _attempt(
     denied: Denied,
     allowance: Allowance,
 ) -> _Attempt:
-    """Write one batch, if it may be."""
+    """Write one batch, if it is permitted."""
     name = named(services, topic.name, topic.topic_id)
     if name is None:
-        code, text = unknown(topic.topic_id), "no topic has this id"
+        code, text = unknown(topic.topic_id), "unknown topic id"
         return _not_written(_Attempt(partition.index, None, code, text), refused, topic, partition)
     try:
         denied.check(name)
@@ -224,7 +226,7 @@ async def _attempt(
         return _failed(error, refused, topic, partition)
 
 
-def _write(  # noqa: PLR0913 - what was found out before, each by its name
+def _write(  # noqa: PLR0913 - results of the checks, each by its name
     refused: RefusedBatches,
     request: Request,
     topic: d.ProduceRequestTopic,
@@ -236,7 +238,7 @@ def _write(  # noqa: PLR0913 - what was found out before, each by its name
     compressed: bool = False,
     checked: bool = False,
 ) -> _Attempt:
-    """`compressed`: it was looked into; `checked`: so were its schemas."""
+    """`compressed`: the compressed records were checked. `checked`: the schemas were checked."""
     if refused.following:
         refused.check(topic, partition.index, header)
     written = services.append.write(
@@ -270,9 +272,9 @@ def _failed(
 def _not_written(
     attempt: _Attempt, refused: RefusedBatches, topic: d.ProduceRequestTopic, partition: Partition
 ) -> _Attempt:
-    """The same attempt; what will be sent again is remembered."""
+    """Return the attempt; remember a batch that will be sent again."""
     if attempt.code in _TRIED_AGAIN:
-        with suppress(ProtocolError):  # a topic that is not here is missed before its batches are looked at
+        with suppress(ProtocolError):  # an unknown topic fails before its batches are checked
             refused.remember(topic, partition.index, read_header(partition.records or b""))
     return attempt
 
@@ -280,7 +282,7 @@ def _not_written(
 async def _look_into(
     name: str, number: int, records: Buffer, header: BatchHeader, services: Services, allowance: Allowance
 ) -> None:
-    """What is compressed is opened, or what a value begins with is asked for."""
+    """Decompress a compressed batch and check its records, or check the schema ids of its values."""
     heads = None
     if header.compression != Compression.NONE:
         heads = await services.intake.check(name, number, records, header, allowance)
@@ -289,11 +291,11 @@ async def _look_into(
 
 
 def _checked_header(records: Buffer, version: int) -> BatchHeader:
-    """Raise if what can be told from it is wrong: exactly one batch, of a compression that the version may carry."""
+    """Raise if the header is invalid: exactly one batch, with a compression that the version supports."""
     if len(records) <= _MAGIC_AT:
         raise Refusal(E.INVALID_RECORD, "a partition needs exactly one batch")
     if records[_MAGIC_AT] != MAGIC:
-        raise Refusal(E.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"batches have format {MAGIC}, not {records[_MAGIC_AT]}")
+        raise Refusal(E.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"batches must have format {MAGIC}, not {records[_MAGIC_AT]}")
     header = read_header(records)
     if header.size_bytes < len(records):
         raise Refusal(E.INVALID_RECORD, "a partition needs exactly one batch")
@@ -301,7 +303,7 @@ def _checked_header(records: Buffer, version: int) -> BatchHeader:
         text = f"{header.record_count} records do not fill {header.last_offset_delta + 1} offsets"
         raise Refusal(E.INVALID_RECORD, text)
     if header.compression > _COMPRESSION_MAX:
-        raise Refusal(E.UNSUPPORTED_COMPRESSION_TYPE, f"no compression has number {header.compression}")
+        raise Refusal(E.UNSUPPORTED_COMPRESSION_TYPE, f"unknown compression {header.compression}")
     if header.compression == Compression.ZSTD and version < ZSTD_SINCE:
         raise Refusal(E.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {ZSTD_SINCE} of Produce")
     return header
@@ -312,9 +314,9 @@ def _size(message: d.ProduceRequest) -> int:
 
 
 def _settled(attempt: _Attempt, acks: Acks, services: Services) -> d.ProduceResponsePartition | None:
-    """The answer for one partition, if nothing has to be waited for."""
+    """Return the result of one partition, if nothing must be awaited."""
     if attempt.written is None:
-        # The code says that a disk failed, not whether the batch is in the log; that a record is named says that it is not.
+        # The code reports a disk fault, but not whether the batch is in the log; a named record means that it is not.
         dropped = [d.ProduceResponseRecordError(0, attempt.text)] if attempt.is_dropped else []
         return d.ProduceResponsePartition(
             attempt.number, attempt.code, -1, record_errors=dropped, error_message=attempt.text
@@ -328,7 +330,7 @@ def _settled(attempt: _Attempt, acks: Acks, services: Services) -> d.ProduceResp
 
 
 async def _settle(attempt: _Attempt, acks: Acks, timeout_ms: int, services: Services) -> d.ProduceResponsePartition:
-    """The answer for one partition, once what was written is kept as the producer asked."""
+    """Return the result of one partition, after its records have the durability that the producer requested."""
     assert attempt.written is not None
     try:
         await services.append.wait_until_acknowledged(attempt.written, acks=acks, timeout_ms=max(timeout_ms, 0))
@@ -353,7 +355,7 @@ def _topics(request: Request, services: Services) -> Iterable[str]:
 
 
 def _ids_of_producers(request: Request, services: Services) -> Iterable[str]:
-    """Whose producers the batches say that they are from: what the request says of itself need not be true."""
+    """Return the transactional ids of the producers in the batches: the request's own field need not match."""
     records = (each.records or b"" for topic in request.message.topic_data for each in topic.partition_data)
     producers = {int.from_bytes(each[_PRODUCER_AT], "big", signed=True) for each in records}
     return [name for each in producers if (name := services.coordinators.id_of(each)) is not None]

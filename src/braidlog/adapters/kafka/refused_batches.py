@@ -1,13 +1,12 @@
 """Batches of idempotent producers that were refused for now: those sent behind them are refused for now, too (ADR 10).
 
-A producer has several batches under way. The first may come before this node leads, or while too few replicas are in sync, and
-the second when it could be written but for the gap that the first has left. That gap is nobody's fault; but librdkafka, told of
-one (OUT_OF_ORDER_SEQUENCE_NUMBER), numbers its batches anew in *all* partitions, and so writes a second time what another one
-has in its log, whose answer was lost with a node. Told to try again, it sends them again in their order.
+A producer has several batches in flight. The first may arrive before this node leads, or while too few replicas are
+in sync, and the second when it could be written except for the gap that the first left. On
+OUT_OF_ORDER_SEQUENCE_NUMBER librdkafka renumbers its batches in *all* partitions, and so writes records a second time
+whose first answer was lost with a node. After a retriable error it sends the batches again in order.
 
-Knows: where the batch behind a refused one begins. Refuses to know: logs, and why one was refused.
-Invariants: only what directly follows a refused batch is refused here, and once for each time that the one before it is: if that
-one is left out, the log judges. The last `REFUSED_MAX` are remembered.
+Invariants: a batch is rejected here only if it directly follows a rejected one, and once per rejection of that one:
+if that one is not sent again, the log decides. The last `REFUSED_MAX` rejections are kept.
 """
 
 from braidlog.codec.batch import NO_PRODUCER, BatchHeader
@@ -16,23 +15,24 @@ from braidlog.partition.append import SEQUENCES
 from braidlog.wire.kafka.messages import data as d
 
 REFUSED_MAX = 10_000
-"""Producers in partitions. One beyond is told of the gap."""
+"""Maximum producers in partitions. Producers beyond it get the error for the gap."""
 
 
 class RefusedBatches:
-    """`check` before a batch is written; then `forget`, or `remember` if it is refused and its producer will send it again."""
+    """Call `check` before a batch is written; then `forget`, or `remember` if it was rejected with a retriable error."""
 
     def __init__(self) -> None:
         self.following: dict[int, int] = {}
-        """A producer's epoch in a partition → the first sequence number behind what was refused. Empty nearly always: who is in
-        a hurry looks at it first."""
+        """Producer epoch in a partition → the first sequence number after its rejected batch. Nearly always empty:
+        the fast path tests that first.
+        """
 
     def check(self, topic: d.ProduceRequestTopic, partition: int, header: BatchHeader) -> None:
         if self.following.get(_key(topic, partition, header)) == header.base_sequence:
             raise BrokerError(
                 Reason.NOT_ENOUGH_REPLICAS,
-                f"sequence {header.base_sequence} of producer {header.producer_id} follows a batch that was refused: "
-                "nothing was written, send that one again first",
+                f"sequence {header.base_sequence} of producer {header.producer_id} follows a rejected batch: "
+                "nothing was written; send that batch again first",
             )
 
     def remember(self, topic: d.ProduceRequestTopic, partition: int, header: BatchHeader) -> None:
@@ -49,6 +49,7 @@ class RefusedBatches:
 
 
 def _key(topic: d.ProduceRequestTopic, partition: int, header: BatchHeader) -> int:
-    """By what the request calls the topic, which may be one that is not here yet. A hash: it is short, however long that is, and
-    who shares one by chance is refused once more than needed."""
+    """Key by the request's topic name or id, which may not exist here yet. A hash keeps it short; a collision causes
+    one needless rejection.
+    """
     return hash((topic.name, topic.topic_id, partition, header.producer_id, header.producer_epoch))

@@ -1,8 +1,9 @@
-"""Kafka of another node, for the console of this one: requests are relayed over the nodes' port.
+"""Relays Kafka requests of this node's console to another node over the nodes' port.
 
-Knows: which requests say where nodes are; this node answers those. Does not know: how a call travels.
-Invariants: the other node authorizes a request, for the principal that signed in here; a request is relayed once; a request that
-cannot be relayed is refused with the code that makes a client look for the leader or the coordinator again.
+This node answers requests for node addresses itself.
+Invariants: the other node authorizes a request, for the principal that signed in here; a request is relayed once; a
+request that cannot be relayed is refused with the code that makes a client look for the leader or the coordinator
+again.
 """
 
 from typing import Any, Final
@@ -33,7 +34,7 @@ ANSWERED_HERE: Final = frozenset(
 
 
 class RelayAdapter(KafkaAdapter):
-    """One other node."""
+    """The adapter for one other node."""
 
     def __init__(self, services: Services, node: int) -> None:
         super().__init__(services, auto_create=False)

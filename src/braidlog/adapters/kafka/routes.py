@@ -1,8 +1,7 @@
-"""How a request is served: by whom, what it needs, and what is said if that fails as a whole.
+"""The row of a Kafka request: its handler, its permissions, and its error response.
 
-Knows: the shape of a route. Refuses to know: any API.
-Most Kafka responses have no place for an error of the whole request: each topic, partition or group in it has its own. So every
-route says how its response looks when nothing in it could be served.
+Most Kafka responses have no error code for the whole request: each topic, partition or group has its own. So every
+route builds the response for a request of which nothing could be served.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,7 +19,7 @@ from braidlog.wire.kafka.connection import Request
 from braidlog.wire.kafka.rows import Message, fields_of
 
 Refusal = Callable[[Request, E, str], Message]
-"""refusal(request, code, text) → the response that says so in every place it has."""
+"""refusal(request, code, text) → the response with this error in each of its items."""
 R = TypeVar("R", bound=Message)
 Places = Mapping[str, str | Callable[[Any], Iterable[Any]]]
 """A list in the response → the list in the request that it has an entry for each entry of: its name, or how it is found."""
@@ -37,13 +36,13 @@ def _as_it_is(_: Request, code: E) -> E:
 class Route(routing.Route, frozen=True, kw_only=True):
     refusal: Refusal
     said: Callable[[Request, E], E] = _as_it_is
-    """What a code of the whole request is called in this API's answers."""
+    """Translates the code of a whole request to one of this API."""
     before_authentication: bool = False
-    """Whether it is served to a client that has not said who it is, where clients must."""
+    """Whether unauthenticated clients may use it where authentication is required."""
 
 
 def whole(response: type[R]) -> Callable[[Request, E, str], R]:
-    """For a response with an error code of its own, and perhaps a place for words."""
+    """For a response with an error code of its own, and optionally a text."""
     has_words = "error_message" in response.__struct_fields__
 
     def refuse(_: Request, code: E, text: str) -> R:
@@ -101,7 +100,7 @@ def on_topics(
     said: Callable[[Request, E], E] = _as_it_is,
     needs: tuple[Need, ...] = (),
 ) -> Route:
-    """The row of a request whose topics are allowed each by itself; without `find` each has its `name`."""
+    """The row of a request whose topics are authorized one by one; without `find` each has its `name`."""
     return Route(handler, None, needs=needs, each=(Need(operation, find or topics_named),), refusal=refusal, said=said)
 
 
@@ -119,11 +118,11 @@ def topics_named(request: Request, _: Services) -> Iterable[str]:
 
 
 def topics_by_id(request: Request, services: Services) -> Iterable[str]:
-    """The same where an id may stand for the name."""
+    """The topics of a request with names or ids."""
     return resolved(services, ((topic.name, topic.topic_id) for topic in request.message.topics or ()))
 
 
 def resolved(services: Services, topics: Iterable[tuple[str | None, bytes]]) -> Iterable[str]:
-    """The names of topics that are named or have an id; an id that no topic has is nobody's."""
+    """Yield the names of topics given by name or id; unknown ids are skipped."""
     names = (named(services, *topic) for topic in topics)
     return (name for name in names if name is not None)

@@ -1,7 +1,7 @@
-"""SCRAM (RFC 5802, RFC 7677), the server's side: who knows a password proves it without saying it.
+"""SCRAM (RFC 5802, RFC 7677), the server's side: a client proves that it knows a password without sending it.
 
-Knows: the four messages. Refuses to know: sockets, where credentials are kept, randomness (the nonce is an argument).
-Invariant: an exchange goes forward only, once; whether a user is there cannot be told from how its exchange begins.
+Does not handle: sockets, stored credentials, randomness (the nonce is an argument).
+Invariant: an exchange runs once, in order. Its first answer does not reveal whether the user exists.
 
     client  n,,n=user,r=cnonce                          server  r=cnonce+snonce,s=salt,i=iterations
     client  c=biws,r=cnonce+snonce,p=proof              server  v=signature
@@ -23,11 +23,11 @@ MESSAGE_BYTES_MAX = 4096
 
 
 class ScramError(Exception):
-    """The exchange has failed, for this reason; the client is told no more than that."""
+    """The exchange failed, for this reason; the client gets no further detail."""
 
 
 class DoubledNonceError(ScramError):
-    """The client repeats its nonce before ours. Told for every user and password, so it tells nothing of either."""
+    """The client repeats its nonce before ours. Reported for every user and password alike, so it reveals neither."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class Scram:
         self._theirs = ""
         self._nonce = nonce
         self._decoy = decoy
-        """What a user that is not there is asked with: the same for the same name, so that asking twice tells nothing."""
+        """The challenge of an unknown user: constant per name, so that repeated attempts reveal nothing."""
         self._header = ""
         self._said = ""
         self._credential: Credential | None = None
@@ -54,15 +54,15 @@ class Scram:
         self.name = ""
 
     def first(self, message: bytes) -> bytes:
-        """The client's first message; returns the answer to it."""
+        """Read the client's first message; return the answer."""
         found = _FIRST.fullmatch(_text(message))
         if found is None or self._said:
-            raise ScramError("this is no first message without channel binding and extensions")
+            raise ScramError("expected a first message without channel binding and extensions")
         self._header, authorized, bare, name, theirs = found.groups()
         self.name = _unescape(name)
         if authorized and _unescape(authorized) != self.name:
-            raise ScramError("nobody speaks for another here")
-        known, decoy = self._find(self.name), self._decoy(self.name)  # both, or the time would tell which it was
+            raise ScramError("an authorization identity is not supported")
+        known, decoy = self._find(self.name), self._decoy(self.name)  # both: the time must not reveal which was used
         self._is_known, credential = known is not None, known or decoy
         self._credential = credential
         self._theirs, self._nonce = theirs, theirs + self._nonce
@@ -71,17 +71,17 @@ class Scram:
         return answer.encode()
 
     def final(self, message: bytes) -> bytes:
-        """The client's proof; returns ours. Raises `ScramError` if it is none."""
+        """Verify the client's proof; return ours. Raises `ScramError` if it is invalid."""
         found = _FINAL.fullmatch(_text(message))
         if found is None or not self._said:
-            raise ScramError("this is no final message")
+            raise ScramError("expected a final message")
         without_proof, header, nonce, proof = found.groups()
         said = f"{self._said},{without_proof}".encode()
         self._said = ""
         if nonce == self._theirs + self._nonce:
             raise DoubledNonceError
         if nonce != self._nonce or _decode(header) != self._header.encode():
-            raise ScramError("this is the end of another exchange")
+            raise ScramError("the final message belongs to another exchange")
         credential = self._credential
         if credential is None or not self._proves(_decode(proof), credential, said) or not self._is_known:
             raise ScramError("the user or the password is wrong")
@@ -99,16 +99,16 @@ class Scram:
 
 def _text(message: bytes) -> str:
     if len(message) > MESSAGE_BYTES_MAX:
-        raise ScramError(f"a message has at most {MESSAGE_BYTES_MAX} bytes")
+        raise ScramError(f"a message may have at most {MESSAGE_BYTES_MAX} bytes")
     try:
         return message.decode()
     except UnicodeDecodeError as error:
-        raise ScramError("a message is UTF-8") from error
+        raise ScramError("a message must be UTF-8") from error
 
 
 def _unescape(name: str) -> str:
     if re.search(r"=(?!2C|3D)", name):
-        raise ScramError("in a name, = stands before 2C or 3D")
+        raise ScramError("in a name, = must be followed by 2C or 3D")
     return name.replace("=2C", ",").replace("=3D", "=")
 
 
@@ -116,4 +116,4 @@ def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise ScramError("this is not base64") from error
+        raise ScramError("invalid base64") from error

@@ -1,10 +1,9 @@
-"""Who a client is: SASL with PLAIN and SCRAM, and the users that can say so.
+"""Authentication with SASL PLAIN and SCRAM, and administration of SCRAM users.
 
-Knows: mechanisms, the order of an exchange, Kafka's numbers for hashes. Refuses to know: what a user may do, how passwords are
-kept.
-Where `reauthentication_ms` is set, a connection has to say again who it is before so long (KIP-368), and stays the same one.
-Invariants: a connection is somebody only after a whole exchange; whoever fails hears it late (the node's gatekeeper sees to
-that) and is closed upon; what is wrong is not said in detail. A password of PLAIN may also be a token of the configuration.
+Does not handle: permissions, password storage. With `reauthentication_ms`, a connection must authenticate again
+within that time (KIP-368), as the same user.
+Invariants: a connection has a user only after a complete exchange. A failed one is answered late
+(server/gatekeeper.py) and closed, without details. A PLAIN password may also be a token of the configuration.
 """
 
 import logging
@@ -38,7 +37,7 @@ NUMBERS: dict[int, Hash] = {1: Hash.SHA_256, 2: Hash.SHA_512}
 
 
 class _Exchange:
-    """What a connection has said so far."""
+    """The state of a connection's exchange."""
 
     def __init__(self, mechanism: str) -> None:
         self.mechanism = mechanism
@@ -46,19 +45,19 @@ class _Exchange:
 
 
 class _Known(NamedTuple):
-    """Who a connection is, and until when by this node's clock, where it has to be said again."""
+    """The user of a connection, and when it must re-authenticate by this node's clock."""
 
     name: str
     until: float
 
 
 def mechanisms(services: Services) -> list[str]:
-    """What is offered. No user has a verifier: nobody could pass SCRAM, which tokens are no passwords for."""
+    """Return the offered mechanisms. Without users there are no SCRAM credentials, and tokens work only with PLAIN."""
     return list(MECHANISMS) if services.users.names() else [PLAIN]
 
 
 class Sasl:
-    """The handlers, the exchanges that are under way, and until when who has had one is known."""
+    """The handlers, the open exchanges, and the expiry of finished ones."""
 
     def __init__(self, lifetime_ms: int = 0) -> None:
         self.lifetime_ms = lifetime_ms
@@ -74,7 +73,7 @@ class Sasl:
         return s.SaslHandshakeResponse(mechanisms=offered)
 
     def is_expired(self, conversation: Conversation, now: float) -> bool:
-        """Whether this client should have said again by now who it is."""
+        """Return whether this client's re-authentication is overdue."""
         known = self._known.get(conversation.connection) if self.lifetime_ms else None
         return known is not None and now >= known.until
 
@@ -82,17 +81,17 @@ class Sasl:
         self, request: Request, services: Services, conversation: Conversation
     ) -> s.SaslAuthenticateResponse:
         token = bytes(request.message.auth_bytes)
-        # Taken out while it is looked at: whoever sends several tokens at once has one of them tried.
+        # Removed during the check: if a client sends several tokens together, only one is tried.
         exchange = self._exchanges.pop(conversation.connection, None)
         if exchange is None:
             conversation.close()
-            return s.SaslAuthenticateResponse(E.ILLEGAL_SASL_STATE, "a handshake comes first")
+            return s.SaslAuthenticateResponse(E.ILLEGAL_SASL_STATE, "send a SaslHandshake first")
         if exchange.mechanism != PLAIN and exchange.scram is None:
             exchange.scram = self._begin(Hash(exchange.mechanism), services)
             try:
                 asked = exchange.scram.first(token)
             except ScramError:
-                asked = b""  # whatever it says next is wrong
+                asked = b""  # whatever follows is invalid
             self._exchanges[conversation.connection] = exchange
             return s.SaslAuthenticateResponse(auth_bytes=asked)
         proof = _Proof(exchange, token, services)
@@ -103,7 +102,7 @@ class Sasl:
         before = self._known.get(conversation.connection)
         if before is not None and before.name != proof.name:
             conversation.close()
-            return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "a connection stays the same user's")
+            return s.SaslAuthenticateResponse(E.SASL_AUTHENTICATION_FAILED, "a connection cannot change its user")
         conversation.principal = proof.name
         conversation.connection.authenticated()
         until = services.world.monotonic() + self.lifetime_ms / 1000
@@ -118,7 +117,7 @@ class Sasl:
 
 
 class _Proof:
-    """The last token of an exchange: whose it is, and what is answered, once it `holds`."""
+    """The last token of an exchange: its user, and the answer, once it `holds`."""
 
     def __init__(self, exchange: _Exchange, token: bytes, services: Services) -> None:
         self._exchange = exchange
@@ -127,9 +126,9 @@ class _Proof:
         self.name = ""
         self.answer = b""
         self.fault = WRONG
-        """The error for a proof that does not hold."""
+        """The error for an invalid proof."""
         self.token = self._configured_token()
-        """Name and password, if that is a token of the configuration: those wait for nobody."""
+        """Name and password, if they may be a token of the configuration, which is checked without a wait."""
 
     def _configured_token(self) -> tuple[str, bytes] | None:
         plain = None if self._exchange.scram else self._plain_parts()
@@ -153,7 +152,7 @@ class _Proof:
         return True
 
     def _plain_parts(self) -> tuple[str, bytes] | None:
-        """`[for whom] NUL user NUL password`: user and password, if the user speaks for itself."""
+        """Parse `[authorization id] NUL user NUL password`: user and password, if the user acts for itself."""
         parts = self._token.split(b"\0")
         if len(parts) != 3 or len(self._token) > PASSWORD_BYTES_MAX:
             return None
@@ -161,7 +160,7 @@ class _Proof:
         return (name, parts[2]) if authorized in ("", name) else None
 
     async def _plain(self) -> bool:
-        """Whether the password is that user's own."""
+        """Return whether the password is that user's."""
         plain = self._plain_parts()
         if plain is None:
             return False
@@ -185,7 +184,7 @@ def describe_users(request: Request, services: Services, _: Conversation) -> s.D
 def _described(name: str, services: Services) -> s.DescribeUserScramCredentialsResponseResult:
     known = services.users.credentials(name)
     if not known:
-        return s.DescribeUserScramCredentialsResponseResult(name, E.RESOURCE_NOT_FOUND, f"{name[:60]!r} is no user")
+        return s.DescribeUserScramCredentialsResponseResult(name, E.RESOURCE_NOT_FOUND, f"unknown user {name[:60]!r}")
     shown = [
         s.DescribeUserScramCredentialsResponseCredentialInfo(number, known[kind].iterations)
         for number, kind in NUMBERS.items()
@@ -209,7 +208,7 @@ async def alter_users(request: Request, services: Services, _: Conversation) -> 
 async def _alter(change: Change, services: Services) -> tuple[E, str | None]:
     kind = NUMBERS.get(change.mechanism)
     if kind is None:
-        return E.UNSUPPORTED_SASL_MECHANISM, f"no hash has number {change.mechanism}"
+        return E.UNSUPPORTED_SASL_MECHANISM, f"unknown SCRAM mechanism {change.mechanism}"
     try:
         if isinstance(change, s.AlterUserScramCredentialsRequestDeletion):
             await services.users.drop(change.name, kind)

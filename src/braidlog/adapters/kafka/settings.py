@@ -1,9 +1,9 @@
 """A topic's settings under Kafka's names.
 
-Knows: which of Kafka's names stands for which of ours, how each is spelled, those that are kept and shown without effect, and the
-few that have one value here whatever anyone wishes. Refuses to know: who asks, what a setting does.
-Invariant: one table; a name that is not in it is refused. A fixed setting may be "set" to the value it has, and to no other:
-tools that write down what they read must not fail.
+One table: Kafka's name, our setting, and how a value is written. It includes settings without effect, which are
+stored and returned, and settings with one fixed value.
+Invariant: a name that is not in the table is rejected. A fixed setting may be "set" only to its value: tools that
+write back what they read must not fail.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,12 +16,14 @@ from braidlog.model.errors import BrokerError, Reason
 from braidlog.model.settings import UNLIMITED, TableForm
 
 ALIKE_CHARACTERS = 4
-"""So much of a name has to be right for us to guess the rest."""
+"""Length of a name's correct beginning that is needed for a suggestion."""
 
 _LONG_MAX = str(2**63 - 1)
 NOTED_CHARS_MAX = 1000
 THROTTLED_CHARS_MAX = 100_000
-"""A list of partitions with their nodes, six characters or more each, which `kafka-reassign-partitions` writes and takes back."""
+"""Maximum length of a list of partitions with their nodes, six characters or more each, which
+`kafka-reassign-partitions` writes and removes.
+"""
 _RATIO_CHARS_MAX = 20
 
 
@@ -37,7 +39,7 @@ class Kind(IntEnum):
 
 
 class Source(IntEnum):
-    """Kafka's numbers for where a value comes from."""
+    """Kafka's numbers for the source of a value."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -47,7 +49,7 @@ class Source(IntEnum):
 
 
 class Row(NamedTuple):
-    """One of Kafka's settings: ours behind it, how a value is shown, and how a text becomes values of ours."""
+    """One of Kafka's settings: our settings behind it, how a value is shown, and how a text is parsed."""
 
     name: str
     kind: Kind
@@ -72,7 +74,7 @@ def _number(name: str, kind: Kind, ours: str, text: str) -> Row:
 
 
 def _longest(name: str, ours: str, low: int, text: str) -> Row:
-    """A time that may be without a limit: Kafka's word for that is the largest number."""
+    """A time without an upper limit: Kafka writes that as the largest number."""
 
     def parse(value: str) -> dict[str, Any]:
         if not value.isascii() or not value.isdigit() or int(value) < low:
@@ -107,14 +109,16 @@ def _word(name: str, ours: str, words: Mapping[str, Any], text: str, kind: Kind 
 def _fixed(name: str, kind: Kind, value: str, why: str) -> Row:
     def parse(wanted: str) -> dict[str, Any]:
         if wanted.lower() != value:
-            raise BrokerError(Reason.INVALID_SETTING, f"{name} is {value} on this server, not {wanted[:60]!r}: {why}")
+            raise BrokerError(
+                Reason.INVALID_SETTING, f"{name} is always {value} on this server, not {wanted[:60]!r}: {why}"
+            )
         return {}
 
-    return Row(name, kind, (), lambda _: value, parse, "has this one value here")
+    return Row(name, kind, (), lambda _: value, parse, "fixed value")
 
 
 def _without_effect(name: str, kind: Kind, default: str, *words: str, chars_max: int = NOTED_CHARS_MAX) -> Row:
-    """One that has no effect here: kept as it was said, if Kafka would take it."""
+    """A setting without effect: stored unchanged if Kafka would accept it."""
     check = _CHECKS.get(kind, bool if kind is Kind.STRING else _is_any)
 
     def parse(value: str) -> dict[str, Any]:
@@ -122,9 +126,7 @@ def _without_effect(name: str, kind: Kind, default: str, *words: str, chars_max:
             raise _wrong(name, value, "one of " + ", ".join(words) if words else _WORDS.get(kind, "a short text"))
         return {NOTED: {name: None if value == default else value}}
 
-    return Row(
-        name, kind, (NOTED,), lambda values: values[NOTED].get(name, default), parse, "kept, without effect here"
-    )
+    return Row(name, kind, (NOTED,), lambda values: values[NOTED].get(name, default), parse, "stored, without effect")
 
 
 def _is_any(_: str) -> bool:
@@ -172,21 +174,28 @@ _BOOLEAN = {"true": True, "false": False}
 ROWS: dict[str, Row] = {
     row.name: row
     for row in (
-        Row("cleanup.policy", Kind.LIST, ("compact", "delete"), _show_policy, _parse_policy, "how records go"),
-        _number("retention.ms", Kind.LONG, "retention_ms", "how old records may get; -1 is no limit"),
-        _number("retention.bytes", Kind.LONG, "retention_bytes", "how large a partition may get; -1 is no limit"),
-        _number("segment.bytes", Kind.INT, "segment_bytes", "how large a segment's file may get"),
-        _number("segment.ms", Kind.LONG, "segment_ms", "how long a segment is written to"),
+        Row(
+            "cleanup.policy",
+            Kind.LIST,
+            ("compact", "delete"),
+            _show_policy,
+            _parse_policy,
+            "how old records are removed",
+        ),
+        _number("retention.ms", Kind.LONG, "retention_ms", "maximum age of records; -1: no limit"),
+        _number("retention.bytes", Kind.LONG, "retention_bytes", "maximum size of a partition; -1: no limit"),
+        _number("segment.bytes", Kind.INT, "segment_bytes", "maximum size of a segment's file"),
+        _number("segment.ms", Kind.LONG, "segment_ms", "maximum time that a segment is active"),
         _number("index.interval.bytes", Kind.INT, "index_interval_bytes", "bytes between two entries of the index"),
         _number("delete.retention.ms", Kind.LONG, "delete_retention_ms", "how long a tombstone stays readable"),
-        _number("max.message.bytes", Kind.INT, "batch_bytes_max", "the largest batch that is taken"),
-        _number("min.insync.replicas", Kind.INT, "min_in_sync", "replicas that acks=all needs"),
+        _number("max.message.bytes", Kind.INT, "batch_bytes_max", "maximum size of a batch"),
+        _number("min.insync.replicas", Kind.INT, "min_in_sync", "in-sync replicas that acks=all needs"),
         _number("flush.ms", Kind.LONG, "flush_interval_ms", "with braidlog.flush=interval: time between two syncs"),
         _word(
             "message.timestamp.type",
             "append_time",
             {"CreateTime": False, "LogAppendTime": True},
-            "whose clock stamps records",
+            "source of a record's time: producer or log append",
         ),
         _longest(
             "message.timestamp.after.max.ms",
@@ -194,10 +203,10 @@ ROWS: dict[str, Row] = {
             0,
             "how far ahead of this node's clock a record's own time may be",
         ),
-        _number("min.compaction.lag.ms", Kind.LONG, "compaction_lag_min_ms", "how old a record is before compaction"),
-        _longest(
-            "max.compaction.lag.ms", "compaction_lag_max_ms", 1, "after how long a record is compacted at the latest"
+        _number(
+            "min.compaction.lag.ms", Kind.LONG, "compaction_lag_min_ms", "minimum age of a record before compaction"
         ),
+        _longest("max.compaction.lag.ms", "compaction_lag_max_ms", 1, "maximum time until a record is compacted"),
         _ratio(
             "min.cleanable.dirty.ratio", "compaction_dirty_ratio", "the share of new bytes at which compaction is due"
         ),
@@ -205,21 +214,31 @@ ROWS: dict[str, Row] = {
             "braidlog.flush",
             "flush",
             {"ack": "ack", "interval": "interval", "os": "os"},
-            "what an acknowledgement promises: on the disk, soon on the disk, with the operating system",
+            "what an acknowledgement guarantees: synced to disk, synced soon, written to the page cache",
         ),
         _number(
-            "braidlog.flush.window.bytes", Kind.LONG, "flush_window_bytes", "bytes after which a sync begins anyhow"
+            "braidlog.flush.window.bytes",
+            Kind.LONG,
+            "flush_window_bytes",
+            "un-synced bytes after which a sync starts regardless",
         ),
-        _number("braidlog.producer.expiry.ms", Kind.LONG, "producer_expiry_ms", "how long a silent producer is known"),
+        _number(
+            "braidlog.producer.expiry.ms",
+            Kind.LONG,
+            "producer_expiry_ms",
+            "how long an inactive producer is remembered",
+        ),
         _word(
             "braidlog.table",
             "table",
             {word: word for word in TableForm},
-            "closed segments become rows of an Iceberg table: off, raw (the records' fields), json (the values' fields "
+            "closed segments are exported as rows of an Iceberg table: off, raw (the records' fields), json (the values' fields "
             "too), avro, protobuf (those by the schemas of the topic's subject)",
         ),
-        _number("braidlog.table.lag.ms", Kind.LONG, "table_lag_ms", "after how long a segment is closed for its table"),
-        _number("braidlog.table.retention.ms", Kind.LONG, "table_retention_ms", "how old rows may get; -1 is no limit"),
+        _number(
+            "braidlog.table.lag.ms", Kind.LONG, "table_lag_ms", "maximum time until a segment is closed and exported"
+        ),
+        _number("braidlog.table.retention.ms", Kind.LONG, "table_retention_ms", "maximum age of rows; -1: no limit"),
         _word("braidlog.event.streams", "event_streams", _BOOLEAN, "records are events of streams", Kind.BOOLEAN),
         *(
             _word(
@@ -252,20 +271,20 @@ ROWS: dict[str, Row] = {
             "unclean.leader.election.enable",
             Kind.BOOLEAN,
             "false",
-            "a replica that lacks acknowledged records never leads by itself",
+            "a replica that lacks acknowledged records is never elected automatically",
         ),
         _fixed(
             "remote.storage.enable",
             Kind.BOOLEAN,
             "false",
-            "records are kept on this node's disk alone, for as long as retention.ms and retention.bytes say",
+            "records are stored only on local disks, as long as retention.ms and retention.bytes allow",
         ),
     )
 }
 
 
 class Shown(NamedTuple):
-    """One setting, as an answer tells it."""
+    """One setting in an answer."""
 
     row: Row
     value: str
@@ -274,7 +293,7 @@ class Shown(NamedTuple):
 
 
 def show(settings: Mapping[str, Setting]) -> list[Shown]:
-    """All of Kafka's settings of a topic."""
+    """Return all of Kafka's settings of a topic."""
     values = {name: setting.value for name, setting in settings.items()}
     defaults = {name: setting.default for name, setting in settings.items()}
     return [_show(row, row.show(values), row.show(defaults)) for row in ROWS.values()]
@@ -288,20 +307,22 @@ def find(name: str) -> Row:
     row = ROWS.get(name)
     if row is None:
         near = _begin_alike(name[:60])
-        meant = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(ROWS)}"
-        raise BrokerError(Reason.INVALID_SETTING, f"{name[:60]!r} is no setting of a topic; {meant}")
+        meant = f"did you mean {' or '.join(near)}?" if near else f"use one of {', '.join(ROWS)}"
+        raise BrokerError(Reason.INVALID_SETTING, f"unknown topic setting {name[:60]!r}; {meant}")
     return row
 
 
 def _begin_alike(name: str) -> list[str]:
-    """Settings that have the longest beginning in common with `name`: cheap, for anybody may ask for thousands."""
+    """Return the settings with the longest common prefix with `name`: cheap, because any client may send thousands."""
     shared = {each: len(commonprefix((each, name))) for each in ROWS}  # noqa: RUF071 - characters are meant
     longest = max(shared.values())
     return [each for each, length in shared.items() if length == longest] if longest >= ALIKE_CHARACTERS else []
 
 
 def parse(pairs: Iterable[tuple[str, str | None]]) -> tuple[dict[str, Any], list[str]]:
-    """(name, value) of Kafka's as changes of ours, and those that go back to their default: a value of None says so."""
+    """Return Kafka's (name, value) pairs as changes of ours, and the settings to reset to their default (a value of
+    None).
+    """
     changes: dict[str, Any] = {}
     resets: list[str] = []
     for name, value in pairs:

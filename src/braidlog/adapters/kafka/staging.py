@@ -1,7 +1,8 @@
-"""Batches that count once: our own three requests on Kafka's port.
+"""Exactly-once batches of sinks: three requests of braidlog's own on Kafka's port.
 
-Knows: who may decide about stages. Refuses to know: what a decision means (`coordinator/staging.py`).
-Invariant: whoever commits may use the stages' transactional ids, and write to every topic that they hold records of.
+`coordinator/staging.py` defines the decisions.
+Invariant: the committing client must have permission for the stages' transactional ids, and to write to every topic
+with staged records.
 """
 
 from collections.abc import Iterable
@@ -28,7 +29,9 @@ def _topics(request: Request, services: Services) -> Iterable[str]:
 
 
 def _sink(request: Request, _: Services) -> Iterable[str]:
-    """What all transactional ids of a sink begin with: who may use those may ask for it, and end whatever is open."""
+    """The common prefix of a sink's transactional ids: clients with permission for it may query the sink and abort
+    its open stages.
+    """
     return (f"{PREFIX}{request.message.sink}/",)
 
 

@@ -1,5 +1,7 @@
-"""Topics as requests name them, by name or, in later versions, by id; and what an answer says of them: what a client may do, and
-who leads. Produce and Fetch add the leader to a refusal, so that a client need not ask for metadata first (KIP-951)."""
+"""Resolves topics by name or id, and reports what a client may do with a topic and which node leads it.
+
+Produce and Fetch add the leader to an error, so that a client need not fetch metadata first (KIP-951).
+"""
 
 import base64
 from collections.abc import Iterable
@@ -25,13 +27,15 @@ OPERATION_BITS: dict[Operation, int] = {
     Operation.DESCRIBE: 8,
     Operation.CLUSTER: 9,
 }
-"""The numbers of Kafka's own operations, which are also the bits in `authorized_operations`."""
+"""Kafka's operation numbers, which are also the bits in `authorized_operations`."""
 
 
 DOOR = "kafka"
-"""What this protocol is called where the doors of a node are registered."""
+"""The name under which a node registers this protocol's listener."""
 CLUSTER_BITS = {Operation.CREATE: (5,), Operation.DESCRIBE: (8,), Operation.CLUSTER: (7, 9, 10, 11, 12)}
-"""The same of the cluster: Alter, ClusterAction, DescribeConfigs, AlterConfigs and IdempotentWrite are one right here."""
+"""The operations on the cluster: Alter, ClusterAction, DescribeConfigs, AlterConfigs and IdempotentWrite are one
+permission here.
+"""
 REDIRECTED = (E.NOT_LEADER_OR_FOLLOWER, E.FENCED_LEADER_EPOCH)
 GROUP_OPERATIONS = (Operation.READ, Operation.DELETE, Operation.DESCRIBE)
 
@@ -41,7 +45,7 @@ def may(services: Services, conversation: Conversation, operation: Operation, to
 
 
 def operations(services: Services, conversation: Conversation, name: str | None, kind: Kind = Kind.TOPIC) -> int:
-    """What this client may do with a topic, a group or (None) the cluster, as Kafka's bits."""
+    """Return the operations that this client may do on a topic, a group or (None) the cluster, as Kafka's bits."""
     is_allowed = services.authorize.is_allowed
     if name is None and kind is Kind.TOPIC:
         allowed = (bits for each, bits in CLUSTER_BITS.items() if is_allowed(conversation.principal, each, None))
@@ -51,7 +55,7 @@ def operations(services: Services, conversation: Conversation, name: str | None,
 
 
 def named(services: Services, name: str | None, topic_id: bytes) -> str | None:
-    """The topic's name, whichever way it was named; None for an id that no topic has."""
+    """Return the topic's name, given by name or id; None for an unknown id."""
     if topic_id == OFFSETS_TOPIC_ID:
         return OFFSETS_TOPIC
     return services.hosting.name_of(topic_id.hex()) if topic_id != NO_UUID else name
@@ -64,16 +68,16 @@ def id_of(services: Services, name: str) -> bytes:
 
 
 def unknown(topic_id: bytes) -> E:
-    """What a topic that is not there is called: by an id it has another code than by a name."""
+    """Return the code of an unknown topic: it differs for an id and a name."""
     return E.UNKNOWN_TOPIC_OR_PARTITION if topic_id == NO_UUID else E.UNKNOWN_TOPIC_ID
 
 
 def cluster_id(services: Services) -> str:
-    """One for each cluster, of a node that is alone for its data folder, as long as it lives; in the form of Kafka's own."""
+    """Return the cluster's id, or a single node's, which is that of its data folder; in Kafka's format."""
     return base64.urlsafe_b64encode(bytes.fromhex(services.hosting.cluster_id)).rstrip(b"=").decode()
 
 
-# -- who leads -----------------------------------------------------------------------------------------------------
+# -- leaders -------------------------------------------------------------------------------------------------------
 
 
 def add_to_produce(answer: d.ProduceResponse, services: Services, conversation: Conversation) -> d.ProduceResponse:
@@ -108,7 +112,7 @@ def _known(services: Services, name: str, topic_id: bytes, number: int) -> Assig
 
 
 def _leader(known: Assignment) -> CurrentLeader:
-    """Return the epoch also where there is no leader: a client then waits for a later epoch."""
+    """Return the epoch even without a leader: the client then waits for a later epoch."""
     return CurrentLeader(-1 if known.leader is None else known.leader, known.leader_epoch)
 
 

@@ -1,8 +1,8 @@
-"""Transactions, and the ids of producers.
+"""Transactions, and producer ids.
 
-Knows: Kafka's words for states, and which versions tell a fenced producer from an old epoch. Refuses to know: markers, how
-anything ends (`coordinator/transactions.py`).
-Invariant: partitions are added all together or not at all. This node coordinates every transactional id.
+Translates states, and chooses between the codes for a fenced producer and an old epoch by version.
+`coordinator/transactions.py` runs the transactions.
+Invariant: partitions are added all together or not at all.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from braidlog.wire.kafka.messages import transactions as t
 from braidlog.wire.kafka.messages.parts import PartitionOutcome, TopicOutcome, TopicPartitions
 
 MARKERS_MAX = 100
-"""Partitions of one WriteTxnMarkers; more are refused."""
+"""Maximum partitions of one WriteTxnMarkers."""
 STATES: dict[TxnState, str] = {
     TxnState.EMPTY: "Empty",
     TxnState.ONGOING: "Ongoing",
@@ -50,14 +50,15 @@ STATES: dict[TxnState, str] = {
 }
 V2_COMMITS_SINCE = 5
 V2_ENDS_SINCE = 5
-"""Of TxnOffsetCommit, which begins a transaction that has not begun, and of EndTxn, which tells the producer's next epoch."""
+"""First version of TxnOffsetCommit that begins a transaction, and of EndTxn that returns the producer's next epoch."""
 FENCED_SINCE: Mapping[Key, int] = {
     Key.INIT_PRODUCER_ID: 4,
     Key.ADD_PARTITIONS_TO_TXN: 2,
     Key.ADD_OFFSETS_TO_TXN: 2,
     Key.END_TXN: 2,
 }
-"""From these versions on clients know PRODUCER_FENCED; before, and elsewhere, INVALID_PRODUCER_EPOCH stands for it."""
+"""From these versions on clients know PRODUCER_FENCED; before, and in other APIs, INVALID_PRODUCER_EPOCH replaces it.
+"""
 
 
 def _said(request: Request, code: E) -> E:
@@ -65,7 +66,7 @@ def _said(request: Request, code: E) -> E:
     if code is E.INVALID_PRODUCER_EPOCH and since is not None and request.version >= since:
         return E.PRODUCER_FENCED
     if code is E.TOPIC_AUTHORIZATION_FAILED:
-        return E.CLUSTER_AUTHORIZATION_FAILED  # of a producer without transactions, who may write to no topic at all
+        return E.CLUSTER_AUTHORIZATION_FAILED  # a producer without transactions that may write to no topic
     return said_by_coordinator(request, code)
 
 
@@ -80,9 +81,9 @@ REFUSE_MARKERS = refused(
 async def init_producer_id(
     request: Request, services: Services, conversation: Conversation, coordinator: Coordinator | None
 ) -> t.InitProducerIdResponse:
-    """A producer without transactions gets a new id whenever it asks: what it had belongs to its past.
+    """A producer without transactions gets a new id with each request: it needs no state of the old one.
 
-    Nothing is needed for that: who may write nowhere is told so of the topic that it writes to, and not here of the cluster.
+    No permission is needed: a producer without any is rejected when it writes to a topic.
     """
     message: t.InitProducerIdRequest = request.message
     if message.transactional_id is None:
@@ -112,7 +113,7 @@ async def add_partitions(
     places = [(topic.name, number) for topic in message.topics for number in topic.partitions]
     codes = {place: _refusal(*place, services, denied) for place in places}
     if any(codes.values()):
-        # One that cannot be added keeps the others out: they were not tried.
+        # If one partition fails, the others are not added: they were not attempted.
         return _added(message, lambda place: codes[place] or E.OPERATION_NOT_ATTEMPTED)
     whole = E.NONE
     try:
@@ -210,7 +211,7 @@ async def end(request: Request, _: Services, __: Conversation, coordinator: Coor
 
 
 async def write_markers(request: Request, services: Services, _: Conversation) -> t.WriteTxnMarkersResponse:
-    """What `kafka-transactions abort` sends, for one partition. Commits are the coordinator's own, and nobody else's."""
+    """Sent by `kafka-transactions abort` for one partition. Only the coordinator may commit."""
     message: t.WriteTxnMarkersRequest = request.message
     if sum(len(topic.partition_indexes) for marker in message.markers for topic in marker.topics) > MARKERS_MAX:
         return REFUSE_MARKERS(request, E.INVALID_REQUEST, "")
@@ -315,7 +316,7 @@ async def describe_producers(
 ) -> t.DescribeProducersResponse:
     message: t.DescribeProducersRequest = request.message
     for topic in message.topics:
-        with contextlib.suppress(BrokerError):  # each is told below
+        with contextlib.suppress(BrokerError):  # each error is reported below
             denied.check(topic.name)
             await services.append.ready(topic.name, *topic.partition_indexes)
 
@@ -323,7 +324,7 @@ async def describe_producers(
         try:
             denied.check(topic)
             if topic == OFFSETS_TOPIC:
-                return t.DescribeProducersResponsePartition(number)  # nobody writes it; tools ask about all topics
+                return t.DescribeProducersResponsePartition(number)  # no writers; tools ask about all topics
             hosted = services.hosting.partition(topic, number)
             hosted.require_leader()
         except (BrokerError, StorageFault) as error:

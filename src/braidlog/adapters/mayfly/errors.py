@@ -1,12 +1,11 @@
-"""What each reason is called in Mayfly: one total table.
+"""Translates reasons to Mayfly's statuses: one total table.
 
-Knows: statuses. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass,
-unless it was put into a family of which this dialect has one code for all (`adapters/errors.py`); rows go before families.
+A test keeps the table total: a new `Reason` without a row fails it.
 """
 
 from typing import Final
 
-from braidlog.adapters.errors import GROUPS, PRODUCERS, STREAMS, USERS, text_of
+from braidlog.adapters.errors import text_of
 from braidlog.model.address import Address
 from braidlog.model.errors import BrokerError, Reason
 from braidlog.wire.mayfly import messages as m
@@ -38,8 +37,7 @@ STATUSES: Final[dict[Reason, Status]] = {
     Reason.QUOTA_EXCEEDED: Status.SERVER_ERROR,
     Reason.FOLDER_IN_USE: Status.SERVER_ERROR,
     Reason.FOLDER_NOT_FOUND: Status.SERVER_ERROR,
-    # What follows is said of topics, groups and transactions, which this door does not have.
-    **dict.fromkeys((*GROUPS, *PRODUCERS, *STREAMS, *USERS), Status.SERVER_ERROR),
+    # The following concern topics, groups and transactions, which this protocol does not have.
     Reason.TOPIC_NOT_FOUND: Status.SERVER_ERROR,
     Reason.INVALID_TOPIC_NAME: Status.SERVER_ERROR,
     Reason.TOPIC_EXISTS: Status.SERVER_ERROR,
@@ -57,15 +55,16 @@ STATUSES: Final[dict[Reason, Status]] = {
 def failure(
     error: Exception, moved: Address | None = None, epoch: int | None = None
 ) -> m.Failure | m.TopologyChanged | m.Moved:
-    """The answer to a request that could not be served; the node at `moved` can. A fault of the disk is a SERVER_ERROR.
+    """Return the answer to a request that could not be served; the node at `moved` serves it. A disk fault is a
+    SERVER_ERROR.
 
-    `epoch`: of what this node knows of the others.
+    `epoch`: this node's metadata epoch.
     """
     if moved is not None:
         return m.Moved(*moved)
     status = STATUSES[error.reason] if isinstance(error, BrokerError) else Status.SERVER_ERROR
     if status is Status.NOT_FOUND:
-        return m.MISSING  # as short as it is frequent
+        return m.MISSING  # short, because it is frequent
     if status is Status.TOPOLOGY_CHANGED:
         return m.TopologyChanged(epoch, str(error))
     return m.Failure(status, text_of(error))

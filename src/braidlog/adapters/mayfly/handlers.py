@@ -1,7 +1,7 @@
-"""Each Mayfly command in a line or a few: translate, call the service, translate back.
+"""Handlers of Mayfly's commands: translate, call the service, translate back.
 
-Knows: which operation a command is, who may ask for it. Refuses to know: bytes, sockets, how keys are kept.
-Invariant: before AUTH has succeeded, every request but AUTH itself gets the same answer.
+Does not handle: bytes, sockets, storage of keys.
+Invariant: before a successful AUTH, every other request gets the same answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ _ONLY: Final = {
 
 
 class Translation(NamedTuple):
-    """A command as an operation, and the operation's result as an answer."""
+    """A command's operation, and the answer of its result."""
 
     ask: Callable[[Any], o.Operation[Any]]
     answer: Callable[[Any], m.Message]
@@ -94,7 +94,7 @@ _KINDS: Final = bytes.maketrans(bytes(BY_REQUEST[kind].number for kind in _BURST
 
 
 def execute(request: Request, services: Services, _: Conversation) -> Any:  # noqa: ANN401 - an answer, or a coroutine
-    """On a node that is alone a read does not wait, nor does a change that is not synced first."""
+    """On a single node a read does not wait, nor does a write without a sync."""
     kind, keyvalue = type(request.message), services.keyvalue
     translation = TRANSLATIONS[kind]
     if keyvalue.clustered is None:
@@ -111,10 +111,11 @@ async def _execute(translation: Translation, request: Request, services: Service
 
 
 def execute_burst(burst: Burst, services: Services, _: Conversation, denied: Denied) -> Any:  # noqa: ANN401 - answers, or a coroutine
-    """In order, at once; the mutations among them become durable together. What may not be done is left out of them.
+    """Execute the requests in order, in one step; their writes become durable together. Requests without permission
+    are skipped.
 
-    Changes that wait for nothing are answered without a coroutine: they have short answers. Values that are read may have many
-    bytes, and those are counted on the longer way.
+    Writes that need not wait are answered without a coroutine, because their answers are short. Values that are read
+    may be large, and are counted in the slower path.
     """
     columns = o.Columns(burst.mutates, burst.kinds.translate(_KINDS), burst.keys, burst.values, burst.ttls)
     if columns.mutates and not denied and services.keyvalue.changes_at_once:
@@ -139,7 +140,9 @@ class Elsewhere(NamedTuple):
 
 
 def _answers(results: o.Results) -> list[Any] | Elsewhere:
-    """What the wire writes: results as they are, and messages in place of errors; but what another node does stays an error."""
+    """Return results for the encoder: results unchanged, and messages in place of errors; errors for other nodes stay
+    errors.
+    """
     elsewhere = []
     for row in results.refused:
         error = results.found[row]
@@ -151,7 +154,7 @@ def _answers(results: o.Results) -> list[Any] | Elsewhere:
 
 
 async def scan(request: Request, services: Services, conversation: Conversation) -> m.Names:
-    """Names that its client may not read are left out of the piece."""
+    """Keys that the client may not read are omitted from the page."""
     message: m.Scan = request.message  # type: ignore[assignment]
     asked = Scan(message.slot, message.position, message.after, message.prefix, message.count)
     found = await services.keyvalue.scan(asked, LEVELS[request.consistency])
@@ -166,7 +169,7 @@ async def scan(request: Request, services: Services, conversation: Conversation)
 
 
 async def authenticate(request: Request, services: Services, conversation: Conversation) -> m.Message:
-    """The token alone says who it is; a node that asks nobody takes any."""
+    """The token alone identifies the user; a node without access control accepts any token."""
     if not services.authorize.required:
         return m.DONE
     message: m.Auth = request.message  # type: ignore[assignment]
@@ -219,7 +222,7 @@ _STATES: Final = {
     (True, False): m.NodeState.DEAD,
     (True, True): m.NodeState.DEAD,
 }
-"""By whether others took it for dead, and whether it is being drained."""
+"""The node's state: fenced by others, or being drained."""
 
 
 def cluster_nodes(_: Request, services: Services, conversation: Conversation) -> m.Nodes:
@@ -238,7 +241,9 @@ def leave(_: Request, services: Services, __: Conversation) -> m.Message:
 
 
 def _name(message: Any) -> str:  # noqa: ANN401 - those with a key have it under this name
-    """A key as rules name it. A rule's prefix is whole characters, so bytes that are no text cannot be mistaken for it."""
+    """Return a key as text for rules. Rule prefixes are whole characters, so bytes that are not UTF-8 cannot match by
+    mistake.
+    """
     return _text(message.key)
 
 
@@ -252,20 +257,20 @@ def _on_key(operation: Operation) -> Route:
 
 
 def _on_keys(operation: Operation) -> Route:
-    """Of requests that came together, each is allowed by itself."""
+    """Requests of one burst are authorized one by one."""
     need = Need(operation, lambda burst, _: map(_text, burst.keys), Kind.KEY)
     return Route(execute_burst, None, each=(need,))
 
 
 _READS_SOME_KEY = (Need(Operation.READ, lambda _, __: (None,), Kind.KEY),)
 _SOME_KEY = (Need(Operation.DESCRIBE, lambda _, __: (None,), Kind.KEY),)
-"""What tells of all keys together is for who may use some."""
+"""Requests about all keys together need permission for some keys."""
 
 
 class MayflyAdapter(ForwardingAdapter):
-    """Mayfly behind a listener. Its clients match answers by request id, so that none waits for another.
+    """Mayfly behind a listener. Its clients match answers by request id, so none waits for another.
 
-    Those of version 2 know MOVED; what others ask is handed to the node that leads the key's log.
+    Clients of version 2 understand MOVED; requests of others are forwarded to the leader of the key's log.
     """
 
     dialect = "mayfly"
@@ -298,7 +303,7 @@ class MayflyAdapter(ForwardingAdapter):
         return ServedConnection()
 
     def operation(self, request: Request | Burst) -> str:
-        """Commands that came in one piece are counted as one; the store counts each."""
+        """A burst is counted as one request; the store counts each operation."""
         return type(request.message).__name__ if type(request) is Request else "Burst"
 
     def handle(self, conversation: Conversation, request: Request | Burst) -> Any:  # noqa: ANN401
@@ -310,14 +315,14 @@ class MayflyAdapter(ForwardingAdapter):
         return self.serve(route, conversation, request)
 
     def hands_on(self, request: Request, error: ElsewhereError) -> bool:
-        """Version 2 is told where to ask, if there is an address to tell."""
+        """Answer MOVED to version 2, if the other node's address is known."""
         return request.version == 1 or self._moved(error) is None
 
     def frame_of(self, request: Request) -> bytes:
         return write_request(request, request.version)
 
     async def _serve_burst(self, route: Route, conversation: Conversation, burst: Burst) -> Any:  # noqa: ANN401
-        """What is here at once; what other nodes have is asked of all of them together."""
+        """Serve local keys immediately; request keys of all other nodes together."""
         answered: list[Any] | Elsewhere = await answer_of(RoutedAdapter.serve, self, route, conversation, burst)
         if type(answered) is not Elsewhere:
             return answered
@@ -341,7 +346,9 @@ class MayflyAdapter(ForwardingAdapter):
         return [answer] * len(request) if isinstance(request, Burst) else answer
 
     def _moved(self, error: Exception) -> Address | None:
-        """Where the node is that serves what was refused here, if that is known, and can be told: names cannot."""
+        """Return the address of the node that serves a rejected request, if it is known and is an IP address: names
+        cannot be sent.
+        """
         if not isinstance(error, NotLeaderError):
             return None
         found = self._services.routing.leader_address(error.topic, error.number, self.dialect)

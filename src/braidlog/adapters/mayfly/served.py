@@ -1,8 +1,8 @@
-"""The connection as a session serves it: what is wrong with a frame is told only to who may know it.
+"""The connection of a session: errors in frames are revealed only to authenticated clients.
 
-Knows: which refusals leave the connection open. Refuses to know: bytes, and who the client is.
-Before AUTH everything gets one answer (the Mayfly page, §5), so that nobody can find out which commands exist. A refusal goes
-straight to the client; so those that leave the connection open become requests, and the adapter decides.
+Before AUTH every request gets one answer (the Mayfly page, §5), so that clients cannot find out which commands exist.
+A `Refused` goes directly to the client; so those that leave the connection open become requests, and the adapter
+answers them.
 """
 
 from braidlog.wire.contract import NeedData
@@ -10,17 +10,17 @@ from braidlog.wire.mayfly import messages as m
 from braidlog.wire.mayfly.connection import Burst, RefusedFrame, Request, ServerConnection
 
 BURST_MAX = 256
-"""Requests that are served as one: enough to share what each read costs, few enough for others to have their turn."""
+"""Maximum requests of a burst: enough to share the cost of a read, few enough to yield to other clients."""
 
 
 class Unserved(m.Message, frozen=True):
-    """In place of a message: a frame that is none, and what is to be said about it."""
+    """A request for a frame that is not a message, with its error."""
 
     failure: m.Failure
 
 
 class ServedConnection(ServerConnection):
-    """What the adapter opens for each client."""
+    """The connection that the adapter opens for each client."""
 
     def __init__(self) -> None:
         super().__init__(burst_max=BURST_MAX)

@@ -1,4 +1,1 @@
-"""mlog meets the services.
-
-Knows: which service answers which request, and what each reason is called in mlog. Refuses to know: bytes, sockets.
-"""
+"""mlog's adapter: handlers and error codes."""

@@ -1,9 +1,8 @@
-"""What each reason is called in mlog: one total table.
+"""Translates reasons to mlog's error codes: one total table.
 
-Knows: codes. Refuses to know: why. A reason has the codes that may stand for it, best first; the first that the operation's row
-documents is said, and UNKNOWN if none is: so no operation ever gives a code that its row does not list.
-A test holds the table total: a new `Reason` without a row here does not pass,
-unless it was put into a family of which this dialect has one code for all (`adapters/errors.py`); rows go before families.
+A reason lists its possible codes, best first. The first one that the operation's row documents is sent, or UNKNOWN:
+so no operation returns a code that its row does not list. A test keeps the table total: a new `Reason` without a row
+fails it.
 """
 
 from braidlog.adapters.errors import GROUPS, KEYS, PRODUCERS, STREAMS, USERS, text_of
@@ -19,7 +18,7 @@ CODES: dict[Reason, tuple[E, ...]] = {
     Reason.TOPIC_EXISTS: (E.TOPIC_EXISTS,),
     Reason.TOPIC_NOT_FOUND: (E.TOPIC_NOT_FOUND,),
     Reason.PARTITION_NOT_FOUND: (E.TOPIC_NOT_FOUND,),
-    Reason.INVALID_PARTITION_COUNT: (),  # a topic of several partitions: 3 would make clients look for it again and again
+    Reason.INVALID_PARTITION_COUNT: (),  # several partitions: after code 3, clients would look again forever
     Reason.INVALID_SETTING: (E.REPLICA_COUNT_INVALID,),
     Reason.INVALID_RECORD: (E.VALUES_REQUIRED,),
     Reason.INVALID_TIMESTAMP: (E.VALUES_REQUIRED,),
@@ -32,9 +31,10 @@ CODES: dict[Reason, tuple[E, ...]] = {
     Reason.FOLDER_NOT_FOUND: (),
     Reason.LOG_CLOSED: (),
     Reason.TIMED_OUT: (),
-    # To a producer 4, to FindTopicLeader 10, to who changes metadata 11, to a consumer 3: each makes its client look again.
+    # A producer gets 4, FindTopicLeader 10, a metadata change 11, a consumer 3: after each, its client looks for the
+    # leader again.
     Reason.NOT_LEADER: (E.NOT_TOPIC_LEADER, E.LEADER_ADDR_REQUIRED, E.RAFT_LEADER_UNAVAILABLE, E.TOPIC_NOT_FOUND),
-    # To a consumer that goes on where it was 3, so that it looks again.
+    # A consumer that continues at its commit gets 3, so that it looks for the leader again.
     Reason.NOT_COORDINATOR: (E.COMMIT_OFFSET, E.RECOVER_OFFSETS, E.TOPIC_NOT_FOUND),
     Reason.COORDINATOR_LOADING: (E.COMMIT_OFFSET, E.RECOVER_OFFSETS, E.TOPIC_NOT_FOUND),
     Reason.REPLICA_NOT_FOUND: (),
@@ -57,7 +57,7 @@ CODES: dict[Reason, tuple[E, ...]] = {
 }
 
 _FAULT = (E.COMMIT_OFFSET, E.RECOVER_OFFSETS)
-"""A broken disk. Not READ_OFFSET: clients would poll on it for ever."""
+"""A damaged disk. Not READ_OFFSET: clients would poll forever."""
 
 
 def rpc_error(request: Request, error: Exception) -> RPCErrorResponse:
@@ -67,6 +67,6 @@ def rpc_error(request: Request, error: Exception) -> RPCErrorResponse:
 
 
 def said(request: Request, codes: tuple[E, ...]) -> E:
-    """The first code that the operation's row documents."""
+    """Return the first code that the operation's row documents."""
     documented = BY_REQUEST[type(request)].errors
     return next((code for code in codes if code in documented), E.UNKNOWN)

@@ -1,7 +1,7 @@
-"""Each mlog request in a few lines: translate, call the service, translate back.
+"""Handlers of mlog's requests: translate, call the service, translate back (the mlog page, §7).
 
-Knows: mlog's manners (the mlog page, §7). Refuses to know: bytes, sockets, how anything is done.
-A consumer and a replica ask with the same messages; `ReplicaNodeID` tells them apart, and each has its own routes.
+Consumers and replicas send the same messages; `ReplicaNodeID` distinguishes them, and each has its own routes. Does
+not handle: bytes, sockets.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,10 +48,12 @@ from braidlog.wire.mlog.sizes import (
 DEFAULT_CONSUMER = "default"
 DEFAULT_BATCH_SIZE = 1000
 READ_BYTES = 256 * 1024
-"""Of the log at a time; a piece of a stream has about as many."""
+"""Bytes read from the log in one step; a piece of a stream has about as many."""
 ANSWER_VALUE_BYTES = PAYLOAD_BYTES_MAX // 4 * 3
 RECORDS_PER_BATCH = 500
-"""Fetch reads one record, and a batch is decoded whole for it: a large ProduceBatch becomes several, in one append."""
+"""Maximum bytes of a batch in the log: Fetch reads one record and decodes its whole batch, so a large ProduceBatch
+becomes several batches in one append.
+"""
 
 _ACKS = {m.AckMode.NONE: Acks.NONE, m.AckMode.LEADER: Acks.LEADER, m.AckMode.ALL: Acks.ALL}
 
@@ -89,11 +91,11 @@ async def _append(services: Services, topic: str, values: Sequence[bytes | None]
 
 def _check_values(values: Sequence[bytes | None], bytes_max: int) -> None:
     if not values or not all(values):
-        raise BrokerError(Reason.INVALID_RECORD, "a produce needs a value, and no value may be empty")
+        raise BrokerError(Reason.INVALID_RECORD, "a produce needs at least one value, and values cannot be empty")
     largest = max([len(value or b"") for value in values])
     if largest > bytes_max:
         raise BrokerError(
-            Reason.RECORD_TOO_LARGE, f"a value of {largest} bytes could not be read again, one of {bytes_max} could"
+            Reason.RECORD_TOO_LARGE, f"a value of {largest} bytes could not be read back, the limit is {bytes_max}"
         )
 
 
@@ -122,7 +124,7 @@ async def fetch_batch(
 
 
 async def _collect_entries(services: Services, topic: str, offset: int, count: int) -> Packed:
-    """`count` entries from `offset` on (0 means 1), or as many as there are, or as many as a frame holds; written already."""
+    """Return `count` entries from `offset` on (0 means 1), limited by the log's end and the frame; already encoded."""
     left = min(max(count, 1), ENTRIES_PER_ANSWER_MAX)
     room = PAYLOAD_BYTES_MAX - ANSWER_BYTES
     pieces: list[bytes] = []
@@ -157,14 +159,17 @@ def fetch_stream(message: m.FetchStreamRequest, services: Services, conversation
     if offset > hosted.high_watermark:
         raise OffsetOutOfRange(hosted, offset)
     if conversation.connection.streaming:
-        raise BrokerError(Reason.UNAVAILABLE, "a FetchStream is open already, and two could not be told apart")
+        raise BrokerError(
+            Reason.UNAVAILABLE, "a FetchStream is already open on this connection; use another connection"
+        )
     conversation.connection.streaming = True
     return Stream(lambda: _push_records(services, conversation, message.topic, offset), holds_turn=False)
 
 
 def fetch_stream_as_replica(_: m.FetchStreamRequest, __: Services, ___: Conversation) -> Stream:
     raise BrokerError(
-        Reason.UNAVAILABLE, "a replica asks by ReplicateStream or FetchBatch: a stream never hears how far it has got"
+        Reason.UNAVAILABLE,
+        "a replica must use ReplicateStream or FetchBatch: a FetchStream does not report its progress",
     )
 
 
@@ -180,13 +185,13 @@ async def _push_records(services: Services, conversation: Conversation, topic: s
 def _consumer(
     services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest
 ) -> tuple[Partition, int]:
-    """Where a consumer reads: what retention has taken is passed over (entries tell their offsets)."""
+    """Return where a consumer reads: offsets deleted by retention are skipped (entries contain their offsets)."""
     hosted = led(services, message.topic)
     return hosted, max(message.offset, hosted.start_offset)
 
 
 def _replica(services: Services, message: m.FetchRequest | m.FetchBatchRequest | m.ReplicateRequest) -> Partition:
-    """The partition a replica copies; by asking from an offset on it says that it has everything below."""
+    """Return the partition that a replica copies; its fetch offset reports that it has everything below."""
     led(services, message.topic)
     return services.fetch.replica_fetched(message.topic, 0, message.replica_node_id, message.offset)
 
@@ -194,7 +199,7 @@ def _replica(services: Services, message: m.FetchRequest | m.FetchBatchRequest |
 async def _collect(
     services: Services, topic: str, offset: int, count: int, *, replica: str | None = None
 ) -> list[Record]:
-    """`count` records from `offset` on (0 means 1), or as many as there are, or about as many as a frame holds."""
+    """Return `count` records from `offset` on (0 means 1), limited by the log's end and about a frame."""
     count = min(max(count, 1), ENTRIES_PER_ANSWER_MAX)
     records: list[Record] = []
     size = 0
@@ -211,14 +216,14 @@ async def _collect(
         )
         if found.next_offset == offset:
             break
-        offset = found.next_offset  # also past what holds no records: markers, aborted transactions
+        offset = found.next_offset  # also after batches without records: markers, aborted transactions
         records += found.records
         size += sum([len(record.value or b"") for record in found.records])
     return records
 
 
 def _fitted(hosted: Partition, offset: int, records: Sequence[Record]) -> tuple[m.LogEntry, ...]:
-    """The records that fit an answer, at least one."""
+    """Return the records that fit an answer, at least one."""
     if not records:
         raise OffsetOutOfRange(hosted, offset)
     entries = _entries(records)
@@ -233,7 +238,9 @@ def _entries(records: Sequence[Record]) -> list[m.LogEntry]:
 
 
 def _pieces(records: Sequence[Record], count_max: int, bytes_max: int) -> Iterator[list[Record]]:
-    """The records in pieces of at most so many, and so many bytes unless one alone has more. One that fits no frame raises."""
+    """Yield the records in pieces limited by count and bytes; a larger single record is its own piece. Raises for a
+    record that exceeds a frame.
+    """
     piece: list[Record] = []
     size = 0
     for record in records:
@@ -251,7 +258,7 @@ def _pieces(records: Sequence[Record], count_max: int, bytes_max: int) -> Iterat
 
 def _too_large(offset: int) -> BrokerError:
     return BrokerError(
-        Reason.RECORD_TOO_LARGE, f"the record at offset {offset} fits no frame, one of {VALUE_BYTES_MAX} bytes would"
+        Reason.RECORD_TOO_LARGE, f"the record at offset {offset} exceeds a frame, the limit is {VALUE_BYTES_MAX} bytes"
     )
 
 
@@ -268,7 +275,7 @@ def replicate(message: m.ReplicateRequest, services: Services, conversation: Con
 async def _push_batches(
     services: Services, conversation: Conversation, message: m.ReplicateRequest, end_offset: int
 ) -> None:
-    """What the log held when the stream began; what came since is asked for by the next request, which tells progress too."""
+    """Push the log up to its end when the stream began; the next request fetches newer records and reports progress."""
     topic, connection = message.topic, conversation.connection
     offset = message.offset
     while offset < end_offset and not conversation.is_closing:
@@ -303,7 +310,7 @@ async def apply_isr_update(
     return m.ApplyIsrUpdateEventResponse()
 
 
-# -- where a consumer goes on --------------------------------------------------------------------------------------
+# -- committed offsets ---------------------------------------------------------------------------------------------
 
 
 async def commit_offset(
@@ -325,13 +332,13 @@ def fetch_offset(
     return m.FetchOffsetResponse(0 if found is None else found.offset)
 
 
-# -- the table -----------------------------------------------------------------------------------------------------
+# -- routes --------------------------------------------------------------------------------------------------------
 
 
 def _topic(request: Any) -> str | None:  # noqa: ANN401
     topic: str = request.topic
     if not topic:
-        raise BrokerError(Reason.INVALID_TOPIC_NAME, "the request names no topic")
+        raise BrokerError(Reason.INVALID_TOPIC_NAME, "the request has no topic")
     return topic
 
 
@@ -341,7 +348,9 @@ def _group(request: Any) -> str:  # noqa: ANN401
 
 
 _CONSUMER = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.consumer_id),)
-"""Who names no consumer reads where the default one is if it may know, else from the start: no rule is needed to read."""
+"""Without a consumer id, the default consumer's offset is used if the client may read it, else the log's start:
+reading needs no rule for groups.
+"""
 
 
 def _of_group(handler: Handler, operation: Operation) -> Route:
@@ -351,7 +360,7 @@ def _of_group(handler: Handler, operation: Operation) -> Route:
 
 
 def _goes_on(request: m.Request, services: CommonServices, conversation: Conversation) -> bool:
-    """Whether a consumer asks for what follows its last commit: one without a name if this node keeps that."""
+    """Return whether a consumer reads after its last commit; without an id only if this node has that commit."""
     if not isinstance(request, m.FetchRequest | m.FetchBatchRequest | m.FetchStreamRequest) or request.offset:
         return False
     may = services.authorize.is_allowed
@@ -362,8 +371,9 @@ def _goes_on(request: m.Request, services: CommonServices, conversation: Convers
 
 
 class MlogAdapter(ForwardingAdapter):
-    """mlog behind a listener. Its clients match answers by order. They look for leaders themselves, and know nothing of who keeps
-    commits: that node is asked for them."""
+    """mlog behind a listener. Its clients match answers by order. They look for leaders themselves, but do not know
+    coordinators: requests for commits are forwarded.
+    """
 
     dialect = "mlog"
     uses = Services
@@ -389,7 +399,7 @@ class MlogAdapter(ForwardingAdapter):
         m.FetchBatchRequest: Route(fetch_batch_as_replica, Operation.CLUSTER, _topic),
         m.FetchStreamRequest: Route(fetch_stream_as_replica, Operation.CLUSTER, _topic),
     }
-    """With a ReplicaNodeID the same messages read what is not committed."""
+    """With a ReplicaNodeID the same messages read uncommitted records."""
 
     def open(self) -> ServerConnection:
         return ServerConnection()
@@ -408,7 +418,7 @@ class MlogAdapter(ForwardingAdapter):
         return self.serve(route, conversation, request)
 
     def _fetch_committed(self, route: Route, conversation: Conversation, request: Any) -> Any:  # noqa: ANN401
-        """Where a consumer is, its coordinator knows; what is there, this node."""
+        """The coordinator knows the consumer's offset; this node has the records."""
         asked = m.FetchOffsetRequest(request.topic, request.consumer_id)
         offset_found = self.serve(self.routes[m.FetchOffsetRequest], conversation, asked)
         return then(offset_found, partial(self._fetch_from, route, conversation, request, asked))

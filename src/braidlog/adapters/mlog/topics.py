@@ -1,7 +1,4 @@
-"""mlog's requests about topics and nodes.
-
-Knows: who leads, how many replicas are wanted and how far each is. Refuses to know: records, commits.
-"""
+"""mlog's requests about topics and nodes."""
 
 from braidlog.adapters.contract import Conversation
 from braidlog.adapters.mlog.services import Services
@@ -18,11 +15,11 @@ from braidlog.wire.mlog.connection import ClientConnection, frame
 
 DOOR = "mlog"
 UNKNOWN_END = -1
-"""Instead of the end of a log that nobody here knows."""
+"""Replaces a log end offset that this node does not know."""
 
 
 def led(services: Services, topic: str) -> Partition:
-    """The topic's one partition, led by this node."""
+    """Return the topic's one partition, led by this node."""
     hosted = services.hosting.sole_partition(topic)
     hosted.require_leader()
     return hosted
@@ -57,14 +54,14 @@ async def find_topic_leader(
         await services.topic_leaders.wait(message.topic)
         found = services.routing.leader_address(message.topic, 0, DOOR, conversation.address)
     if found is None:
-        raise BrokerError(Reason.NOT_LEADER, f"topic {message.topic!r} has no leader now: ask again")
+        raise BrokerError(Reason.NOT_LEADER, f"topic {message.topic!r} has no leader at present; retry")
     return m.FindTopicLeaderResponse(show_address(found))
 
 
 def find_raft_leader(
     _: m.FindRaftLeaderRequest, services: Services, conversation: Conversation
 ) -> m.FindRaftLeaderResponse:
-    """Any node writes metadata; the one that proposes first is told, or this one, if that has no such door."""
+    """Any node writes metadata. Return the node that proposes first, or this one if that has no mlog listener."""
     found = services.routing.address(services.routing.controller, DOOR, conversation.address)
     return m.FindRaftLeaderResponse(show_address(found or conversation.address))
 
@@ -78,7 +75,7 @@ async def list_topics(_: m.ListTopicsRequest, services: Services, conversation: 
     try:
         frame(answer)
     except ValueError as error:
-        raise BrokerError(Reason.RECORD_TOO_LARGE, f"the list has no pages: {error}") from error
+        raise BrokerError(Reason.RECORD_TOO_LARGE, f"the list does not fit one answer: {error}") from error
     return answer
 
 
@@ -93,7 +90,9 @@ def _topic_info(services: Services, name: str) -> m.TopicInfo:
 
 
 def _replicated_info(services: Services, name: str, known: Assignment) -> m.TopicInfo:
-    """As the metadata has it. A leader knows how far its followers have got, and who observes it; others know their own end."""
+    """Return a topic by the metadata. A leader knows its followers' offsets and observers; other nodes know only
+    their own log end.
+    """
     hosted = services.hosting.hosted(name, 0)
     ends: dict[str, int] = {}
     observers: list[m.ReplicaInfo] = []
@@ -110,7 +109,7 @@ def _replicated_info(services: Services, name: str, known: Assignment) -> m.Topi
 
 
 async def _ask_leaders(found: dict[str, m.TopicInfo], services: Services, principal: str) -> None:
-    """Each leader knows how far its followers have got. One that cannot be asked leaves what is known here."""
+    """Ask each leader for its followers' offsets. If one does not respond, this node's values stay."""
     own, asked = services.routing.own_number, m.ListTopicsRequest()
     leaders = {info.leader_node_id for info in found.values()} - {"", str(own)}
     for node in sorted(number for name in leaders if (number := node_number(name)) is not None):

@@ -1,4 +1,1 @@
-"""RustLog meets the services.
-
-Knows: which service answers which request, and what each reason is called in RustLog. Refuses to know: bytes, sockets.
-"""
+"""RustLog's adapter: handlers and error codes."""

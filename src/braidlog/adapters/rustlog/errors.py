@@ -1,7 +1,6 @@
-"""What each reason is called in RustLog: one total table for JSON, one for what the published clients' binary form tells apart.
+"""Translates reasons to RustLog's error codes: one total table for JSON, one for the published clients' binary form.
 
-Knows: codes. Refuses to know: why. A test holds the table total: a new `Reason` without a row here does not pass,
-unless it was put into a family of which this dialect has one code for all (`adapters/errors.py`); rows go before families.
+A test keeps the table total: a new `Reason` without a row fails it.
 """
 
 from collections.abc import Sequence
@@ -62,7 +61,7 @@ FAILED: dict[type, B] = {
     m.MetricsFetch: B.INTERNAL,
     m.Ping: B.INTERNAL,
 }
-"""The published clients tell failures apart by what was asked."""
+"""The published clients expect a failure code by operation."""
 
 NAMED: dict[Reason, B] = {
     Reason.TOPIC_EXISTS: B.ALREADY_EXISTS,
@@ -70,7 +69,7 @@ NAMED: dict[Reason, B] = {
     Reason.TOPIC_NOT_FOUND: B.DOES_NOT_EXIST,
     Reason.PARTITION_NOT_FOUND: B.DOES_NOT_EXIST,
 }
-"""A few reasons have codes of their own, in the operations whose row of the table names the code."""
+"""A few reasons have their own codes, in the operations whose row of the table lists the code."""
 
 _ABSENT = (Reason.TOPIC_NOT_FOUND, Reason.PARTITION_NOT_FOUND)
 _LATE = (Reason.TIMED_OUT, Reason.ACKS_TIMED_OUT)
@@ -81,20 +80,20 @@ WORDS: dict[B, str] = {
     B.DESCRIBE_TOPIC_FAILED: "failed",
     B.DESCRIBE_PARTITION_FAILED: "failed",
 }
-"""What the clients look for in the message: it is there, whatever else it says."""
+"""The text that clients search for in the message: it is always included."""
 
 
-class TopicMissing(BrokerError):  # noqa: N818 - it is one of the reasons, with what is there instead
+class TopicMissing(BrokerError):  # noqa: N818 - one of the reasons, with the existing topics
     def __init__(self, error: BrokerError, available: Sequence[str]) -> None:
         super().__init__(error.reason, str(error))
         self.available = list(available)
 
 
 def failure(request: Request, error: Exception) -> m.Answer:
-    """The answer to a request that could not be served."""
+    """Return the answer to a request that could not be served."""
     kind = type(request.message)
     if kind is m.OffsetCommit and isinstance(error, BrokerError) and error.reason in _ABSENT:
-        return m.OffsetCommitResponse(success=False)  # the protocol document answers so, and not with an Error
+        return m.OffsetCommitResponse(success=False)  # the protocol document answers this way, not with an Error
     return binary_error(kind, error) if request.form is Form.BINARY else json_error(error)
 
 
@@ -102,7 +101,7 @@ def json_error(error: Exception) -> m.Error:
     if isinstance(error, BrokerError):
         return m.Error(code=int(CODES[error.reason]), message=str(error), details=_details(error))
     if isinstance(error, StorageFault):
-        # Who reads 507 sends again: it is said only where nothing was kept.
+        # After 507 clients send again: it is used only where nothing was stored.
         code = E.INSUFFICIENT_SPACE if error.is_full and not error.left_remains else E.STORAGE_ERROR
         return m.Error(code=int(code), message=text_of(error), details=None)
     return m.Error(code=int(E.INVALID_REQUEST), message=str(error), details=None)

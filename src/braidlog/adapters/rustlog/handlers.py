@@ -1,6 +1,6 @@
-"""Each RustLog request in a few lines: translate, call the service, translate back.
+"""Handlers of RustLog's requests: translate, call the service, translate back (the RustLog page, §5).
 
-Knows: both forms' manners (the RustLog page, §5). Refuses to know: bytes, sockets, how anything is done.
+Does not handle: bytes, sockets.
 """
 
 from collections.abc import Awaitable, Mapping, Sequence
@@ -31,20 +31,20 @@ from braidlog.wire.rustlog.sizes import BINARY_ANSWER_BYTES, JSON_ANSWER_BYTES, 
 _ALL: Final = Acks.ALL
 WAIT_MS_MAX = 30_000
 RECORDS_PER_FETCH_MAX = FRAME_BYTES_MAX // JSON_RECORD_BYTES
-"""No JSON answer holds more; a binary one could, but a reader that wants so many small records asks again."""
+"""Maximum records of an answer: no JSON answer can hold more; a binary one could, but its reader fetches again."""
 _BINARY_ROWS = RowForm(BINARY_ROW, FRAME_BYTES_MAX - BINARY_ANSWER_BYTES)
 _JSON_ROWS = RowForm(JSON_ROW, FRAME_BYTES_MAX - JSON_ANSWER_BYTES, b",", plain_only=True)
 _TIMESTAMP_MAX = 2**63 - 1
 TOPICS_NAMED_MAX = 100
 _TOPIC_BYTES = len('{"name":"","partition_count":},') + 10
-_ANSWER_BYTES = 2048  # whatever stands around the lines: the type, the longest id
+_ANSWER_BYTES = 2048  # the fields around the rows: the type, the longest id
 
 
 def produce(message: m.Produce, services: Services, _: Conversation) -> Any:  # noqa: ANN401 - an answer, or a coroutine
     if not message.records:
         services.hosting.check_partition(message.topic, message.partition)
         return m.ProduceResponse(base_offset=0, record_count=0)
-    # Who cannot say how much is enough is told of what outlives any one node.
+    # Without an acks field, acknowledge only what survives the loss of any one node.
     appended = services.append.append_records(
         message.topic, message.partition, message.records, message.keys, acks=_ALL
     )
@@ -99,7 +99,7 @@ def _bytes_max(message: m.Fetch) -> int:
 
 
 async def _fetch_records(message: m.Fetch, offset: int, services: Services) -> m.FetchResponse:
-    """The same, one record at a time: headers have no place in a row."""
+    """Read one record at a time: a row cannot contain headers."""
     found = await services.fetch.records(
         message.topic,
         message.partition,
@@ -112,7 +112,7 @@ async def _fetch_records(message: m.Fetch, offset: int, services: Services) -> m
     shown = [
         m.FetchedRecord(
             offset=record.offset,
-            timestamp=min(max(record.timestamp_ms, 0) * 1000, _TIMESTAMP_MAX),  # another door's clients say any time
+            timestamp=min(max(record.timestamp_ms, 0) * 1000, _TIMESTAMP_MAX),  # other dialects allow any time
             payload=record.value or b"",
             key=record.key,
             headers=record.headers,
@@ -149,7 +149,9 @@ def committed(message: m.OffsetFetch, _: Services, __: Conversation, coordinator
 
 async def create_topic(message: m.CreateTopic, services: Services, conversation: Conversation) -> m.CreateTopicResponse:
     if not 1 <= message.partition_count <= m.PARTITIONS_PER_TOPIC_MAX:
-        raise BrokerError(Reason.INVALID_PARTITION_COUNT, f"a topic has 1 to {m.PARTITIONS_PER_TOPIC_MAX} partitions")
+        raise BrokerError(
+            Reason.INVALID_PARTITION_COUNT, f"a topic must have 1 to {m.PARTITIONS_PER_TOPIC_MAX} partitions"
+        )
     meta = await services.topics.create(message.topic, message.partition_count, by=conversation.principal)
     return m.CreateTopicResponse(success=True, partitions_created=meta.partitions)
 
@@ -161,7 +163,7 @@ def list_topics(_: Request, services: Services, conversation: Conversation) -> m
 
 
 def _check_answer(size: int) -> None:
-    """Say so when an answer that cannot be given in parts has outgrown the frame."""
+    """Raise if an answer that cannot be split exceeds the frame."""
     if size > FRAME_BYTES_MAX - _ANSWER_BYTES:
         raise BrokerError(Reason.UNAVAILABLE, f"the answer does not fit a frame of {FRAME_BYTES_MAX} bytes")
 
@@ -219,11 +221,11 @@ def _group(request: Request) -> str | None:
 
 
 _FETCHING = (named(Operation.DESCRIBE, Kind.GROUP, lambda request: request.message.group_id),)
-"""Who names a group reads where that is."""
+"""A request with a group needs permission to read its committed offset."""
 
 
 def _row(handler: Handler, operation: Operation, *needs: Need) -> Route:
-    """A row whose handler takes the message alone."""
+    """A row whose handler takes only the message."""
     return Route(handler, operation, _topic, needs=needs, of_message=True)
 
 
@@ -234,13 +236,15 @@ def _of_group(handler: Handler, operation: Operation) -> Route:
 
 
 def _goes_on(request: Request) -> bool:
-    """Whether a fetch begins where its group is: the published clients' server does so whatever offset is asked for."""
+    """Return whether a fetch begins at its group's commit: the published server does so regardless of the requested
+    offset.
+    """
     message = request.message
     return isinstance(message, m.Fetch) and request.form is Form.BINARY and bool(message.group_id)
 
 
 class RustlogAdapter(ForwardingAdapter):
-    """RustLog behind a listener. Its clients match answers by order, and know nothing of other nodes."""
+    """RustLog behind a listener. Its clients match answers by order, and do not know other nodes."""
 
     dialect = "rustlog"
     uses = Services
@@ -278,7 +282,7 @@ class RustlogAdapter(ForwardingAdapter):
         return self.serve(route, conversation, request)
 
     def _fetch_committed(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
-        """Where the group is, its coordinator knows; what is there, the leader: either may be another node."""
+        """The coordinator knows the group's offset, the leader has the records: either may be another node."""
         message: m.Fetch = request.message  # type: ignore[assignment]  # `_goes_on` has looked
         asked = Request(m.OffsetFetch(message.group_id or "", message.topic, message.partition), request.form)
         offset_found = self.serve(self.routes[m.OffsetFetch], conversation, asked)
@@ -295,7 +299,7 @@ class RustlogAdapter(ForwardingAdapter):
                 raise BrokerError(Reason.UNAVAILABLE, found.message)
         if found.offset is None:
             services: Services = self._services  # type: ignore[assignment]
-            # The published clients' server answers a group that reads a topic that does not exist: no records.
+            # The published server answers a group that reads an unknown topic with no records.
             if services.hosting.exists(message.topic):
                 services.hosting.check_partition(message.topic, message.partition)
             return m.BriefFetchResponse([], 0)
@@ -303,7 +307,7 @@ class RustlogAdapter(ForwardingAdapter):
         return self.serve(self.routes[m.Fetch], conversation, Request(fetched, request.form))
 
     async def _naming_topics(self, conversation: Conversation, request: Request) -> Any:  # noqa: ANN401
-        """Whoever asked in JSON for a topic that is not there is told which are, of those it may know of."""
+        """Add the topics that the client may describe to the JSON error for an unknown topic."""
         try:
             return await answer_of(self.serve, self.routes[type(request.message)], conversation, request)
         except BrokerError as error:

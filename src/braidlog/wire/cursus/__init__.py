@@ -1,6 +1,7 @@
 """The cursus dialect: length-prefixed frames of text commands and binary batches, in two spellings on one port.
 
-Knows: what `docs/dialects/cursus.md` says. Start at `messages.py` for what is said, at `connection.py` for how.
+`docs/dialects/cursus.md` describes it. Start with `messages.py` for the messages, with `connection.py` for the
+framing.
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
-"""What brokers answer: one frozen type per shape of answer.
+"""Response messages of the broker: one frozen type per shape, with the fields in wire order. `replies.py` encodes
+them.
 
-Knows: the fields of each answer, in the order they are written. Refuses to know: bytes (`replies.py`).
-Invariant: clients read these by splitting at blanks, so no value may hold one; the three JSON answers are free of that.
+Invariant: clients split these lines at blanks, so no value may contain one, except in the three JSON responses.
 """
 
 import msgspec
@@ -12,7 +12,7 @@ from braidlog.wire.cursus.batch import Batch
 
 
 class Ok(msgspec.Struct, frozen=True):
-    """`OK` and nothing else."""
+    """`OK` without fields."""
 
 
 class Created(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class TopicList(msgspec.Struct, frozen=True):
 
 
 class TopicMetadata(msgspec.Struct, frozen=True):
-    """One leader and one epoch per partition, in order; a leader is `host:port` and is never left empty."""
+    """One leader and one epoch per partition, in order; a leader is `host:port` and is never empty."""
 
     topic: str
     partitions: int
@@ -76,7 +76,7 @@ class Registered(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """Exactly `OK generation=1 member=<id> assignments=[0 1 2]`: the assignments are last, with blanks between."""
+    """Exactly `OK generation=1 member=<id> assignments=[0 1 2]`: the assignments are last, separated by blanks."""
 
     generation: int
     member: str
@@ -123,7 +123,7 @@ class SnapshotSaved(msgspec.Struct, frozen=True):
 
 
 class LeaderChosen(msgspec.Struct, frozen=True):
-    """Leaders are numbers of nodes; nobody's is empty."""
+    """Leaders are node numbers; none is empty."""
 
     topic: str
     partition: int
@@ -245,7 +245,7 @@ class SnapshotFound(msgspec.Struct, frozen=True):
 
 
 class BrokerStatus(msgspec.Struct, frozen=True):
-    """`addr` and `client_addr` are the same: what nodes say to each other has no address for clients."""
+    """`addr` and `client_addr` are equal: the nodes' internal port has no address for clients."""
 
     id: str
     addr: str = ""
@@ -260,7 +260,7 @@ class BrokerList(msgspec.Struct, frozen=True):
 
 
 class PartitionStatus(msgspec.Struct, frozen=True):
-    """`key` is `topic-partition`; a partition that nobody leads has an empty leader."""
+    """`key` is `topic-partition`; a partition without a leader has an empty leader."""
 
     key: str
     topic: str
@@ -279,7 +279,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 
 
 class ClusterStatus(msgspec.Struct, frozen=True):
-    """`raft_leader` is the address of the node that proposes first, `raft_applied_index` how far the metadata has come."""
+    """`raft_leader` is the address of the metadata leader, `raft_applied_index` the applied metadata version."""
 
     raft_leader: str = ""
     raft_applied_index: int = 0
@@ -302,7 +302,7 @@ class ClusterReport(msgspec.Struct, frozen=True):
 
 
 class StreamContents(msgspec.Struct, frozen=True):
-    """READ_STREAM's answer, in two frames: a JSON envelope without the events, and the events as a batch."""
+    """READ_STREAM's response, in two frames: a JSON envelope without the events, and the events as a batch."""
 
     topic: str
     key: str
@@ -315,7 +315,9 @@ class StreamContents(msgspec.Struct, frozen=True):
 
 
 class KeepAlive(msgspec.Struct, frozen=True):
-    """A frame of no bytes, while there is nothing to send. Clients hang up after five seconds without any."""
+    """An empty frame, sent while there is nothing else to send. Clients disconnect after five seconds without a
+    frame.
+    """
 
 
 class StreamControl(msgspec.Struct, frozen=True):

@@ -1,8 +1,9 @@
-"""The binary batch: what producers send, and what CONSUME, STREAM and READ_STREAM give back.
+"""The binary batch: sent by producers, and returned by CONSUME, STREAM and READ_STREAM.
 
-Knows: two headers, one record layout. Refuses to know: sequences, epochs, topics, what acks means.
-Invariant: nothing is believed before it is compared with the bytes that are there; a batch that is read ends exactly where its
-body ends. Integers are read signed, as the document declares them; the clients' code says unsigned, so over 2^63 is negative.
+Reads and writes two headers and one record layout. Sequences, epochs, topics and acks are not checked here.
+Invariant: no length is used before it is compared with the bytes present; a batch ends exactly where its body ends.
+Integers are read as signed, as the protocol document declares them. The clients' code says unsigned, so values over
+2^63 are negative.
 
     document  BA7C | u16 n, topic | u16 n, partition in decimal | u16 n, acks | u8 idempotent | i64 first | i64 last | i32 count
     clients   BA7C | u16 n, topic | i32 partition               | u8 n, acks  | u8 idempotent | u64 first | u64 last | i32 count
@@ -29,7 +30,7 @@ MAGIC = b"\xba\x7c"
 RECORD_BYTES_MIN = 48
 STRING_BYTES_MAX = 0xFFFF
 OBJECTS_MAX = 16_384
-"""Records of a batch that are looked at one by one: those that say more than key and payload."""
+"""Maximum records of a batch that are parsed one by one: those with fields other than key and payload."""
 PARTITION_MAX = 2**31 - 1
 
 _TAIL_BYTES = 16
@@ -43,13 +44,15 @@ PLAIN_ROW: Final = (
     Part(Kind.VALUE_32),
     Part(Kind.LITERAL, _PLAIN_TAIL),
 )
-"""A record of a producer that says nothing but key and payload."""
+"""A producer's record with key and payload only."""
 
 SHOWN_ROW: Final = (Part(Kind.OFFSET_64), Part(Kind.LITERAL, bytes(8 + 2)), *PLAIN_ROW[1:])
-"""The same record as a reader gets it."""
+"""The same record as sent to a consumer."""
 
 BATCH_LAYOUT: Final = (("idempotent", "u8"), ("sequence_start", "i64"), ("sequence_end", "i64"))
-"""What both headers have in common, after acks and before the count: names and kinds, for who shows a batch."""
+"""The fields that both headers share after acks and before the count: names and kinds, for tools that display a
+batch.
+"""
 
 RECORD_LAYOUT: Final = (
     ("offset", "i64"),
@@ -63,7 +66,7 @@ RECORD_LAYOUT: Final = (
     ("aggregate_version", "i64"),
     ("metadata", "str"),
 )
-"""A record, in the order of the wire."""
+"""The fields of a record in wire order."""
 
 _U16 = Struct(">H")
 _TAIL_END = Struct(">iqH")
@@ -71,14 +74,14 @@ _HEADER_END = Struct(">Bqqi")
 
 
 class Spelling(Enum):
-    """The two ways to say the same thing that are in use on this port (the Cursus page, §2)."""
+    """The two spellings in use on this port (the Cursus page, §2)."""
 
     DOCUMENT = "document"
     CLIENTS = "clients"
 
 
 class BatchRecord(msgspec.Struct, frozen=True, gc=False):
-    """One record as this wire carries it. Payload and key are bytes as they came, whether or not they are UTF-8."""
+    """One record in this protocol. Payload and key are raw bytes, UTF-8 or not."""
 
     payload: bytes
     key: bytes = b""
@@ -93,7 +96,7 @@ class BatchRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class PlainRecords(Sequence[BatchRecord]):
-    """Records of key and payload alone, as columns: each is a `BatchRecord` only when somebody looks at it."""
+    """Records with key and payload only, stored as columns. A `BatchRecord` is created only on access."""
 
     __slots__ = ("keys", "values")
     __hash__ = None  # type: ignore[assignment]
@@ -127,7 +130,7 @@ class PlainRecords(Sequence[BatchRecord]):
 
 
 class Batch(msgspec.Struct, frozen=True):
-    """A batch of records: a request when a client sends it, an answer or a pushed frame when a broker does."""
+    """A batch of records: a request from a client, a response or a pushed frame from a broker."""
 
     topic: str
     partition: int
@@ -139,7 +142,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 class PackedBatch(msgspec.Struct, frozen=True):
-    """A `Batch` whose records are written already, as `SHOWN_ROW`s: from the broker only."""
+    """A `Batch` whose records are already encoded as `SHOWN_ROW`s; only the broker sends it."""
 
     topic: str
     partition: int
@@ -148,7 +151,7 @@ class PackedBatch(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=4096)
 def _head_of(producer_bytes: int, key_bytes: int) -> Struct:
-    """A record up to its payload, when the lengths of its producer id and key are known."""
+    """Return the layout of a record up to its payload for these lengths of producer id and key."""
     return Struct(f">qqH{producer_bytes}sH{key_bytes}sqi")
 
 
@@ -156,10 +159,10 @@ def _head_of(producer_bytes: int, key_bytes: int) -> Struct:
 
 
 def read_batch(body: bytes) -> tuple[Batch, Spelling]:
-    """The batch in a frame's body, and which of the two headers it has."""
+    """Return the batch in a frame's body, and which of the two headers it has."""
     reader = Reader(body)
     if reader.take(2, "magic") != MAGIC:
-        raise ProtocolError("a batch begins with BA7C", 0)
+        raise ProtocolError("a batch must begin with BA7C", 0)
     topic = reader.text16("topic")
     spelling = _spelling(body, reader.position)
     if spelling is Spelling.CLIENTS:
@@ -169,10 +172,10 @@ def read_batch(body: bytes) -> tuple[Batch, Spelling]:
         partition = _read_decimal(reader)
         acks = reader.take(reader.u16("acks"), "acks")
     if partition < -1:
-        raise ProtocolError(f"partition {partition} cannot be", reader.position)
+        raise ProtocolError(f"partition {partition} is out of range", reader.position)
     idempotent = reader.u8("idempotent")
     if idempotent > 1:
-        raise ProtocolError(f"idempotent is 0 or 1, not {idempotent}", reader.position - 1)
+        raise ProtocolError(f"idempotent must be 0 or 1, not {idempotent}", reader.position - 1)
     first, last = reader.i64("first sequence"), reader.i64("last sequence")
     count = reader.count(reader.i32("count"), RECORD_BYTES_MIN, "records")
     records = _read_records(body, reader.position, count)
@@ -180,13 +183,15 @@ def read_batch(body: bytes) -> tuple[Batch, Spelling]:
 
 
 def _spelling(body: bytes, position: int) -> Spelling:
-    """After the topic the clients have 00 00 or FF FF; the protocol document has 00 01…00 0A and then the digits."""
+    """Detect the header: after the topic, clients send 00 00 or FF FF; the protocol document has 00 01…00 0A and
+    digits.
+    """
     mark = body[position : position + 2]
     if mark in {b"\x00\x00", b"\xff\xff"}:
         return Spelling.CLIENTS
     if len(mark) == 2 and 1 <= _U16.unpack(mark)[0] <= 10:
         return Spelling.DOCUMENT
-    raise ProtocolError("after the topic stands neither a partition number nor its decimal digits", position)
+    raise ProtocolError("expected a partition number or its decimal digits after the topic", position)
 
 
 def _read_decimal(reader: Reader) -> int:
@@ -197,12 +202,12 @@ def _read_decimal(reader: Reader) -> int:
 
 
 def _read_records(body: bytes, position: int, count: int) -> Sequence[BatchRecord]:
-    """Plain records at C speed, or else one by one, with words for what is wrong."""
+    """Read plain records at C speed, else one by one, which reports the error."""
     plain = read_rows(body, position, count, PLAIN_ROW)
     if plain is not None and plain[2] == len(body):
         return PlainRecords(plain[0], plain[1])
     if count > OBJECTS_MAX:
-        text = f"{count} records that say more than key and payload; {OBJECTS_MAX} fit a batch"
+        text = f"{count} records have fields other than key and payload; a batch may have {OBJECTS_MAX}"
         raise ProtocolError(text, position)
     return _read_any_records(body, position, count)
 
@@ -230,7 +235,7 @@ def _read_any_records(body: bytes, position: int, count: int) -> tuple[BatchReco
         stop = start + size
         position = stop + _TAIL_BYTES
         if size < 0 or position > end:
-            raise ProtocolError(f"payload is said to have {size} bytes, {end - start} are left with its tail", start)
+            raise ProtocolError(f"payload announces {size} bytes, {end - start} are left including its tail", start)
         if raw != producer_raw:
             producer_raw, producer = raw, _text(raw, "producer id")
         if body[stop:position] == _PLAIN_TAIL:
@@ -271,24 +276,26 @@ def _text(raw: bytes, what: str) -> str:
 
 
 def packed_head(packed: PackedBatch, spelling: Spelling) -> bytes:
-    """What `write_batch` would write before the rows."""
+    """Return the bytes that `write_batch` would write before the rows."""
     return _shown_head(packed.topic, packed.partition, spelling) + _HEADER_END.pack(0, 0, 0, packed.rows.number)
 
 
 @lru_cache(maxsize=1024)
 def _shown_head(topic: str, partition: int, spelling: Spelling) -> bytes:
-    """Up to the numbers: the same in all that is read of a partition."""
+    """The header up to its numbers: constant for one partition."""
     return b"".join((MAGIC, *_header_parts(Batch(topic, partition, ()), spelling)))
 
 
 def write_batch(batch: Batch, spelling: Spelling) -> bytes:
-    """The body of a batch frame. ValueError for what the layout cannot carry: a key over 64 KiB, a wide number."""
+    """Return the body of a batch frame. Raises ValueError for values that the layout cannot hold: a key over 64 KiB,
+    a wide number.
+    """
     parts = [MAGIC, *_header_parts(batch, spelling)]
     try:
         parts.append(_HEADER_END.pack(batch.idempotent, batch.sequence_start, batch.sequence_end, len(batch.records)))
         _write_records(batch.records, parts)
     except struct_error as error:
-        raise ValueError(f"a batch cannot carry this: {error}") from error
+        raise ValueError(f"a batch cannot hold this: {error}") from error
     return b"".join(parts)
 
 
@@ -300,8 +307,8 @@ def _header_parts(batch: Batch, spelling: Spelling) -> tuple[bytes, ...]:
         partition = str(batch.partition).encode()
         return _U16.pack(len(topic)), topic, _U16.pack(len(partition)), partition, _U16.pack(len(acks)), acks
     if batch.partition > 0xFFFF:
-        # Its first two bytes would be 00 01 and more: the very mark of the document's header.
-        raise ValueError(f"partition {batch.partition} cannot be told from the document's header")
+        # Its first two bytes would be 00 01 or higher, which marks the document's header.
+        raise ValueError(f"partition {batch.partition} cannot be distinguished from the document's header")
     return _U16.pack(len(topic)), topic, batch.partition.to_bytes(4, "big", signed=True), bytes([len(acks)]), acks
 
 
@@ -351,13 +358,13 @@ def _short(raw: bytes, what: str) -> bytes:
 
 
 def header_bytes(topic: str, spelling: Spelling, partition: int = 0, acks: str = "1") -> int:
-    """What a batch takes before its first record."""
+    """Return the size of a batch's header."""
     digits = 4 if spelling is Spelling.CLIENTS else 2 + len(str(partition))
     return 4 + len(topic.encode()) + digits + (1 if spelling is Spelling.CLIENTS else 2) + len(acks.encode()) + 21
 
 
 def record_bytes(record: BatchRecord) -> int:
-    """What a record takes in a batch."""
+    """Return the size of a record in a batch."""
     size = RECORD_BYTES_MIN + len(record.key) + len(record.payload) + len(record.producer_id.encode())
     if record.event_type or record.metadata:
         size += len(record.event_type.encode()) + len(record.metadata.encode())

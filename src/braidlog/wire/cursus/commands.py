@@ -1,9 +1,8 @@
-"""Text commands: words to messages and back, in both spellings.
+"""Parses and writes text commands in both spellings.
 
-Knows: blanks, `key=value`, the document's positions, `message=` that takes the rest of the line.
-Refuses to know: frames, envelopes, compression, what a command does.
-Invariant: an argument is never guessed. A word that belongs nowhere, an argument given twice and a value that does not fit its
-type are each refused by name; before, all of the text is known to be UTF-8.
+Handles blanks, `key=value`, the document's positions, and `message=`, which takes the rest of the line.
+Invariant: an argument is never guessed. An unknown word, a repeated argument and an invalid value are each rejected
+by name, after the whole text was checked to be UTF-8.
 
     document  CONSUME orders 0 42
     clients   consume topic=orders partition=0 offset=42 member=c-1
@@ -29,10 +28,10 @@ from braidlog.wire.cursus.requests import Acks, Consume, Credentials, PartitionO
 
 WORDS_MAX = 64
 WORD_BYTES_MAX = 1024 * 1024
-"""A commit of ten thousand partitions is one word, and fits. Only `message=` may be longer."""
+"""Maximum bytes of a word: a commit of ten thousand partitions fits. Only `message=` may be longer."""
 
 KEY_BYTES_MAX = 128
-"""A key is looked for in so many bytes of a word; no argument has a name so long."""
+"""The `=` of a key must be within this many bytes of a word; no argument has a longer name."""
 
 _BLANKS = b" \t\r\n\v\f"
 _WORD = re.compile(rb"[^ \t\r\n\v\f]+")
@@ -69,7 +68,7 @@ def _parse_text(raw: bytes) -> str:
 def _parse_boolean(raw: bytes) -> bool:
     value = _BOOLEANS.get(raw.lower())
     if value is None:
-        raise ValueError("true or false is expected")
+        raise ValueError("must be true or false")
     return value
 
 
@@ -78,17 +77,17 @@ def _parse_acks(raw: bytes) -> Acks:
 
 
 def _parse_offsets(raw: bytes) -> tuple[PartitionOffset, ...]:
-    # The commas are counted before they are split at: a word of a megabyte would become half a million strings.
+    # Count the commas before splitting: a word of a megabyte would become half a million strings.
     if raw.count(b",") >= PARTITIONS_PER_TOPIC_MAX:
         raise ValueError(f"more than {PARTITIONS_PER_TOPIC_MAX} partitions")
     offsets: dict[int, int] = {}
     for entry in raw.split(b","):
         match = _OFFSET_ENTRY.fullmatch(entry)
         if match is None:
-            raise ValueError("P<partition>:<offset>,… is expected")
+            raise ValueError("must be P<partition>:<offset>,…")
         partition, offset = int(match[1]), int(match[2])
         if partition >= 2**31 or offset >= 2**63 or partition in offsets:
-            raise ValueError("a number is too large, or a partition comes twice")
+            raise ValueError("a number is too large, or a partition is repeated")
         offsets[partition] = offset
     return tuple(PartitionOffset(partition, offset) for partition, offset in offsets.items())
 
@@ -99,12 +98,12 @@ def _integer_parser(low: int, high: int) -> Callable[[bytes], int]:
             number = int(raw)
             if low <= number <= high:
                 return number
-        raise ValueError(f"a number from {low} to {high} is expected")
+        raise ValueError(f"must be a number from {low} to {high}")
 
     return parse
 
 
-def _parser(annotation: Any) -> Callable[[bytes], Any]:  # noqa: ANN401 - a type annotation has no type of its own
+def _parser(annotation: Any) -> Callable[[bytes], Any]:  # noqa: ANN401 - type annotations have no common type
     if get_origin(annotation) in {Union, UnionType}:
         (annotation,) = (option for option in get_args(annotation) if option is not NoneType)
     if get_origin(annotation) is Annotated:
@@ -143,20 +142,20 @@ _TAKES_REST = {name for name, arguments in _ARGUMENTS.items() if any(each.wire =
 
 
 def command_name(text: bytes) -> bytes:
-    """The first word in capitals, as far as it could be a command's name."""
+    """Return the first word in capitals, cut to the length of the longest command."""
     match = _NAME.search(text)
     return match[0].upper() if match else b""
 
 
 class CommandReader:
-    """`read_command` for one connection: a reader sends the same CONSUME again and again, and only its offset changes."""
+    """`read_command` for one connection. A consumer repeats the same CONSUME, and only its offset changes."""
 
     __slots__ = ("_around", "_last")
 
     def __init__(self) -> None:
         self._around: tuple[bytes, bytes] | None = None
         self._last: Request | None = None
-        """The request whose text has that before and after its offset."""
+        """The cached request, whose text has these parts before and after its offset."""
 
     def read(self, text: bytes) -> Request:
         if len(text) > _PLAIN_BYTES_MAX:
@@ -168,14 +167,14 @@ class CommandReader:
         if is_number and last is not None and (before, blank + after) == self._around:
             return Request(last.operation, replace(last.message, offset=int(digits)), last.spelling)
         request = read_command(text)
-        # In a word of JSON there may be blanks, and what looks like another word.
+        # A JSON value may contain blanks, and words that look like arguments.
         if is_number and type(request.message) is Consume and request.credentials is None and b"metadata=" not in text:
             self._around, self._last = (before, blank + after), request
         return request
 
 
 def read_command(text: bytes) -> Request:
-    """The request in the text of a frame. CommandError says what is wrong with it, in the dialect's words."""
+    """Parse the request in the text of a frame. CommandError has the dialect's error code."""
     try:
         decode_text(text)
     except ProtocolError as error:
@@ -197,7 +196,7 @@ def read_command(text: bytes) -> Request:
 
 
 def _place(text: bytes, error: CommandError) -> int:
-    """Where in the text the word stands that a refusal is about: its value, its name, or where it is missing, the end."""
+    """Return the position in the text that an error is about: the value, the name, or the end if it is missing."""
     failure = error.failure
     value, name = failure.get("value"), failure.get("argument") or re.sub("^(missing|invalid)_", "", failure.code)
     for sought in (value and value.encode(), f" {name}=".encode()):
@@ -207,7 +206,7 @@ def _place(text: bytes, error: CommandError) -> int:
 
 
 def _split(operation: Operation, text: bytes) -> tuple[dict[bytes, bytes], list[bytes]]:
-    """The words after the name: those with `=`, and those without."""
+    """Split the words after the name into those with `=` and those without."""
     takes_rest = operation.name in _TAKES_REST
     keyed: dict[bytes, bytes] = {}
     bare: list[bytes] = []
@@ -240,8 +239,9 @@ def _canonical(operation: Operation, key: bytes) -> bytes:
 
 
 def _split_plain(operation: Operation, text: bytes) -> tuple[dict[bytes, bytes], list[bytes]] | None:
-    """The same of a short text in which every word ends at a blank, as those do that a reader sends again and again; None where
-    a word has to be looked at, or is refused."""
+    """Split a short text in which every word ends at a blank, as repeated requests do. None if a word needs a check
+    or is invalid.
+    """
     if operation.name in _TAKES_REST or len(text) > _PLAIN_BYTES_MAX or b"metadata=" in text:
         return None
     words = text.split()
@@ -266,9 +266,10 @@ def _split_plain(operation: Operation, text: bytes) -> tuple[dict[bytes, bytes],
 
 
 def _json_end(text: bytes, start: int, word_end: int) -> int:
-    """Where a value ends that begins like JSON: after the document if it is one, else where the word ends.
+    """Return where a value that begins like JSON ends: after a valid document, else at the end of the word.
 
-    Clients put `metadata=` before `message=` as it is, blanks included; a broker that splits at blanks would lose half of it.
+    Clients write `metadata=` unescaped before `message=`, including blanks; splitting at blanks would lose half of
+    it.
     """
     window = text[start : start + STRING_BYTES_MAX]
     depth, in_string, skip = 0, False, False
@@ -302,7 +303,7 @@ def _is_document(value: bytes, rest: bytes) -> bool:
 def _read_positional(operation: Operation, words: list[bytes]) -> Any:  # noqa: ANN401 - any request of the table
     names = operation.positional or ()
     if len(words) > len(names):
-        raise _refuse(operation, ErrorCode.UNEXPECTED_ARGUMENT, reason=f"{len(names)} arguments are taken")
+        raise _refuse(operation, ErrorCode.UNEXPECTED_ARGUMENT, reason=f"at most {len(names)} arguments")
     given = dict(zip(names, words, strict=False))
     return _build(operation, {a.wire: given[a.attribute] for a in _ARGUMENTS[operation.name] if a.attribute in given})
 
@@ -311,7 +312,7 @@ def _read_keyed(operation: Operation, keyed: dict[bytes, bytes], bare: list[byte
     for word in bare:
         wire = (operation.bare or "").encode()
         if not wire or wire in keyed:
-            raise _refuse(operation, ErrorCode.UNEXPECTED_ARGUMENT, reason="a word without = belongs to no argument")
+            raise _refuse(operation, ErrorCode.UNEXPECTED_ARGUMENT, reason="a word without = is not an argument")
         keyed[wire] = word
     credentials = None
     if operation.name != "AUTH":
@@ -324,17 +325,17 @@ def _take_credentials(operation: Operation, keyed: dict[bytes, bytes]) -> Creden
     if not principal and not token:
         return None
     if not principal or not token:
-        raise _refuse(operation, ErrorCode.INVALID_AUTH, reason="principal and auth_token belong together")
+        raise _refuse(operation, ErrorCode.INVALID_AUTH, reason="principal and auth_token must be given together")
     return Credentials(principal.decode("utf-8"), token.decode("utf-8"))
 
 
 def _build(operation: Operation, given: dict[bytes, bytes]) -> Any:  # noqa: ANN401 - any request of the table
-    """The message of arguments as they stand in the text. Unknown ones are ignored, as every broker of this kind does."""
+    """Build the message from the arguments' text. Unknown arguments are ignored, as in the published brokers."""
     values: dict[str, Any] = {}
     for argument in _ARGUMENTS[operation.name]:
         raw = given.get(argument.wire)
         if raw is None or (not raw and argument.required):
-            # `topic=` is a missing topic, as in the published brokers.
+            # `topic=` counts as a missing topic, as in the published brokers.
             if argument.required:
                 raise _refuse(operation, f"missing_{_snake(argument.wire)}")
             continue
@@ -359,7 +360,9 @@ def _refuse(operation: Operation, code: str, **fields: object) -> CommandError:
 
 
 def write_command(message: Any, spelling: Spelling, credentials: Credentials | None = None) -> bytes:  # noqa: ANN401
-    """The text of a command. ValueError for what the spelling cannot carry: a blank in a value, an empty required one."""
+    """Return the text of a command. Raises ValueError for what the spelling cannot hold: a blank in a value, an empty
+    required value.
+    """
     operation = BY_REQUEST[type(message)]
     if spelling is Spelling.DOCUMENT and operation.positional is not None and credentials is None:
         return _write_positional(operation, message)
@@ -407,7 +410,7 @@ def _word(wire: bytes, value: Any) -> bytes:  # noqa: ANN401 - any argument
 
 
 def _is_metadata(raw: bytes) -> bool:
-    """A document may hold blanks. Half a document would be read on into the message, so it is not sent at all."""
+    """A document may contain blanks. An incomplete document would swallow part of the message, so it is never sent."""
     return raw[:1] in {b"{", b"["} and len(raw) < STRING_BYTES_MAX and _is_document(raw, b"")
 
 
@@ -417,7 +420,7 @@ def _bytes(value: Any, *, blanks_allowed: bool = False) -> bytes:  # noqa: ANN40
     raw = value if isinstance(value, bytes) else str(value).encode()
     decode_text(raw)
     if not blanks_allowed and _BLANK.search(raw) is not None:
-        raise ValueError("an argument cannot hold a blank")
+        raise ValueError("an argument cannot contain a blank")
     if len(raw) > WORD_BYTES_MAX - KEY_BYTES_MAX:
         raise ValueError(f"an argument of {len(raw)} bytes is too long")
     return raw

@@ -1,13 +1,13 @@
 """Named compressors of whole bodies.
 
-Knows: four names, what each one's output begins with, and that a body may not grow past a frame's limit.
-Refuses to know: the algorithms (codec does), what is in a body.
-Invariant: reading allocates about as much as the limit allows, whatever the body claims; what a client makes us inflate is in
-proportion to what it sent.
+Four algorithms and the first bytes of their output. A decompressed body may not exceed the frame limit. The
+algorithms are in codec.
+Invariant: reading allocates about as much as the limit allows, regardless of what the body announces. Decompressed
+bytes stay in proportion to what a client sent.
 
-A body says nothing about its compression. Gzip is known by its first two bytes; another compressor must be configured, and is
-then known by its own first bytes, none of which can begin a batch, an envelope or a command. Only a raw snappy block begins
-with anything: it is tried last, on a body that is nothing else.
+A body does not name its compression. Gzip is recognized by its first two bytes. Another compressor must be configured
+and is recognized by its first bytes, none of which can begin a batch, an envelope or a command. Only a raw snappy
+block has no fixed first bytes: it is tried last, on a body that is nothing else.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ from braidlog.codec.errors import ProtocolError
 
 EXPANDED_BYTES_FREE = 4 * 1024 * 1024
 EXPANSION_MAX = 100
-"""Gzip alone could make a thousand bytes of one."""
+"""Maximum growth: gzip could turn one byte into a thousand."""
 
 
 class Compressor(msgspec.Struct, frozen=True):
     """One algorithm. `decompress(data, bytes_max)` raises ProtocolError rather than exceed `bytes_max`.
 
-    `unmarked` says that it also reads bodies that do not begin with `magic`.
+    `unmarked`: it also reads bodies that do not begin with `magic`.
     """
 
     name: str
@@ -58,20 +58,20 @@ COMPRESSORS: Mapping[str, Compressor] = MappingProxyType(
         )
     }
 )
-"""The registry as it comes. A program that has its own algorithm passes `{**COMPRESSORS, "its name": Compressor(...)}`."""
+"""The default registry. A program with its own algorithm passes `{**COMPRESSORS, "its name": Compressor(...)}`."""
 
 
 def choose(name: str, compressors: Mapping[str, Compressor]) -> Compressor | None:
-    """The configured compressor, None for `none` and the empty name. ValueError for a name nobody registered."""
+    """Return the configured compressor; None for `none` and the empty name. Raises ValueError for an unknown name."""
     if name in {"", "none"}:
         return None
     if name not in compressors:
-        raise ValueError(f"compression {name!r} is none of {', '.join(sorted(compressors))}")
+        raise ValueError(f"unknown compression {name!r}; must be one of {', '.join(sorted(compressors))}")
     return compressors[name]
 
 
 def expand(body: bytes, configured: Compressor | None, bytes_max: int, *, is_plain: Callable[[bytes], bool]) -> bytes:
-    """The body as it was before compression, or as it is."""
+    """Return the decompressed body, or the body itself if it is not compressed."""
     if body.startswith(GZIP.magic):
         return _expand(GZIP, body, bytes_max)
     if configured is None:
@@ -82,9 +82,9 @@ def expand(body: bytes, configured: Compressor | None, bytes_max: int, *, is_pla
 
 
 def _expand(compressor: Compressor, body: bytes, bytes_max: int) -> bytes:
-    # A few bytes may become a few megabytes, whatever they are; that much more only what is large already.
+    # A small body may grow to a few megabytes; larger growth is allowed only for large bodies.
     bytes_max = min(bytes_max, max(EXPANDED_BYTES_FREE, len(body) * EXPANSION_MAX))
     plain = compressor.decompress(body, bytes_max)
-    if len(plain) > bytes_max:  # a compressor from outside may keep its promise badly
+    if len(plain) > bytes_max:  # an external compressor may ignore its limit
         raise ProtocolError(f"the body grows past {bytes_max} bytes when decompressed")
     return plain

@@ -1,14 +1,15 @@
 """A cursus connection without its socket: bytes in, requests out; answers in, bytes out.
 
-Knows: frames, envelopes, when a body is compressed, which answer goes with which request.
-Refuses to know: topics, groups, time. Who pushes and how often is the session's business.
-Invariant: the same bytes, however cut, give the same events; answers leave in the order of their requests, so the session
-answers one request before it takes the next (a stream is never answered, only pushed to, and ends its connection).
+Handles frames, envelopes, compression, and which answer belongs to which request. Does not handle: topics, groups,
+time, and when frames are pushed (the session does).
+Invariant: the same bytes, however cut, give the same events. Answers leave in the order of their requests, so the
+session answers one request before it takes the next (a stream is never answered, only pushed to, and ends its
+connection).
 
     frame      u32 length | body                         length 0: a keep-alive from the broker, an empty command to it
     body       BA7C…                                     a batch
-               u16 length of topic | topic | text        a command in an envelope, whose topic is read and means nothing
-               text                                      a command as it is (its first byte is a letter, an envelope's is 0)
+               u16 length of topic | topic | text        a command in an envelope; its topic is read and ignored
+               text                                      a plain command (its first byte is a letter, an envelope's is 0)
                1F 8B…                                    any of these, compressed
 """
 
@@ -51,9 +52,11 @@ from braidlog.wire.sizes import count_fitting
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 EXPANDED_BYTES_MAX = 16 * 1024 * 1024
-"""What a compressed request may become. A broker does that between other clients' requests."""
+"""Maximum size of a decompressed request: the broker decompresses it between other clients' requests."""
 ENVELOPE_TOPIC_BYTES_MAX = 255
-"""One more, and the first byte would not tell an envelope from a command."""
+"""Maximum length of an envelope's topic: with one byte more, the first byte could not distinguish an envelope from a
+command.
+"""
 
 _LENGTH = Struct(">I")
 _SHORT = Struct(">H")
@@ -62,9 +65,10 @@ _ACKS = frozenset(Acks)
 
 
 class ServerConnection(Receiver):
-    """The broker's end. `compression` names what CONSUME and STREAM batches are compressed with, as clients are configured.
+    """The broker's end. `compression` names the compressor of CONSUME and STREAM batches; clients must be configured
+    alike.
 
-    `frame_bytes_max` may be changed at any time: a session that asks for AUTH first keeps it small until then.
+    `frame_bytes_max` may be changed at any time: a session that requires AUTH keeps it small until then.
     """
 
     def __init__(
@@ -81,7 +85,7 @@ class ServerConnection(Receiver):
         self._read_command = CommandReader().read
 
     def lone_request(self, data: bytes) -> Request | None:
-        """Commands alone, and without compression."""
+        """Only uncompressed commands are on the fast path."""
         body = lone_payload(data, self.frame_bytes_max)
         if body is None or self._compressor is not None or body.startswith((MAGIC, GZIP.magic)):
             return None
@@ -96,7 +100,7 @@ class ServerConnection(Receiver):
         try:
             body = self._inbox.take_frame(self.frame_bytes_max)
         except ProtocolError as error:
-            # Where the next frame begins is unknown now, so nothing more is understood.
+            # The start of the next frame is unknown, so parsing stops.
             return self._end(error, Failure.of(ErrorCode.FRAME_TOO_LARGE, limit=self.frame_bytes_max))
         if body is None:
             return NEED_DATA
@@ -108,7 +112,7 @@ class ServerConnection(Receiver):
             return Refused(error, Failure.of(ErrorCode.DECODE_FAILED, reason=error), close=False)
 
     def turn_away(self, reason: str) -> Refused:
-        """The error for a client that is not let in, whatever it asked or was about to ask."""
+        """Return the error for a client that is not admitted."""
         return self._end(ProtocolError(reason), Failure.of(ErrorCode.AUTHENTICATION_FAILED, reason=reason))
 
     def _end(self, error: ProtocolError, failure: Failure) -> Refused:
@@ -126,9 +130,9 @@ class ServerConnection(Receiver):
         return self._read_command(_unwrap(body))
 
     def respond(self, request: Request | Refused, answer: Any) -> Any:  # noqa: ANN401 - any answer of the table
-        """The bytes of an answer, in a tuple for a `PackedBatch`.
+        """Return the bytes of an answer, as a tuple for a `PackedBatch`.
 
-        ValueError if it is larger than a frame may be, or holds what a line cannot carry.
+        Raises ValueError if it exceeds a frame, or contains a value that a line cannot hold.
         """
         if isinstance(answer, Failure):
             if isinstance(request, Request) and isinstance(request.message, ReadStream):
@@ -139,32 +143,32 @@ class ServerConnection(Receiver):
         if isinstance(request, Refused) or kind not in request.operation.answers:
             raise TypeError(f"{type(answer).__name__} does not answer this")
         if isinstance(request.message, Stream):
-            raise TypeError("a stream is pushed to, not answered")
+            raise TypeError("a stream has pushed frames and no answer")
         if is_packed or kind is Batch:
             return self._batch_frame(answer, request.spelling)
         return b"".join(map(self._frame, replies.write_answer(answer, request.spelling)))
 
     def push(self, request: Request, frame: Batch | PackedBatch | a.KeepAlive | a.StreamControl) -> bytes:
-        """The bytes of a frame pushed to the stream that `request` opened."""
+        """Return the bytes of a frame pushed to the stream that `request` opened."""
         return b"".join(self._pushed(request, frame))
 
     def _pushed(self, request: Request, frame: Batch | PackedBatch | a.KeepAlive | a.StreamControl) -> Iterable[bytes]:
         if not isinstance(request.message, Stream):
-            raise TypeError("only a stream is pushed to")
+            raise TypeError("only a stream has pushed frames")
         if isinstance(frame, Batch | PackedBatch):
             framed = self._batch_frame(frame, request.spelling)
             return (framed,) if isinstance(framed, bytes) else framed
         return map(self._frame, replies.write_answer(frame, request.spelling))
 
     def count_fitting(self, request: Request, topic: str, partition: int, records: Sequence[BatchRecord]) -> int:
-        """How many of the records, from the first on, fit one batch frame to this peer."""
+        """Return how many of the first records fit one batch frame to this peer."""
         return count_fitting(list(map(record_bytes, records)), self.records_room(request, topic, partition))
 
     def records_room(self, request: Request, topic: str, partition: int) -> int:
-        """How many bytes of records fit one batch frame to this peer."""
+        """Return how many bytes of records fit one batch frame to this peer."""
         room = self.frame_bytes_max
         if self._compressor is not None:
-            room = (room - 1024) * 6 // 7  # what cannot be compressed grows; snappy, the worst, by a sixth
+            room = (room - 1024) * 6 // 7  # incompressible data grows: with snappy, the worst, by a sixth
         return room - header_bytes(topic, request.spelling, partition)
 
     def _batch_frame(self, batch: Batch | PackedBatch, spelling: Spelling) -> bytes | tuple[bytes, ...]:
@@ -176,7 +180,7 @@ class ServerConnection(Receiver):
             body = head + rows
         else:
             body = write_batch(batch, spelling)
-        # The plain body has the limit too: the peer refuses to decompress past it.
+        # The uncompressed body has the same limit: the peer refuses to decompress beyond it.
         if self._compressor is None or len(body) > self.frame_bytes_max:
             return self._frame(body)
         return self._frame(self._compressor.compress(body))
@@ -186,7 +190,7 @@ class ServerConnection(Receiver):
 
 
 class ClientConnection(Answered):
-    """The client's end. Answers are told apart by what was asked.
+    """The client's end. An answer is read by the type of its request.
 
     `envelope` is the topic of the envelope around commands, None for commands without one.
     """
@@ -204,14 +208,14 @@ class ClientConnection(Answered):
         self.frame_bytes_max = frame_bytes_max
         self._spelling = spelling
         if envelope is not None and len(envelope.encode()) > ENVELOPE_TOPIC_BYTES_MAX:
-            raise ValueError(f"an envelope's topic has at most {ENVELOPE_TOPIC_BYTES_MAX} bytes")
+            raise ValueError(f"an envelope's topic may have at most {ENVELOPE_TOPIC_BYTES_MAX} bytes")
         self._envelope = b"" if envelope is None else _SHORT.pack(len(envelope.encode())) + envelope.encode()
         self._compressor = choose(compression, compressors)
         self._asked: deque[Operation] = deque()
         self._contents: a.StreamContents | None = None
 
     def request(self, message: Any, credentials: Credentials | None = None) -> bytes:  # noqa: ANN401 - any request
-        """The bytes of a request. ValueError if the spelling cannot carry it or it is larger than a frame may be."""
+        """Return the bytes of a request. Raises ValueError if the spelling cannot hold it, or if it exceeds a frame."""
         if isinstance(message, Batch):
             body = write_batch(message, self._spelling)
             if self._compressor is not None and len(body) <= self.frame_bytes_max:
@@ -231,7 +235,7 @@ class ClientConnection(Answered):
 
     def _read(self, body: bytes) -> Any:  # noqa: ANN401 - any answer of the table, or None while one is half there
         if not self._asked:
-            raise ProtocolError("an answer came, and nothing was asked")
+            raise ProtocolError("an answer arrived without a request")
         operation = self._asked[0]
         if self._contents is not None:
             contents, self._contents = self._contents, None
@@ -260,17 +264,17 @@ class ClientConnection(Answered):
 
 def _frame(body: bytes, frame_bytes_max: int) -> bytes:
     if len(body) > frame_bytes_max:
-        raise ValueError(f"a frame of {len(body)} bytes; {frame_bytes_max} is the limit")
+        raise ValueError(f"a frame of {len(body)} bytes; the limit is {frame_bytes_max}")
     return _LENGTH.pack(len(body)) + body
 
 
 def _unwrap(body: bytes) -> bytes:
-    """The text of a command, without its envelope if it has one."""
+    """Return the text of a command without its envelope."""
     if not body.startswith(b"\x00"):
         return body
     end = 2 + int.from_bytes(body[:2], "big")
     if len(body) < end:
-        raise CommandError(Failure.of(ErrorCode.MALFORMED_INPUT, reason="an envelope ends before its topic does")).at(0)
+        raise CommandError(Failure.of(ErrorCode.MALFORMED_INPUT, reason="an envelope ends within its topic")).at(0)
     return body[end:]
 
 

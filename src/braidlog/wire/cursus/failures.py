@@ -1,8 +1,8 @@
-"""How this dialect says no.
+"""Error lines: `ERROR: <code> key=value …`, and the codes that clients look for.
 
-Knows: the error line `ERROR: <code> key=value …`, the codes clients look for, and when each is given.
-Refuses to know: the reasons of the broker (the adapter translates them into these codes).
-Invariant: a failure is always one line; what a peer sent is quoted and cut before it is repeated, so no value can forge a field.
+The adapter translates the broker's reasons into these codes.
+Invariant: a failure is always one line. Text from a peer is quoted and cut before it is repeated, so no value can
+forge a field.
 
     ERROR: topic_not_found topic=orders
     ERROR: offset_regression reason="the group is at 10, 7 was sent"
@@ -17,7 +17,7 @@ import msgspec
 from braidlog.codec.errors import ProtocolError
 
 ECHO_CHARS_MAX = 64
-"""So much of what a peer sent is repeated to it, and no more."""
+"""Maximum characters of a peer's text that an error repeats."""
 
 _PREFIX = b"ERROR:"
 _PLAIN = re.compile(r'[^\s"\\\x00-\x1f\x7f]*')
@@ -27,7 +27,9 @@ _LEADER_IS = "LEADER_IS"
 
 
 class ErrorCode(StrEnum):
-    """Codes with a meaning of their own. `missing_<argument>` and `invalid_<argument>` are made from the argument's name."""
+    """Codes with a meaning of their own. `missing_<argument>` and `invalid_<argument>` are derived from the
+    argument's name.
+    """
 
     UNKNOWN_COMMAND = "unknown_command"
     EMPTY_COMMAND = "empty_command"
@@ -73,14 +75,14 @@ class ErrorCode(StrEnum):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """`ERROR: <code> key=value …`. Where a command answers in JSON, the same line stands in its `error`."""
+    """`ERROR: <code> key=value …`. In a JSON answer, its `error` contains the same line."""
 
     code: str
     fields: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, code: str, **fields: object) -> "Failure":
-        """A failure with its fields in the order given."""
+        """Return a failure with its fields in the given order."""
         return cls(str(code), tuple((name, str(value)) for name, value in fields.items()))
 
     def get(self, name: str) -> str | None:
@@ -88,7 +90,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class CommandError(ProtocolError):
-    """The frame was whole, its content is not a request; the failure is what the peer is told."""
+    """A complete frame that is not a valid request; `failure` is the error sent to the peer."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure_line(failure))
@@ -96,7 +98,7 @@ class CommandError(ProtocolError):
 
 
 def echo(value: str | bytes) -> str:
-    """What may be repeated of something a peer sent."""
+    """Return the part of a peer's text that an error may repeat."""
     text = value if isinstance(value, str) else value.decode("utf-8", "replace")
     return text[:ECHO_CHARS_MAX]
 
@@ -106,13 +108,13 @@ def is_failure(body: bytes) -> bool:
 
 
 def failure_line(failure: Failure) -> str:
-    """`code key=value …`, without the prefix."""
+    """Return `code key=value …`, without the prefix."""
     if not failure.code or _PLAIN.fullmatch(failure.code) is None:
-        raise ValueError(f"{failure.code!r} is no error code")
+        raise ValueError(f"{failure.code!r} is not an error code")
     parts = [failure.code]
     for index, (name, value) in enumerate(failure.fields):
         if not name or _PLAIN.fullmatch(name) is None or "=" in name:
-            raise ValueError(f"{name!r} is no field name")
+            raise ValueError(f"{name!r} is not a field name")
         plain = _PLAIN.fullmatch(value) is not None
         # The Cursus page, §5: `ERROR: NOT_LEADER LEADER_IS h:p`; clients look for these two words with one blank between.
         redirects = index == 0 and name == _LEADER_IS and failure.code == ErrorCode.NOT_LEADER
@@ -126,7 +128,7 @@ def write_failure(failure: Failure) -> bytes:
 
 
 def read_failure(body: bytes) -> Failure:
-    """The failure in a frame that `is_failure`."""
+    """Parse the failure in a frame that `is_failure`."""
     return parse_failure_line(decode_text(body)[len(_PREFIX) :])
 
 
@@ -165,4 +167,4 @@ def _unquote(value: str) -> str:
     try:
         return msgspec.json.decode(value, type=str)
     except msgspec.DecodeError:
-        return value[1:-1]  # another broker quotes in another language's way; the words are what matters
+        return value[1:-1]  # another broker may quote by other rules; only the words matter

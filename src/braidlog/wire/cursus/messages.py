@@ -1,8 +1,7 @@
-"""The dialect in one table: each operation, what is asked, what may be answered, what for, what can go wrong.
+"""The table of operations: each command, its request, its answers, its purpose and its errors.
 
-Knows: which types belong together, and the order of the document's positional arguments. Refuses to know: bytes.
-Invariant: reader, writer, the page `docs/dialects/cursus.md` and the tests follow from OPERATIONS; a request that has no row
-does not exist.
+Invariant: reader, writer, the page `docs/dialects/cursus.md` and the tests are derived from OPERATIONS; a request
+without a row does not exist. It also has the order of the document's positional arguments.
 """
 
 from typing import Any
@@ -15,13 +14,14 @@ from braidlog.wire.cursus.batch import Batch, Spelling
 from braidlog.wire.cursus.failures import ErrorCode as E
 
 BATCH = "0xBA7C"
-"""The name of the row for binary batches: no text command can have it."""
+"""The name of the row of binary batches; no text command can have it."""
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One row. `positional` is the document's order of arguments, None where the protocol document has no such command.
+    """One row. `positional` is the document's order of arguments, None if the protocol document does not have the
+    command.
 
-    `bare` names the argument that may stand as a word of its own among `key=value` words.
+    `bare` names the argument that may be given without its key among `key=value` words.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Operation(msgspec.Struct, frozen=True):
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A request as it arrived: the message, and the spelling its answer must have."""
+    """A received request: the message, and the spelling its answer must have."""
 
     operation: Operation
     message: Any
@@ -66,12 +66,12 @@ OPERATIONS: tuple[Operation, ...] = (
         "CREATE",
         r.Create,
         (a.Created,),
-        "create a topic; repeated, it changes what may change",
+        "create a topic, or change the settings of an existing one",
         ("topic", "partitions"),
         errors=(E.INVALID_TOPIC, E.INVALID_PARTITIONS, E.CREATE_TOPIC_FAILED),
     ),
     Operation("DELETE", r.Delete, (a.Deleted,), "delete a topic and its records", ("topic",), errors=_TOPIC),
-    Operation("LIST", r.ListTopics, (a.TopicList,), "name all topics", ()),
+    Operation("LIST", r.ListTopics, (a.TopicList,), "list topics", ()),
     Operation(
         "CONSUME",
         r.Consume,
@@ -80,12 +80,14 @@ OPERATIONS: tuple[Operation, ...] = (
         ("topic", "partition", "offset"),
         errors=_MEMBERS_READ,
     ),
-    Operation("SUBSCRIBE", r.Subscribe, (a.Registered,), "tie a group to a topic", ("topic", "group"), errors=_TOPIC),
+    Operation(
+        "SUBSCRIBE", r.Subscribe, (a.Registered,), "register a group for a topic", ("topic", "group"), errors=_TOPIC
+    ),
     Operation(
         "JOIN_GROUP",
         r.JoinGroup,
         (a.Assignment,),
-        "become a member of a group",
+        "join a group",
         ("topic", "group", "member"),
         errors=(*_TOPIC, E.NOT_COORDINATOR),
     ),
@@ -93,7 +95,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "LEAVE_GROUP",
         r.LeaveGroup,
         (a.Left,),
-        "stop being a member",
+        "leave a group",
         ("topic", "group", "member", "generation"),
         errors=_MEMBER,
     ),
@@ -101,7 +103,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "STREAM",
         r.Stream,
         (Batch, a.KeepAlive, a.StreamControl),
-        "have records pushed from an offset on; no answer, only pushed frames",
+        "push records from an offset on; pushed frames only, no answer",
         ("topic", "partition", "offset"),
         errors=_MEMBERS_READ,
     ),
@@ -117,7 +119,7 @@ OPERATIONS: tuple[Operation, ...] = (
         "HEARTBEAT",
         r.Heartbeat,
         (a.Beating,),
-        "stay a member",
+        "keep the membership alive",
         ("topic", "group", "consumer", "member", "generation"),
         errors=(*_MEMBER, E.REBALANCE_REQUIRED),
     ),
@@ -134,41 +136,43 @@ OPERATIONS: tuple[Operation, ...] = (
         "SYNC_GROUP",
         r.SyncGroup,
         (a.Assignment,),
-        "ask for the assignment of a generation",
+        "get the assignment of a generation",
         ("topic", "group", "member", "generation"),
         errors=(*_MEMBER, E.REBALANCE_REQUIRED),
     ),
     Operation("PUBLISH", r.Publish, (a.Ack, a.Ok), "append one record", errors=_WRITE),
-    Operation("DESCRIBE", r.Describe, (a.TopicDescription,), "tell a topic's partitions and replicas", errors=_TOPIC),
-    Operation("METADATA", r.GetMetadata, (a.TopicMetadata,), "tell where each partition's leader is", errors=_TOPIC),
-    Operation("LIST_OFFSETS", r.ListOffsets, (a.OffsetList,), "tell the offsets of partitions", errors=_LOG),
     Operation(
-        "FIND_COORDINATOR", r.FindCoordinator, (a.Coordinator,), "tell who coordinates a group or a transactional id"
+        "DESCRIBE", r.Describe, (a.TopicDescription,), "describe a topic's partitions and replicas", errors=_TOPIC
+    ),
+    Operation("METADATA", r.GetMetadata, (a.TopicMetadata,), "get the leader of each partition", errors=_TOPIC),
+    Operation("LIST_OFFSETS", r.ListOffsets, (a.OffsetList,), "list the offsets of partitions", errors=_LOG),
+    Operation(
+        "FIND_COORDINATOR", r.FindCoordinator, (a.Coordinator,), "find the coordinator of a group or a transactional id"
     ),
     Operation("LIST_CLUSTER", r.ListCluster, (a.BrokerList,), "list the nodes", errors=(E.DISTRIBUTION_NOT_ENABLED,)),
     Operation(
         "CLUSTER_STATUS",
         r.GetClusterStatus,
         (a.ClusterReport,),
-        "tell the nodes and who leads each partition",
+        "list the nodes and the leader of each partition",
         errors=(E.DISTRIBUTION_REQUIRED,),
     ),
     Operation(
         "ELECT_LEADER",
         r.ElectLeader,
         (a.LeaderChosen,),
-        "let a node that is in sync lead a partition",
+        "elect an in-sync replica as a partition's leader",
         errors=(E.DISTRIBUTION_REQUIRED, E.TOPIC_NOT_FOUND, E.PARTITION_NOT_FOUND, E.LEADER_ELECTION_REJECTED),
     ),
     Operation(
-        "REGISTER_GROUP", r.RegisterGroup, (a.Registered,), "make a group known before its first member", errors=_TOPIC
+        "REGISTER_GROUP", r.RegisterGroup, (a.Registered,), "register a group before its first member", errors=_TOPIC
     ),
-    Operation("LIST_GROUPS", r.ListGroups, (a.GroupList,), "name all groups", errors=(E.NOT_COORDINATOR,)),
+    Operation("LIST_GROUPS", r.ListGroups, (a.GroupList,), "list groups", errors=(E.NOT_COORDINATOR,)),
     Operation(
-        "GROUP_STATUS", r.GroupStatus, (a.GroupDescription,), "tell a group's members", errors=(E.GROUP_NOT_FOUND,)
+        "GROUP_STATUS", r.GroupStatus, (a.GroupDescription,), "describe a group's members", errors=(E.GROUP_NOT_FOUND,)
     ),
     Operation(
-        "FETCH_OFFSET", r.FetchOffset, (a.CommittedOffset,), "tell a group's committed offset, 0 if none", errors=_LOG
+        "FETCH_OFFSET", r.FetchOffset, (a.CommittedOffset,), "get a group's committed offset, 0 if none", errors=_LOG
     ),
     Operation("COMMIT_OFFSET", r.CommitOffset, (a.Ok,), "commit an offset", errors=_FENCED),
     Operation(
@@ -179,12 +183,12 @@ OPERATIONS: tuple[Operation, ...] = (
         errors=(*_STREAMS, E.VERSION_CONFLICT),
     ),
     Operation("READ_STREAM", r.ReadStream, (a.StreamContents,), "read a stream's events and snapshot", errors=_STREAMS),
-    Operation("STREAM_VERSION", r.StreamVersion, (a.Version,), "tell a stream's version, 0 if none", errors=_STREAMS),
+    Operation("STREAM_VERSION", r.StreamVersion, (a.Version,), "get a stream's version, 0 if none", errors=_STREAMS),
     Operation(
         "SAVE_SNAPSHOT",
         r.SaveSnapshot,
         (a.SnapshotSaved,),
-        "keep a stream's state at a version",
+        "save a snapshot of a stream at a version",
         errors=(*_STREAMS, E.SNAPSHOT_VERSION_EXCEEDS_STREAM),
     ),
     Operation("READ_SNAPSHOT", r.ReadSnapshot, (a.SnapshotFound,), "read the newest snapshot", errors=_STREAMS),
@@ -212,11 +216,11 @@ OPERATIONS: tuple[Operation, ...] = (
         errors=(*_TXN, *_FENCED[1:]),
     ),
     Operation("END_TXN", r.EndTxn, (a.TxnState,), "commit or abort a transaction", errors=_TXN),
-    Operation("TXN_STATUS", r.TxnStatus, (a.TxnState,), "tell a transaction's state", errors=_TXN[:2]),
-    Operation("AUTH", r.Auth, (a.Authenticated,), "say who one is", errors=(E.AUTHENTICATION_FAILED,)),
-    Operation("HELP", r.Help, (a.CommandList,), "name all commands"),
-    Operation("PROTOCOL_INFO", r.GetProtocolInfo, (a.ProtocolInfo,), "tell what is spoken here"),
-    Operation("EXIT", r.Exit, (a.Ok,), "say goodbye; then the connection is closed"),
+    Operation("TXN_STATUS", r.TxnStatus, (a.TxnState,), "get a transaction's state", errors=_TXN[:2]),
+    Operation("AUTH", r.Auth, (a.Authenticated,), "authenticate", errors=(E.AUTHENTICATION_FAILED,)),
+    Operation("HELP", r.Help, (a.CommandList,), "list all commands"),
+    Operation("PROTOCOL_INFO", r.GetProtocolInfo, (a.ProtocolInfo,), "describe the protocol"),
+    Operation("EXIT", r.Exit, (a.Ok,), "close the connection after the answer"),
 )
 
 BY_NAME: dict[bytes, Operation] = {row.name.encode(): row for row in OPERATIONS if row.name != BATCH}
@@ -235,7 +239,7 @@ EVERYWHERE: tuple[E, ...] = (
     E.NOT_AUTHORIZED_FOR_OPERATION,
     E.COMMAND_FAILED,
 )
-"""Errors that every operation may give."""
+"""Errors that every operation may return."""
 
 SECRETS: dict[type, tuple[str, ...]] = {r.Auth: ("token",), r.Credentials: ("token",)}
-"""Message type → attributes that no log shows."""
+"""Message type → attributes that logs never show."""

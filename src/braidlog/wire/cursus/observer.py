@@ -1,7 +1,7 @@
-"""cursus, seen from beside: commands and batches by the server's own reader, answers by what was asked.
+"""Decodes captured cursus traffic: commands and batches with the server's reader, answers by their request.
 
-Knows: which answer belongs to which request, and that READ_STREAM has two. Refuses to know: words, batches (the wire does).
-Compression is known by its first bytes: gzip, framed snappy, lz4, zstd. A raw snappy block is not told from a text.
+READ_STREAM has two answer frames. Compression is detected by its first bytes: gzip, framed snappy, lz4, zstd. A raw
+snappy block cannot be distinguished from text.
 """
 
 import re
@@ -38,7 +38,7 @@ class CursusObserver(LengthPrefixed):
     def may_be_secret(self, side: Side, begun: bytes) -> bool:
         body = begun[_LENGTH_BYTES:]
         is_packed = any(body.startswith(compressor.magic) for compressor in COMPRESSORS.values())
-        # Half of `auth_token=` may be all that is there: only a batch is surely none.
+        # The frame may end within `auth_token=`: only a batch surely has no secret.
         return side is Side.CLIENT and len(body) > 1 and (is_packed or not body.startswith(MAGIC))
 
     def read(self, side: Side, frame: bytes) -> Reading:
@@ -64,10 +64,10 @@ class CursusObserver(LengthPrefixed):
         event = connection.next_event()
         if isinstance(event, Refused):
             self._asked.append(BY_NAME.get(reading.name.encode()))
-            # Nobody knows which of its words was to be the token.
+            # Any of its words may be the token.
             reading.is_secret = _MAY_BE_SECRET.search(text) is not None
-            told = Fault(str(event.error)) if reading.is_secret else fault_of(event.error, _LENGTH_BYTES + base)
-            reading.fault = told if is_plain else Fault(told.message)
+            fault = Fault(str(event.error)) if reading.is_secret else fault_of(event.error, _LENGTH_BYTES + base)
+            reading.fault = fault if is_plain else Fault(fault.message)
             return
         assert isinstance(event, Request)
         self._asked.append(event.operation)
@@ -116,7 +116,7 @@ class CursusObserver(LengthPrefixed):
             self._seen(reading, replies.read_answer((Batch,), body))
         else:
             reading.fields = {"text": body.decode("utf-8", "replace")}
-        reading.fault = Fault("an answer, and what was asked was not seen", 0)
+        reading.fault = Fault("an answer without a captured request", 0)
 
     @staticmethod
     def _seen(reading: Reading, message: Any) -> None:  # noqa: ANN401 - any answer of the table
@@ -132,7 +132,7 @@ def _expanded(body: bytes) -> bytes:
 
 
 def _text_of(body: bytes) -> tuple[bytes, int]:
-    """The text of a command without its envelope, and where it begins."""
+    """Return the text of a command without its envelope, and its position."""
     if not body.startswith(b"\x00") or len(body) < 2:
         return body, 0
     start = 2 + int.from_bytes(body[:2], "big")

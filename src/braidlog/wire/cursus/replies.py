@@ -1,12 +1,12 @@
-"""Answers: messages to bodies and back.
+"""Encodes and decodes answer bodies.
 
-Knows: `OK key=value …`, the JSON answers, `STREAM_CONTROL`. Refuses to know: frames, which answer belongs to which request.
-Invariant: what is written is read back the same; a value with a blank in it is refused when written, because every client
-splits at blanks.
+Handles `OK key=value …`, the JSON answers and `STREAM_CONTROL`.
+Invariant: every written answer is read back unchanged; a value with a blank is rejected when written, because every
+client splits at blanks.
 
     OK topic=orders partitions=4 …                 a line, fields in the order of the type
-    OK generation=1 member=m assignments=[0 1 2]   numbers: in brackets, blanks between
-    OK count=2 topics=a,b                          names: commas between
+    OK generation=1 member=m assignments=[0 1 2]   numbers: in brackets, separated by blanks
+    OK count=2 topics=a,b                          names: separated by commas
     OK brokers=[{"id":"1",…},…]                    a document with a name
     OK topic=t partitions=1 offsets=P0:earliest=0:latest=3:leo=3:hwm=3
     {"status":"OK","last_offset":9,…}              a document
@@ -28,7 +28,7 @@ FIELDS_MAX = 32
 LIST_ITEMS_MAX = 200_000
 
 _PLAIN = re.compile(r"[^\s,\[\]]*|\[[0-9A-Fa-f:.]+\]:\d+")
-"""A name in a list; in brackets the address of a leader, where it is one of IPv6."""
+"""A name in a list; in brackets, the IPv6 address of a leader."""
 _FIELD = re.compile(r"([^\s=]+)=(\[[^\]]*\]|\S*)")
 _NUMBERS = re.compile(r"\[[0-9 ,]*\]")
 _RANGE = re.compile(
@@ -44,7 +44,7 @@ _NAMED = {
     for kind in (a.SnapshotFound, a.BrokerList, a.ClusterReport)
     for field in msgspec.structs.fields(kind)
 }
-"""Answers of one field that is a document: `OK snapshot={…}`."""
+"""Answers with one field that is a JSON document: `OK snapshot={…}`."""
 
 
 class _Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -73,28 +73,28 @@ def _items(raw: str, separator: str | None) -> list[str]:
 
 def _numbers(raw: str) -> list[str]:
     if _NUMBERS.fullmatch(raw) is None:
-        raise ProtocolError("numbers in brackets are expected")
+        raise ProtocolError("expected numbers in brackets")
     return _items(raw[1:-1].replace(",", " "), None)
 
 
 def _ranges(raw: str) -> list[dict[str, str]]:
     found = [_RANGE.fullmatch(item) for item in _items(raw, ",")]
     if not all(found):
-        raise ProtocolError("P<partition>:earliest=…:latest=…:leo=…:hwm=… is expected")
+        raise ProtocolError("expected P<partition>:earliest=…:latest=…:leo=…:hwm=…")
     return [match.groupdict() for match in found if match]
 
 
 def _write_names(names: tuple[str, ...]) -> str:
     if any(not name or _PLAIN.fullmatch(name) is None for name in names):
         raise ValueError(
-            "a name in a list cannot be empty, nor hold a blank, a comma or, but for an address, a bracket"
+            "a name in a list cannot be empty, and cannot contain a blank, a comma or (except in an address) a bracket"
         )
     return ",".join(names)
 
 
 def _write_text(value: str) -> str:
     if _FIELD.fullmatch(f"x={value}") is None:
-        raise ValueError(f"{value!r} has a blank, and clients split at blanks")
+        raise ValueError(f"{value!r} contains a blank, and clients split at blanks")
     return value
 
 
@@ -130,7 +130,7 @@ def _write_line(start: str, answer: Any) -> bytes:  # noqa: ANN401 - any answer 
 def _read_line(start: str, kind: type, body: bytes) -> Any:  # noqa: ANN401 - any answer that is a line
     text = decode_text(body)
     if text != start and not text.startswith((start + " ", start + "\n")):
-        raise ProtocolError(f"{start} is expected")
+        raise ProtocolError(f"expected {start}")
     given: dict[str, Any] = {}
     for match in _FIELD.finditer(text, len(start)):
         if len(given) == FIELDS_MAX:
@@ -153,16 +153,14 @@ def _read_json(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:  # noqa:
     try:
         return decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"the answer is not the document it should be: {error}").at(
-            place_of(body, error)
-        ) from error
+        raise ProtocolError(f"the answer is not the expected document: {error}").at(place_of(body, error)) from error
 
 
-# --- the two doors
+# --- reading and writing answers
 
 
 def write_answer(answer: Any, spelling: Spelling) -> list[bytes]:  # noqa: ANN401 - any answer of the table
-    """The bodies of the frames that carry an answer: two for READ_STREAM, one for all others."""
+    """Return the bodies of the frames of an answer: two for READ_STREAM, one for all others."""
     match answer:
         case Batch():
             return [write_batch(answer, spelling)]
@@ -185,12 +183,12 @@ def write_answer(answer: Any, spelling: Spelling) -> list[bytes]:  # noqa: ANN40
 
 
 def write_stream_failure(failure: Failure) -> bytes:
-    """READ_STREAM says no in its envelope: its clients parse JSON before they look at anything."""
+    """Write a READ_STREAM error inside its envelope: clients parse the first frame as JSON."""
     return msgspec.json.encode(_Envelope("ERROR", error=failure_line(failure)))
 
 
 def read_answer(kinds: tuple[type, ...], body: bytes) -> Any:  # noqa: ANN401 - any answer of the table
-    """The answer in a body, one of `kinds`. READ_STREAM has its own two readers."""
+    """Read the answer in a body as one of `kinds`. READ_STREAM has two readers of its own."""
     if Batch in kinds and body.startswith(b"\xba\x7c"):
         return read_batch(body)[0]
     if a.KeepAlive in kinds and not body:
@@ -206,7 +204,7 @@ def read_answer(kinds: tuple[type, ...], body: bytes) -> Any:  # noqa: ANN401 - 
         return _read_json(_decoders[documents[0]], body)
     lines = [kind for kind in kinds if kind not in _NO_LINES]
     if not lines:
-        raise ProtocolError("the answer is none of those that belong here")
+        raise ProtocolError("the answer does not match the request")
     return _read_line("OK", lines[0], body)
 
 
@@ -214,16 +212,16 @@ _NO_LINES = {Batch, a.KeepAlive, a.StreamControl, a.StreamContents, *_NAMED, *_J
 
 
 def read_envelope(body: bytes) -> a.StreamContents | Failure:
-    """The first frame of READ_STREAM's answer: contents still without events, or why there are none."""
+    """Read the first frame of READ_STREAM's answer: contents without the events, or the failure."""
     envelope: _Envelope = _read_json(_envelope_decoder, body)
     if envelope.status == "ERROR":
         return parse_failure_line(envelope.error)
     if envelope.status != "OK":
-        raise ProtocolError("the envelope's status is neither OK nor ERROR")
+        raise ProtocolError("the envelope's status must be OK or ERROR")
     nothing = Batch(envelope.topic, envelope.partition, ())
     return a.StreamContents(envelope.topic, envelope.key, envelope.partition, nothing, envelope.snapshot)
 
 
 def read_events(contents: a.StreamContents, body: bytes) -> a.StreamContents:
-    """The second frame: the events. A frame without bytes means none."""
+    """Read the second frame: the events. An empty frame means none."""
     return msgspec.structs.replace(contents, events=read_batch(body)[0]) if body else contents

@@ -1,8 +1,7 @@
-"""What clients ask: one frozen type per command.
+"""Request messages: one frozen type per command, with its arguments and their names on the wire.
 
-Knows: each command's arguments, their names on the wire, which may be left out. Refuses to know: how they are spelled in bytes
-(`commands.py`), which answers belong to them (`messages.py`). The binary batch is a request too; it stands in `batch.py`.
-Invariant: an argument without a default must be given; one with the default None was not.
+`commands.py` spells them, `messages.py` lists their answers. The binary batch is a request too; it is in `batch.py`.
+Invariant: an argument without a default is required; None as the default means that the argument was omitted.
 """
 
 from enum import StrEnum
@@ -14,12 +13,12 @@ Natural = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 ChosenPartition = Annotated[int, msgspec.Meta(ge=-1, le=2**31 - 1)]
-"""-1 leaves the choice to the broker; the published clients of transactions say so."""
+"""-1 leaves the choice to the broker; the published transactional clients send it."""
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 
 
 class Acks(StrEnum):
-    """Whose storage a producer waits for. Both spellings of "all" are in use."""
+    """The replicas whose storage a producer waits for. Both spellings of "all" are in use."""
 
     NONE = "0"
     LEADER = "1"
@@ -28,14 +27,14 @@ class Acks(StrEnum):
 
 
 class PartitionOffset(msgspec.Struct, frozen=True):
-    """`P<partition>:<offset>`; a committed offset is the next one to read."""
+    """`P<partition>:<offset>`; a committed offset is the next offset to read."""
 
     partition: PartitionNumber
     offset: Natural
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """`principal=` and `auth_token=`, which may stand in any command of the clients' spelling."""
+    """`principal=` and `auth_token=`, which any command of the clients' spelling may have."""
 
     principal: str
     token: str
@@ -44,7 +43,7 @@ class Credentials(msgspec.Struct, frozen=True):
         return f"Credentials(principal={self.principal!r}, token=<hidden>)"
 
 
-# --- what several of them are about
+# --- shared fields
 
 
 class OfTopic(msgspec.Struct, frozen=True):
@@ -184,7 +183,7 @@ class LeaveGroup(OfGeneration, frozen=True):
 
 
 class Commit(OfGroup, frozen=True):
-    """The document's commit: no member and no generation, so nothing fences it."""
+    """The document's commit: without member and generation, so it is not fenced."""
 
     partition: PartitionNumber
     offset: Natural

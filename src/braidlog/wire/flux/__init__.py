@@ -1,7 +1,7 @@
 """Flux: `V1|id|COMMAND|args` lines (the Flux protocol document).
 
 messages.py: the types. operations.py: the table. tokens.py, records.py, lines.py: words, records and lines of text.
-connection.py: both ends. partitioner.py: where a key goes.
+connection.py: both ends. partitioner.py: the partition of a key.
 """
 
 from typing import Final

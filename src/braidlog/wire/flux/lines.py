@@ -1,8 +1,7 @@
-"""One line of flux, taken apart and put together.
+"""Parses and writes one line of flux: the envelope, and the arguments and payloads of the table.
 
-Knows: the envelope, and how the table's arguments and payloads stand in it. Refuses to know: connections, what was asked before.
-Invariant: `read_request` never raises, whatever the line; what `write_request` gives, `read_request` takes back as the
-same message; no line that is written holds a newline, or is longer than a line may be.
+Invariant: `read_request` never raises. `read_request` returns the message that `write_request` wrote. No written line
+contains a newline or exceeds the line limit.
 
     request     V1|<correlation_id>|<command>|<args>
     success     V1|<correlation_id>|OK            V1|<correlation_id>|OK|<payload>
@@ -38,24 +37,24 @@ from braidlog.wire.flux.tokens import KEY_BYTES_MAX, read_pair, shown, write_pai
 VERSION: Final = b"V1"
 
 NO_ID: Final = "0"
-"""The id in the answer to a line whose own id could not be read. No request of ours may have it."""
+"""The id in the answer to a line whose id could not be read. Our requests never use it."""
 
 CORRELATION_ID_BYTES_MAX: Final = 256
-"""An answer repeats the id, and has to fit a line with it."""
+"""Maximum bytes of an id: the answer repeats it and must fit a line."""
 
 ERROR_CHARS_MAX: Final = 500
 _FIELDS_MAX = 64
 _ARGUMENTS_MAX = max(len(operation.arguments) for operation in BY_COMMAND.values())
 
-# A list is the one value with blanks in it. Where the table does not say that a value is one, a list with an equals sign in it is
-# none: a name that begins with a bracket, such as the host `[::1]`, must not be mistaken for the beginning of one.
+# Only lists contain blanks. Unless the table declares a list, a bracketed value with an equals sign is not one: a
+# name that begins with a bracket, such as the host `[::1]`, must not be read as the start of a list.
 _FIELD = re.compile(rb"([a-z_]+)=(\[[^\[\]=]*\]|[^ ]*)(?: +|$)")
 _LIST_FIELD = re.compile(rb"([a-z_]+)=(\[[^\[\]]*\])(?: +|$)")
 _CODE = re.compile(r"[A-Z_]{1,64}")
 
 
 class WordError(ProtocolError):
-    """A word of a line that cannot stand there."""
+    """An invalid word of a line."""
 
     def __init__(self, message: str, word: bytes) -> None:
         super().__init__(message)
@@ -63,7 +62,7 @@ class WordError(ProtocolError):
 
 
 class Reader(msgspec.Struct, frozen=True):
-    """A row of the table, its arguments sorted by where they stand."""
+    """A row of the table, its arguments grouped by place."""
 
     operation: Operation
     required: tuple[Argument, ...]
@@ -87,10 +86,11 @@ _BY_REQUEST: Final = {reader.operation.request: reader for reader in READERS.val
 
 
 def read_request(line: bytes) -> Request | Refused:
-    """The request on a line (without its newline), or the refusal that answers it. No refusal here closes the connection.
+    """Return the request on a line (without its newline), or the refusal that answers it. These refusals never close
+    the connection.
 
-    The line is split at three bars at most, so a bar is legal inside args (the document's "exactly four sections" would
-    forbid it). A carriage return before the newline is a blank after the last argument, and so is no part of it.
+    The line is split at most at three bars, so args may contain a bar (the document's "exactly four sections" would
+    forbid it). A carriage return before the newline counts as a blank after the last argument.
     """
     parts = line.split(b"|", 3)
     if len(parts) != 4:
@@ -122,7 +122,7 @@ def _envelope_fault(version: bytes, correlation_id: bytes) -> str:
     if version != VERSION:
         return f"protocol version must be V1, not {shown(version)}"
     if not 1 <= len(correlation_id) <= CORRELATION_ID_BYTES_MAX:
-        return f"a correlation id has 1 to {CORRELATION_ID_BYTES_MAX} bytes, this one has {len(correlation_id)}"
+        return f"a correlation id must have 1 to {CORRELATION_ID_BYTES_MAX} bytes, this one has {len(correlation_id)}"
     return "the command is empty"
 
 
@@ -132,13 +132,15 @@ def refusal(
     return Refused(error or ProtocolError(message), Response(correlation_id, Failed(code, message)), close)
 
 
-# Made once: a peer that sends a megabyte of newlines should not cost a million errors.
+# Built once: a peer that sends a megabyte of newlines should not cost a million errors.
 _TOO_FEW: Final = {
-    count: refusal(NO_ID, ErrorCode.BAD_REQUEST, f"a request has four fields between bars, this one has {count}")
+    count: refusal(
+        NO_ID, ErrorCode.BAD_REQUEST, f"a request must have four fields separated by bars, this one has {count}"
+    )
     for count in (1, 2, 3)
 }
 
-# Every way to write PRODUCE's two options, with what it means; and each meaning in the one way that we write it.
+# Every spelling of PRODUCE's two options with its meaning; and the spelling that we write for each meaning.
 _PRODUCE_OPTIONS: Final = {
     words: (acks, encoding)
     for acks in Acks
@@ -155,9 +157,9 @@ _PRODUCE_WORDS: Final = {
 
 
 def read_produce(correlation_id: str, args: bytes) -> Produce | None:
-    """PRODUCE, the hot request, by hand; None for what is not usual or not right, which the table then reads or refuses.
+    """Read a usual PRODUCE, the hot request, by hand. None for anything else, which the table then reads or rejects.
 
-    A test holds it equal to `read_arguments`.
+    A test compares it with `read_arguments`.
     """
     words = args.split(None, 4)
     if len(words) < 2 or (options := _PRODUCE_OPTIONS.get(tuple(words[2:]))) is None:
@@ -176,9 +178,9 @@ def read_produce(correlation_id: str, args: bytes) -> Produce | None:
 
 
 def read_arguments(reader: Reader, correlation_id: str, args: bytes) -> Request:
-    """The request that a command's arguments make; ProtocolError in words for the peer."""
+    """Return the request of a command's arguments; a ProtocolError has a message for the peer."""
     operation = reader.operation
-    words = args.split(None, _ARGUMENTS_MAX + 1)  # one more than any command has: enough to see that there are too many
+    words = args.split(None, _ARGUMENTS_MAX + 1)  # one more than any command has: enough to detect too many
     count = len(reader.required)
     if len(words) < count:
         raise ProtocolError(_usage(operation))
@@ -192,16 +194,16 @@ def read_arguments(reader: Reader, correlation_id: str, args: bytes) -> Request:
     for word in rest:
         name, _, value = word.partition(b"=")
         option = reader.options.get(name)
-        if option is None or option.field in values:  # no option of this command, or one given twice
-            raise WordError(f"{shown(word)} is too much; {_usage(operation)}", word)
+        if option is None or option.field in values:  # an unknown option, or a repeated one
+            raise WordError(f"unexpected {shown(word)}; {_usage(operation)}", word)
         values[option.field] = _read_word(operation, option, value)
     return (operation.build or operation.request)(correlation_id, **values)
 
 
 def _usage(operation: Operation) -> str:
     if not operation.arguments:
-        return f"{operation.command} requires no arguments"
-    hint = "; what has blanks is sent with enc=b64" if operation.request is Produce else ""
+        return f"{operation.command} takes no arguments"
+    hint = "; use enc=b64 for text with blanks" if operation.request is Produce else ""
     return f"{operation.command} requires: {operation.syntax}{hint}"
 
 
@@ -213,7 +215,7 @@ def _read_word(operation: Operation, argument: Argument, word: bytes) -> Any:  #
 
 
 def write_request(request: Request) -> bytes:
-    """The line that asks it, newline included; ValueError for a message that the dialect cannot say."""
+    """Return the request's line with its newline. Raises ValueError for a message that the dialect cannot express."""
     reader = _BY_REQUEST[type(request)]
     word = request.correlation_id.encode("utf-8")
     if not 1 <= len(word) <= CORRELATION_ID_BYTES_MAX or b"|" in word or b"\n" in word or word == b"0":
@@ -223,7 +225,7 @@ def write_request(request: Request) -> bytes:
 
 
 def write_arguments(request: Request, reader: Reader) -> bytes:
-    """The arguments in the table's order; an option that has its default is left out."""
+    """Return the arguments in the table's order; options with their default value are omitted."""
     words = [argument.kind.write(getattr(request, argument.field)) for argument in reader.required]
     for argument in (*reader.optional, *reader.options.values()):
         value = getattr(request, argument.field)
@@ -246,7 +248,7 @@ def _default(request: type[Request], field: str) -> object:
 
 def _line(text: bytes) -> bytes:
     if len(text) > LINE_BYTES_MAX:
-        raise ValueError(f"a line of {len(text)} bytes is too long, {LINE_BYTES_MAX} is the limit")
+        raise ValueError(f"a line of {len(text)} bytes is too long, the limit is {LINE_BYTES_MAX}")
     return text + b"\n"
 
 
@@ -254,11 +256,13 @@ def _line(text: bytes) -> bytes:
 
 
 def write_response(request: Request, answer: Answer) -> bytes:
-    """The line that answers a request, newline included. ValueError if the answer is not one to this request, or too long."""
+    """Return the answer's line with its newline. Raises ValueError if the answer does not match the request or is too
+    long.
+    """
     word = request.correlation_id.encode("utf-8")
     if isinstance(answer, Produced) and isinstance(
         request, Produce
-    ):  # the hot answer; a test holds it equal to the table's
+    ):  # the hot answer; a test compares it with the table's
         return b"V1|%b|OK|partition=%d offset=%d hw=%d\n" % (
             word,
             answer.partition,
@@ -279,7 +283,9 @@ def write_response(request: Request, answer: Answer) -> bytes:
 
 
 def write_payload(operation: Operation, answer: Answer, records: bytes = b"") -> bytes:
-    """`word=value word=value`, in the table's order; an optional one that is empty is left out. `records` are written already."""
+    """Return `word=value word=value` in the table's order; empty optional values are omitted. `records` are already
+    encoded.
+    """
     if operation.text:
         return operation.text.encode()
     words = []
@@ -291,7 +297,7 @@ def write_payload(operation: Operation, answer: Answer, records: bytes = b"") ->
 
 
 def write_error(correlation_id: str, failed: Failed) -> bytes:
-    """An error's line. Its message is made fit for one: printable, and not long."""
+    """Return an error's line. Its message is made printable and short."""
     if not _CODE.fullmatch(failed.code):
         raise ValueError(f"{failed.code[:40]!r} cannot be an error code")
     message = failed.message[:ERROR_CHARS_MAX]
@@ -301,7 +307,7 @@ def write_error(correlation_id: str, failed: Failed) -> bytes:
 
 
 def read_envelope(line: bytes) -> tuple[str, bytes, bytes]:
-    """Id, status and the rest of an answer's line; ProtocolError if it is none."""
+    """Return id, status and the rest of an answer's line; raises ProtocolError for other lines."""
     parts = line.removesuffix(b"\r").split(b"|", 3)
     if len(parts) < 3 or parts[0] != VERSION or parts[2] not in (b"OK", b"ERR"):
         raise ProtocolError(f"{shown(line)} is not an answer")
@@ -314,7 +320,7 @@ def read_envelope(line: bytes) -> tuple[str, bytes, bytes]:
 
 
 def read_error(rest: bytes) -> Failed:
-    """`<code>|<message>`; a bar in the message belongs to it. Codes we do not know are kept as they are: V1 grows additively."""
+    """Parse `<code>|<message>`; the message may contain bars. Unknown codes are kept: V1 grows additively."""
     code, _, message = rest.partition(b"|")
     try:
         failed = Failed(code.decode("utf-8"), message.decode("utf-8"))
@@ -326,11 +332,11 @@ def read_error(rest: bytes) -> Failed:
 
 
 def read_payload(request: Request, payload: bytes) -> Answer:
-    """The answer that a payload tells, given what was asked. Unknown words are passed over: payloads "may evolve additively"."""
+    """Return the answer in a payload, given its request. Unknown words are ignored: payloads "may evolve additively"."""
     operation = BY_REQUEST[type(request)]
     if operation.text:
         if payload not in (b"", operation.text.encode()):  # the protocol document also knows a success without payload
-            raise ProtocolError(f"{shown(payload)} stands where {operation.text} must stand")
+            raise ProtocolError(f"{shown(payload)} is not the expected {operation.text}")
         return operation.answer()
     words = _read_fields(payload, {part.word for part in operation.payload if part.kind.shape.startswith("[")})
     values: dict[str, Any] = {}
@@ -355,9 +361,9 @@ def _read_fields(payload: bytes, lists: set[str]) -> dict[str, bytes]:
         if found is None or found[1].decode() not in lists:
             found = _FIELD.match(payload, position)
         if found is None or (word := found[1].decode()) in fields:
-            raise ProtocolError(f"{shown(payload[position:])} is not word=value, or the word comes twice")
+            raise ProtocolError(f"{shown(payload[position:])} is not word=value, or the word is repeated")
         if len(fields) == _FIELDS_MAX:
-            raise ProtocolError(f"an answer has at most {_FIELDS_MAX} words")
+            raise ProtocolError(f"an answer may have at most {_FIELDS_MAX} words")
         fields[word] = found[2]
         position = found.end()
     return fields

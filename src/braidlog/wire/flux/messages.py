@@ -1,11 +1,10 @@
-"""Every flux message as a frozen type.
+"""The flux messages as frozen types: the fields of each request and answer, and the error codes.
 
-Knows: what each request asks and each answer tells, and the error codes. Refuses to know: how they are spelled (operations.py has
-the table), lines and bytes (lines.py), what a command does (the broker's services).
-Invariant: a request that exists is well formed: its reader has checked every argument.
+operations.py spells them, lines.py reads and writes them.
+Invariant: an existing request is well formed: its reader has checked every argument.
 
-Sources: the Flux document, "Supported Commands", "Command Payloads", "Error Codes"; the Flux page, §2 and §6, for the BROKER_
-and ADMIN_ commands and the options `enc`, `max`, `wait_ms`.
+Sources: the Flux document, "Supported Commands", "Command Payloads", "Error Codes"; the Flux page, §2 and §6, for the
+BROKER_ and ADMIN_ commands and the options `enc`, `max`, `wait_ms`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ import msgspec
 
 
 class ErrorCode(StrEnum):
-    """The document's five, and one of ours for a request that is right and cannot be served: none of the five would be true."""
+    """The document's five codes, and one more for a valid request that cannot be served."""
 
     BAD_REQUEST = "BAD_REQUEST"
     UNKNOWN_COMMAND = "UNKNOWN_COMMAND"
@@ -43,7 +42,7 @@ class Role(StrEnum):
 
 
 class Encoding(StrEnum):
-    """`enc=`: how keys and values stand on the line. PLAIN is what the absence of the option means; it is never written."""
+    """`enc=`: the encoding of keys and values on the line. PLAIN is the default; it is never written."""
 
     PLAIN = "plain"
     BASE64 = "b64"
@@ -53,7 +52,7 @@ class Encoding(StrEnum):
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """What all requests share: the id that their answer repeats."""
+    """The field of all requests: the id that their answer repeats."""
 
     correlation_id: str
 
@@ -112,7 +111,7 @@ class Commit(OfGeneration, frozen=True, gc=False):
 
 
 class ReadOffset(Request, frozen=True, gc=False):
-    """OFFSET: the word alone names no act."""
+    """The command OFFSET: reads a committed offset."""
 
     group: str
     topic: str
@@ -120,14 +119,14 @@ class ReadOffset(Request, frozen=True, gc=False):
 
 
 class ReplicaFetch(OfPartition, frozen=True, gc=False):
-    """Carries no records: a follower only reports how far it has come."""
+    """Has no records: a follower only reports its log end."""
 
     replica_id: int
     offset: int
 
 
 class BrokerFetch(OfPartition, frozen=True, gc=False):
-    """A broker of Flux's own copies the log. It tells how far it has come by BrokerReplicaAck, not by this."""
+    """Copies the log to another Flux broker. It reports its progress with BrokerReplicaAck, not with this."""
 
     follower_id: int
     offset: int
@@ -136,7 +135,7 @@ class BrokerFetch(OfPartition, frozen=True, gc=False):
 
 
 class BrokerReplicaAck(OfPartition, frozen=True, gc=False):
-    """`offset` is the last one that the broker has."""
+    """`offset` is the last offset that the broker has."""
 
     follower_id: int
     offset: int
@@ -196,7 +195,7 @@ class Ping(Request, frozen=True, gc=False):
 
 
 class ShownRecord(Protocol):
-    """What CONSUME shows of a record. `model.record.Record` is one, so an adapter passes what it read as it is."""
+    """The fields of a record that CONSUME returns. `model.record.Record` has them, so an adapter passes it unchanged."""
 
     @property
     def offset(self) -> int: ...
@@ -207,7 +206,7 @@ class ShownRecord(Protocol):
 
 
 class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record as a client reads it. A plain answer has no keys: `key` is None there."""
+    """A record as a client reads it. A plain answer has no keys: `key` is None then."""
 
     offset: int
     key: bytes | None
@@ -215,11 +214,11 @@ class ConsumedRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What all answers share: nothing. The id is the request's."""
+    """Base of all answers. The id is the request's."""
 
 
 class Failed(Answer, frozen=True):
-    """`ERR|<code>|<message>`. A client may meet codes that this table does not know; a server writes only those it knows."""
+    """`ERR|<code>|<message>`. A client may receive codes that are not in this table; a server sends only these."""
 
     code: str
     message: str
@@ -319,7 +318,7 @@ class BrokerHeartbeatTaken(Answer, frozen=True):
 
 
 class BrokerHealthReconciled(Answer, frozen=True):
-    """How many brokers were fenced by it."""
+    """The number of brokers that were fenced."""
 
     reconciled: int
 
@@ -335,7 +334,7 @@ class BrokerUnfenced(BrokerFenced, frozen=True):
 
 
 class LeadersChanged(Answer, frozen=True):
-    """How many partitions have another leader by it."""
+    """The number of partitions whose leader changed."""
 
     topic: str
     elected_changes: int
@@ -351,7 +350,7 @@ class PartitionLeaderSet(Answer, frozen=True):
 
 
 class Metadata(Answer, frozen=True):
-    """`fenced` came later: a broker that does not tell it tells of none."""
+    """`fenced` is a later addition: a broker that omits it has none."""
 
     topics: tuple[str, ...]
     brokers: tuple[int, ...]
@@ -368,7 +367,7 @@ RecordsShown = Consumed | BrokerFetched
 
 
 class Response(msgspec.Struct, frozen=True):
-    """An answer with the id it answers; id `0` answers a line that could not be read (the Flux page, §1)."""
+    """An answer with its request's id; id `0` answers an unreadable line (the Flux page, §1)."""
 
     correlation_id: str
     answer: Answer

@@ -1,7 +1,4 @@
-"""flux, seen from beside: lines, and answers that repeat their question's id.
-
-Knows: which question an answer belongs to. Refuses to know: words of a line (the wire's table does).
-"""
+"""Decodes captured flux traffic: lines, and answers that repeat their request's id."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -28,7 +25,7 @@ class FluxObserver(Observer):
     def measure(self, inbox: Inbox, side: Side) -> int | None:
         data, at = inbox.window()
         if len(data) > at and data[at] in _NO_TEXT:
-            raise ProtocolError(f"a line begins with {data[at]:02X}, which is no text: V1| is expected", 0)
+            raise ProtocolError(f"a line begins with {data[at]:02X}, which is not text: expected V1|", 0)
         end = data.find(b"\n", at + self._searched[side])
         size = (len(data) if end < 0 else end) - at
         if size > LINE_BYTES_MAX:
@@ -64,7 +61,7 @@ class FluxObserver(Observer):
                 reading.message = read_error(rest)
             elif asked is None:
                 reading.fields = {"payload": rest.decode("utf-8", "replace")}
-                reading.fault = Fault(f"an answer to {correlation_id!r}, which was not seen being asked", 3)
+                reading.fault = Fault(f"an answer to {correlation_id!r}, whose request was not captured", 3)
             else:
                 reading.head["Command"] = BY_REQUEST[type(asked)].command
                 reading.fields = _words(read_payload(asked, rest), BY_REQUEST[type(asked)].payload)
@@ -74,7 +71,7 @@ class FluxObserver(Observer):
 
 
 def _words(message: Any, arguments: Sequence[Argument]) -> dict[str, Any]:  # noqa: ANN401 - a request or an answer
-    """The fields of a message by the words that they have on the line; the id stands in the head already."""
+    """Return the fields of a message by their words on the line; the id is already in the head."""
     names = {argument.field: argument.word for argument in arguments}
     found = fields_of(message, {}, [])
     constants = {argument.word: argument.kind.shape for argument in arguments if not argument.field}

@@ -1,12 +1,11 @@
-"""The table of flux: each command, its arguments, its answer, what it is for and how it may fail.
+"""The table of flux commands: arguments, answer, purpose and errors of each.
 
-Knows: how every message is spelled, as data. Refuses to know: how a line is taken apart (lines.py).
-Invariant: reader, writer, the documentation's table and the tests' parameters follow from `OPERATIONS`; a command is added by
-adding a row.
+Invariant: reader, writer, the table in the documentation and the test parameters are derived from `OPERATIONS`. Add a
+command by adding a row.
 
-Sources: the Flux document, "Supported Commands" and "Command Payloads"; the Flux page, §8, for the cells that its table
-lost (`[acks=0|1|all]`, `[assignor=round_robin|range]`, `<leader|follower>`), the BROKER_ and ADMIN_ commands and the additive
-options.
+Sources: the Flux document, "Supported Commands" and "Command Payloads"; the Flux page, §8, for the cells that its
+table lost (`[acks=0|1|all]`, `[assignor=round_robin|range]`, `<leader|follower>`), the BROKER_ and ADMIN_ commands
+and the additive options.
 """
 
 from collections.abc import Callable
@@ -35,14 +34,16 @@ from braidlog.wire.flux.tokens import (
 )
 
 WAIT_MS_MAX: Final = LONG_POLL_MS_MAX
-"""How long a CONSUME may ask to be held: every wait has an end."""
+"""Maximum wait that a CONSUME may request."""
 
 REPLICAS_MAX: Final = 1_000
 HOST_CHARS_MAX: Final = 255
 
 
 class Place(StrEnum):
-    """Where an argument stands: required and optional ones by position, options as `word=value` in any order after them."""
+    """The place of an argument: required and optional ones by position, options as `word=value` in any order after
+    them.
+    """
 
     REQUIRED = "required"
     OPTIONAL = "optional"
@@ -50,9 +51,9 @@ class Place(StrEnum):
 
 
 class Argument(msgspec.Struct, frozen=True):
-    """One argument of a command; also one `word=value` of an answer, which an optional one may lack.
+    """One argument of a command, or one `word=value` of an answer. An optional one may be missing.
 
-    `field` is its field in the message; a constant has none.
+    `field` is the message's field; a constant has none.
     """
 
     word: str
@@ -62,7 +63,9 @@ class Argument(msgspec.Struct, frozen=True):
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One command. `text`: an answer that is a single word. `build`: makes a request whose words are not its fields."""
+    """One command. `text`: the answer if it is a single word. `build`: makes a request whose words differ from its
+    fields.
+    """
 
     command: str
     request: type[m.Request]
@@ -80,7 +83,7 @@ class Operation(msgspec.Struct, frozen=True):
 
     @property
     def syntax(self) -> str:
-        """The arguments as the document's table writes them."""
+        """The arguments in the notation of the document's table."""
         shapes = {
             Place.REQUIRED: lambda a: a.kind.shape if a.kind is PAIR else f"<{a.word}>",
             Place.OPTIONAL: lambda a: f"[{a.word}]",
@@ -113,7 +116,7 @@ def _always(word: str, value: str) -> Argument:
 _TOPIC = _needs("topic", _NAME)
 _PARTITION = _needs("partition", _I32)
 _MEMBER = (_needs("group", _NAME), _TOPIC, _needs("consumer_id", _NAME))
-# Any integer is a well-formed generation: a negative one is stale, and what is stale is GENERATION_MISMATCH, not BAD_REQUEST.
+# Any integer is a well-formed generation: a negative one is stale and gives GENERATION_MISMATCH, not BAD_REQUEST.
 _FENCED_MEMBER = (*_MEMBER, _needs("generation", _ANY))
 _ASSIGNMENT = (_needs("generation", _ANY), _needs("assigned", _IDS))
 _HW = _needs("hw", integer(-1, I64_MAX), "high_watermark")
@@ -123,13 +126,13 @@ _PORT = _needs("port", integer(1, 65535))
 _BASE64 = _option("enc", choice(m.Encoding.BASE64), "encoding")
 _APPLIED = (_needs("term", _ANY), _needs("index", _ANY))
 _COPIED = (_TOPIC, _PARTITION, _needs("follower", _I32, "follower_id"))
-# What stands in it depends on the request's `enc`: records.py reads and writes it.
+# Its encoding depends on the request's `enc`: records.py reads and writes it.
 _RECORDS = Kind(bytes, bytes, "<offset:value,...>")
 _STALE = (ErrorCode.GENERATION_MISMATCH,)
 
 
 def build_produce(correlation_id: str, topic: str, pair: bytes, **options: Any) -> m.Produce:  # noqa: ANN401
-    """`<key>:<value>` is one word and two fields; how it is read depends on `enc`, which comes after it."""
+    """Split `<key>:<value>`, one word, into two fields. Its encoding depends on `enc`, which follows it."""
     key, value = read_pair(pair, base64=options.get("encoding") is m.Encoding.BASE64)
     return m.Produce(correlation_id, topic, key, value, **options)
 
@@ -166,7 +169,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         m.Joined,
         (*_MEMBER, _option("assignor", choice(*m.Assignor))),
         _ASSIGNMENT,
-        "become a member of a group and be assigned partitions",
+        "join a group and get assigned partitions",
     ),
     Operation(
         "SYNC",
@@ -209,7 +212,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         m.ReadOffset,
         m.OffsetRead,
         (_needs("group", _NAME), _TOPIC, _PARTITION),
-        # -1 is not excluded: what a server answers when nothing is committed is not written in the protocol document.
+        # -1 is allowed: the protocol document does not say what a server answers without a committed offset.
         (_needs("offset", integer(-1, I64_MAX)),),
         "read committed progress",
     ),
@@ -217,7 +220,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "REPLICA_FETCH",
         m.ReplicaFetch,
         m.ReplicaFetched,
-        # Replica 0 is the leader. The upper end is the topic's replication factor less one, which the broker knows.
+        # Replica 0 is the leader. The highest number is the topic's replication factor less one, which the broker
+        # checks.
         (_TOPIC, _PARTITION, _needs("replica_id", _COUNT), _needs("offset", _OFFSET)),
         (
             _needs("replica", _COUNT, "replica_id"),
@@ -257,7 +261,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
             _needs("isr", _IDS, "in_sync"),
             _needs("under_replicated", TRUTH),
         ),
-        "tell how far another broker has copied a partition",
+        "report how far another broker has copied a partition",
         (ErrorCode.NOT_LEADER,),
     ),
     Operation(
@@ -282,7 +286,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         m.BrokerRegistered,
         (_BROKER, _HOST, _PORT, Argument("epoch", integer(0, I64_MAX), "epoch", Place.OPTIONAL)),
         (_BROKER, _HOST, _PORT, *_APPLIED),
-        "make a broker and its address known",
+        "register a broker and its address",
     ),
     Operation(
         "ADMIN_BROKER_HEARTBEAT",
@@ -298,7 +302,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         m.BrokerHealthReconciled,
         (_needs("timeout_ms", _COUNT),),
         (_needs("reconciled", _I32),),
-        "fence the brokers that have been silent for so long",
+        "fence the brokers without a heartbeat for this time",
     ),
     Operation(
         "ADMIN_FENCE_BROKER",
@@ -306,7 +310,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         m.BrokerFenced,
         (_BROKER,),
         (_BROKER, _always("fenced", "true"), *_APPLIED),
-        "let a broker lead nothing any more",
+        "fence a broker: it leads no partitions",
     ),
     Operation(
         "ADMIN_UNFENCE_BROKER",
@@ -314,7 +318,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         m.BrokerUnfenced,
         (_BROKER,),
         (_BROKER, _always("fenced", "false"), *_APPLIED),
-        "let a broker lead again",
+        "unfence a broker: it may lead partitions again",
     ),
     Operation(
         "ADMIN_SET_PARTITION_LEADER",
@@ -330,7 +334,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         m.LeadersChanged,
         (_TOPIC,),
         (_TOPIC, _needs("elected_changes", _I32)),
-        "give each partition of a topic the leader that it should have",
+        "elect the preferred leader of each partition of a topic",
     ),
     Operation(
         "ADMIN_GET_METADATA",
@@ -344,7 +348,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         ),
         "list topics and brokers",
     ),
-    Operation("PING", m.Ping, m.Pong, (), (), "see whether the broker is there", text="pong"),
+    Operation("PING", m.Ping, m.Pong, (), (), "check that the broker responds", text="pong"),
 )
 
 BY_COMMAND: Final = {operation.command.encode(): operation for operation in OPERATIONS}

@@ -1,8 +1,7 @@
-"""Records on a line of CONSUME or BROKER_FETCH: many values in one line of text, without ever being misread.
+"""Records on a line of CONSUME or BROKER_FETCH, in two spellings that cannot be misread.
 
-Knows: both spellings of them, and how many a line holds. Refuses to know: where the records come from.
-Invariant: text that is written is read back as the same records by any client that follows the document; what plain text cannot
-say is never written plainly.
+Invariant: any client that follows the document reads the same records back. Values that plain text cannot express are
+never written plainly.
 
     plain               messages=0:created,1:paid hw=1                      offset:value
     enc=b64 (ours)      messages=0:dXNlcjE=:Y3JlYXRlZA==,1:-:cGFpZA== hw=1  offset:key:value, `-` for null
@@ -28,19 +27,22 @@ from braidlog.wire.flux.tokens import I64_MAX, read_base64, shown, write_base64
 from braidlog.wire.sizes import base64_bytes
 
 LINE_BYTES_MAX: Final = 1024 * 1024
-"""Lines are at most 1 MiB in both directions (the Flux page, §5). The newline is not counted; one byte more is refused."""
+"""Lines have at most 1 MiB in both directions (the Flux page, §5), without the newline; one byte more is rejected."""
 
 RECORDS_PER_LINE_MAX: Final = 100_000
-"""A client refuses more before it makes them objects: a megabyte of text must not become a hundred of memory."""
+"""Maximum records of a line, checked by a client before it creates objects: a megabyte of text must not take a
+hundred of memory.
+"""
 
-# Published clients cut the payload at " hw=" and trim what is left, each with its own language's notion of a blank: Python's
-# (which has 1C..1F), Go's, and JavaScript's (which has U+FEFF). A value with any of them could come out changed.
+# Published clients cut the payload at " hw=" and trim the rest by their own language's definition of whitespace:
+# Python's (which has 1C..1F), Go's, and JavaScript's (which has U+FEFF). They could change a value that contains any
+# of it.
 _ASCII_BLANKS: Final = tuple(bytes((byte,)) for byte in b" \t\n\v\f\r\x1c\x1d\x1e\x1f")
 _BLANK: Final = re.compile(r"[\s\ufeff]")
 
 
 def plain_fault(value: bytes | None) -> str | None:
-    """Why plain text cannot show a value; None if it can."""
+    """Return why plain text cannot express a value; None if it can."""
     if value is None:
         return "is null"
     if b"," in value:
@@ -53,10 +55,10 @@ def plain_fault(value: bytes | None) -> str | None:
 
 
 def plain_text(records: Sequence[ShownRecord]) -> bytes | None:
-    """`0:created,1:paid`, or None if some value cannot be shown so.
+    """Return `0:created,1:paid`, or None if some value cannot be written plainly.
 
-    The finished text is checked at once, not value by value: between two values stands a comma, so commas are counted, and a
-    blank or a broken character anywhere must have come from a value.
+    The finished text is checked as a whole, not value by value: values are separated by commas, so commas are
+    counted, and a blank or an invalid character must come from a value.
     """
     try:
         parts = [b"%d:%b" % (record.offset, record.value) for record in records]  # type: ignore[str-format]
@@ -81,10 +83,10 @@ def base64_text(records: Sequence[ShownRecord]) -> bytes:
 
 
 def write_records(request: RecordsAsked, records: Sequence[ShownRecord]) -> bytes | Failed:
-    """What stands behind `messages=` or `records=`.
+    """Return the text after `messages=` or `records=`.
 
-    A plain answer is never an ambiguous line (the Flux page, §7). The records before the first that cannot be
-    shown are shown; when that one is itself the first, the answer is an error that names it and the cure.
+    A plain answer is never ambiguous (the Flux page, §7). It ends before the first record that cannot be written
+    plainly. If that record is the first, the answer is an error that names it and the remedy.
     """
     text = base64_text(records) if request.encoding is Encoding.BASE64 else plain_text(records)
     if text is None:
@@ -92,29 +94,29 @@ def write_records(request: RecordsAsked, records: Sequence[ShownRecord]) -> byte
         if at == 0:
             offset = records[0].offset
             return Failed(
-                ErrorCode.BAD_REQUEST, f"record {offset} {fault} and cannot be shown plainly: ask with enc=b64"
+                ErrorCode.BAD_REQUEST, f"record {offset} {fault} and cannot be sent as plain text: use enc=b64"
             )
         text = plain_text(records[:at])
-        assert text is not None, "a record was shown plainly alone and not among others"
+        assert text is not None, "a record fits plain text alone and not among others"
     return text
 
 
 def first_fault(records: Sequence[ShownRecord]) -> tuple[int, str]:
-    """Index and fault of the first record that plain text cannot show. There is one."""
+    """Return index and problem of the first record that plain text cannot express. One exists."""
     for at, record in enumerate(records):
         if fault := plain_fault(record.value):
             return at, fault
-    raise AssertionError("every record can be shown plainly, and yet their text was refused")
+    raise AssertionError("each record fits plain text, but their text was rejected")
 
 
-# --- how many fit -----------------------------------------------------------------------------------------------------------
+# --- how many records fit
 
 _FRAME_BYTES = len(b"V1||OK|topic= partition= follower= hw= records=") + 40
 _RECORD_OVERHEAD_MAX = len(b"9223372036854775807::,") + 8  # two base64 texts are padded to four bytes each
 
 
 def record_bytes(request: RecordsAsked, record: ShownRecord) -> int:
-    """What one record takes on the answer's line, its comma included."""
+    """Return the bytes of one record on the answer's line, with its comma."""
     size = len(b"%d:," % record.offset)
     if request.encoding is Encoding.BASE64:
         return size + 1 + _base64_bytes(record.key) + _base64_bytes(record.value)
@@ -126,7 +128,9 @@ def _base64_bytes(data: bytes | None) -> int:
 
 
 def records_that_fit(request: RecordsAsked, records: Sequence[ShownRecord]) -> int:
-    """How many of the first records one answer to `request` can hold: by its `max`, and by the length of a line."""
+    """Return how many of the first records fit one answer to `request`: limited by its `max` and by the length of a
+    line.
+    """
     count = min(len(records), request.records_max or len(records), RECORDS_PER_LINE_MAX)
     room = LINE_BYTES_MAX - _FRAME_BYTES - len(request.correlation_id.encode()) - len(request.topic.encode())
     if _bytes_bound(request, records) <= room:  # the usual case, without measuring each record
@@ -148,11 +152,11 @@ def _bytes_bound(request: RecordsAsked, records: Sequence[ShownRecord]) -> int:
 def answer_records(
     request: RecordsAsked, records: Sequence[ShownRecord], high_watermark: int
 ) -> Consumed | BrokerFetched | Failed:
-    """The answer that shows as many of these records as it can; an error if there are some and not one fits a line."""
+    """Return the answer with as many of these records as fit; an error if not even the first fits a line."""
     count = records_that_fit(request, records)
     if records and not count:
-        size = f"{record_bytes(request, records[0])} bytes, and a line holds {LINE_BYTES_MAX}"
-        fault = f"record {records[0].offset} takes {size}: read it through another protocol"
+        size = f"{record_bytes(request, records[0])} bytes, a line may have {LINE_BYTES_MAX}"
+        fault = f"record {records[0].offset} takes {size}: read it through another listener"
         return Failed(ErrorCode.BAD_REQUEST, fault)
     fitting = records if count == len(records) else records[:count]
     if isinstance(request, BrokerFetch):
@@ -164,11 +168,11 @@ def answer_records(
 
 
 def read_records(request: RecordsAsked, text: bytes) -> tuple[ConsumedRecord, ...]:
-    """The records of such a text. Offsets must rise: a careless server's comma in a value mostly breaks that."""
+    """Parse the records of such a text. Offsets must rise: an unescaped comma in a value usually breaks that."""
     if not text:
         return ()
     if text.count(b",") >= RECORDS_PER_LINE_MAX:
-        raise ProtocolError(f"a line shows at most {RECORDS_PER_LINE_MAX} records")
+        raise ProtocolError(f"a line may have at most {RECORDS_PER_LINE_MAX} records")
     read = _read_base64_item if request.encoding is Encoding.BASE64 else _read_plain_item
     records = tuple(map(read, text.split(b",")))
     last = -1

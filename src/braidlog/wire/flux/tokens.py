@@ -1,8 +1,7 @@
-"""The words a flux line is made of: how one is read, and how it is written.
+"""The words of a flux line: reads and writes integers, names, choices, lists, base64.
 
-Knows: integers, names, choices, lists, base64. Refuses to know: which command has which of them (messages.py says so).
-Invariant: what `write` gives, `read` takes back unchanged, and nothing that `write` gives holds a blank outside brackets; a word
-that is wrong is a `ProtocolError` in a sentence that can be shown to the peer.
+Invariant: `read` returns what `write` wrote. Written words contain no blank outside brackets. An invalid word raises
+a `ProtocolError` whose message may be sent to the peer.
 """
 
 from binascii import Error as Base64Error
@@ -21,14 +20,14 @@ I64_MIN, I64_MAX = -(2**63), 2**63 - 1
 _INTEGER_CHARS_MAX = 20
 
 KEY_BYTES_MAX = 16 * 1024
-"""The hash of a key is taken byte by byte, so a key's length is time: this much is about a millisecond."""
+"""Maximum bytes of a key: hashing takes time per byte, about a millisecond for this size."""
 
 NULL = b"-"
-"""A key or value that is not there, in `enc=b64`. No base64 text has one character, so it cannot be mistaken."""
+"""A null key or value in `enc=b64`. No base64 text has one character, so it is unambiguous."""
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """One sort of word. `shape` is what the documentation shows in its place."""
+    """One kind of word. `shape` is its notation in the documentation."""
 
     read: Callable[[bytes], Any]
     write: Callable[[Any], bytes]
@@ -36,12 +35,12 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 def shown(word: bytes) -> str:
-    """A peer's word as an error message may quote it: printable, and short whatever was sent."""
+    """Quote a peer's word in an error message: printable, and short."""
     return repr(word[:40].decode("utf-8", "replace"))
 
 
 def _read_integer(word: bytes) -> int:
-    # int() alone would also take underscores, blanks and digits of other scripts.
+    # int() also accepts underscores, blanks and digits of other scripts.
     digits = word[1:] if word[:1] in (b"-", b"+") else word
     if not digits.isdigit() or len(word) > _INTEGER_CHARS_MAX:
         raise ProtocolError(f"{shown(word)} is not an integer")
@@ -49,7 +48,7 @@ def _read_integer(word: bytes) -> int:
 
 
 def integer(low: int, high: int, shape: str = "N") -> Kind:
-    """A decimal integer from `low` to `high`, both included."""
+    """A decimal integer from `low` to `high`, both inclusive."""
 
     def checked(value: int) -> int:
         if not low <= value <= high:
@@ -60,13 +59,15 @@ def integer(low: int, high: int, shape: str = "N") -> Kind:
 
 
 def name(chars_max: int = NAME_CHARS_MAX) -> Kind:
-    """A word of text without blanks. Which letters a topic may have is the broker's rule, the same at every door."""
+    """A word of text without blanks. Which characters a topic may have is the broker's rule, the same for every
+    listener.
+    """
 
     def checked(text: str) -> str:
         if not 1 <= len(text) <= chars_max:
-            raise ProtocolError(f"a name has 1 to {chars_max} characters, this one has {len(text)}")
-        if " " in text or not text.isprintable():  # an answer repeats it between blanks
-            raise ProtocolError("a name has no blanks and no control characters")
+            raise ProtocolError(f"a name must have 1 to {chars_max} characters, this one has {len(text)}")
+        if " " in text or not text.isprintable():  # the answer separates it by blanks
+            raise ProtocolError("a name cannot contain blanks or control characters")
         return text
 
     def read(word: bytes) -> str:
@@ -80,7 +81,7 @@ def name(chars_max: int = NAME_CHARS_MAX) -> Kind:
 
 
 def choice(*words: StrEnum) -> Kind:
-    """One of some words, spelled exactly so (the protocol document: "must be exactly")."""
+    """One of several words, spelled exactly (the protocol document: "must be exactly")."""
     by_word = {word.encode(): word for word in words}
     shape = "|".join(words)
 
@@ -98,11 +99,11 @@ def choice(*words: StrEnum) -> Kind:
 
 
 def constant(word: bytes) -> Kind:
-    """A word that is always the same; it has no place in the message."""
+    """A constant word without a field in the message."""
 
     def read(found: bytes) -> None:
         if found != word:
-            raise ProtocolError(f"{shown(found)} stands where {word.decode()} must stand")
+            raise ProtocolError(f"{shown(found)} is not the expected {word.decode()}")
 
     return Kind(read, lambda _: word, word.decode())
 
@@ -118,7 +119,7 @@ def bracketed(item: Kind) -> Kind:
     def write(items: tuple[Any, ...]) -> bytes:
         text = b" ".join(map(item.write, items))
         if b"[" in text or b"]" in text:
-            raise ValueError("an item of a list has no brackets")
+            raise ValueError("an item of a list cannot contain brackets")
         return b"[" + text + b"]"
 
     return Kind(read, write, f"[{item.shape} …]")
@@ -129,12 +130,12 @@ def comma_separated(item: Kind, count_max: int) -> Kind:
 
     def read(word: bytes) -> tuple[Any, ...]:
         if word.count(b",") >= count_max:
-            raise ProtocolError(f"a list has at most {count_max} items")
+            raise ProtocolError(f"a list may have at most {count_max} items")
         return tuple(map(item.read, word.split(b",")))
 
     def write(items: tuple[Any, ...]) -> bytes:
         if not 1 <= len(items) <= count_max:
-            raise ValueError(f"a list has 1 to {count_max} items, this one has {len(items)}")
+            raise ValueError(f"a list must have 1 to {count_max} items, this one has {len(items)}")
         return b",".join(map(item.write, items))
 
     return Kind(read, write, f"{item.shape},…")
@@ -142,7 +143,7 @@ def comma_separated(item: Kind, count_max: int) -> Kind:
 
 def _read_truth(word: bytes) -> bool:
     if word not in (b"true", b"false"):
-        raise ProtocolError(f"{shown(word)} is neither true nor false")
+        raise ProtocolError(f"{shown(word)} must be true or false")
     return word == b"true"
 
 
@@ -150,7 +151,7 @@ TRUTH = Kind(_read_truth, lambda value: b"true" if value else b"false", "true|fa
 
 
 def read_base64(word: bytes) -> bytes | None:
-    """Padded standard base64, or `-` for null."""
+    """Decode padded standard base64, or `-` for null."""
     if word == NULL:
         return None
     try:
@@ -164,27 +165,27 @@ def write_base64(data: bytes | None) -> bytes:
 
 
 def read_pair(word: bytes, *, base64: bool) -> tuple[bytes | None, bytes | None]:
-    """`<key>:<value>`: the key is everything before the first colon (the Flux page, §2), in base64 too, which has none."""
+    """Split `<key>:<value>`: the key is the text before the first colon (the Flux page, §2); base64 contains none."""
     key, colon, value = word.partition(b":")
     if not colon:
         raise ProtocolError("the message must be key:value")
     pair = (read_base64(key), read_base64(value)) if base64 else (key, value)
     if pair[0] is not None and len(pair[0]) > KEY_BYTES_MAX:
-        raise ProtocolError(f"a key has at most {KEY_BYTES_MAX} bytes, this one has {len(pair[0])}")
+        raise ProtocolError(f"a key may have at most {KEY_BYTES_MAX} bytes, this one has {len(pair[0])}")
     return pair
 
 
 def write_pair(key: bytes | None, value: bytes | None, *, base64: bool) -> bytes:
-    """The word that `read_pair` takes back; ValueError where plain text cannot say it."""
+    """Return the word that `read_pair` reads. Raises ValueError for values that plain text cannot express."""
     if key is not None and len(key) > KEY_BYTES_MAX:
-        raise ValueError(f"a key has at most {KEY_BYTES_MAX} bytes, this one has {len(key)}")
+        raise ValueError(f"a key may have at most {KEY_BYTES_MAX} bytes, this one has {len(key)}")
     if base64:
         return write_base64(key) + b":" + write_base64(value)
     if key is None or value is None:
-        raise ValueError("plain text has no null key or value: use enc=b64")
+        raise ValueError("plain text cannot express a null key or value: use enc=b64")
     word = key + b":" + value
     if b":" in key or word.split(None, 1) != [word]:
-        raise ValueError("plain text has no colon in a key and no blanks in a key or value: use enc=b64")
+        raise ValueError("plain text cannot express a colon in a key, or blanks: use enc=b64")
     return word
 
 
@@ -193,4 +194,4 @@ def _read_pair_word(word: bytes) -> bytes:
 
 
 PAIR = Kind(_read_pair_word, _read_pair_word, "<key>:<value>")
-"""The word as it is: only with the options that follow it can it be understood."""
+"""Keep the word unparsed: the options after it determine its encoding."""

@@ -1,6 +1,6 @@
-"""Kafka's dialect: length-prefixed frames, a table of messages with versions, record batches carried as they are.
+"""Kafka's protocol: length-prefixed frames, a table of versioned messages, record batches passed through unchanged.
 
-Knows: the protocol of Apache Kafka as its clients speak it. Refuses to know: sockets, clocks, the log, and the other dialects.
+Does not handle: sockets, clocks, the log.
 """
 
 from typing import Final

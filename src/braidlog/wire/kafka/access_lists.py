@@ -1,6 +1,6 @@
-"""The numbers and words of Kafka's access control lists, for who keeps them and for who asks.
+"""Numbers and names of Kafka's access control lists.
 
-A line of a list: resource type and name, whether that is the name or a prefix, principal, host, operation, permission.
+An ACL has: resource type and name, whether the name is a literal or a prefix, principal, host, operation, permission.
 """
 
 from enum import IntEnum
@@ -15,7 +15,7 @@ DENY, ALLOW = 2, 3
 
 
 class Resource(IntEnum):
-    """Keys of the key-value store are ours: told only to who asks for that number."""
+    """Resource types. Keys of the key-value store are braidlog's own type: listed only for clients that request it."""
 
     TOPIC = 2
     GROUP = 3
@@ -40,11 +40,11 @@ OPERATIONS: Final[dict[str, int]] = {
     "describe": 8,
     "cluster": 9,
 }
-"""By the words of our rules."""
+"""Resource patterns, named as in the node's rules."""
 
 
 def split_pattern(pattern: str) -> tuple[str, Pattern]:
-    """A rule's pattern as a name and what it stands for: `orders*` is a prefix, `*` the name for all."""
+    """Split a rule's pattern into name and type: `orders*` is a prefix, `*` matches all names."""
     if pattern.endswith(EVERY_NAME) and pattern != EVERY_NAME:
         return pattern[:-1], Pattern.PREFIXED
     return pattern, Pattern.LITERAL

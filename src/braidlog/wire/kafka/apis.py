@@ -1,8 +1,9 @@
-"""The table of APIs: which there are, in which versions, and from which one on each is flexible.
+"""The table of APIs: numbers, versions, and the first flexible version of each.
 
-Knows: numbers. Refuses to know: fields (`messages/`), bytes, and which of them a node serves (its adapter says so).
-Invariant: a key, a request type and a response type each occur in one row only. What a client is told in ApiVersions, the page in
-docs/dialects and the parameters of the tests are all made of this table; our own APIs stand apart: only our own client is told.
+`messages/` has their fields; the adapter decides which APIs a node serves.
+Invariant: a key, a request type and a response type each occur in one row only. ApiVersions, the page in
+docs/dialects and the test parameters are derived from this table. braidlog's own APIs are separate: only its own
+client sees them.
 """
 
 from enum import IntEnum
@@ -28,30 +29,30 @@ from braidlog.wire.kafka.messages import (
 from braidlog.wire.kafka.rows import Message, Span, span_of
 
 OFFSETS_TOPIC_ID: Final = b"__consumer_offse"
-"""What is told as `__consumer_offsets` and is no topic: the same on every node, the beginning of its name."""
+"""The name shown as `__consumer_offsets`, which is not a topic: the common prefix of its names on all nodes."""
 
 FRAME_BYTES_MAX: Final = 100 * 1024 * 1024
-"""Of any frame, without the four bytes of its length: what Kafka's brokers accept unless told otherwise."""
+"""Maximum frame without its length field: the default of Kafka's brokers."""
 
 SMALL_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of a request that carries no records. Names and numbers grow in memory about tenfold: that much, and no more, is believed."""
+"""Maximum request without records. Names and numbers take about ten times their size in memory."""
 
 CALL_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of a request that one node hands to another: the largest frame of its protocol, and what stands around it."""
+"""Maximum request that one node forwards to another: the largest frame of its protocol, and its envelope."""
 
 PARTS_MAX: Final = 10_000
-"""Of a request: what stands in its arrays, counted together. Whatever is done for each of them holds up everybody else."""
+"""Maximum array items of a request, in total. Work for each item delays all other clients."""
 
 PARTITION_PARTS_MAX: Final = 41_000
-"""The same where partitions are named: 20,000 of them, each of a topic of its own."""
+"""The same for requests that name partitions: 20,000 of them, each in its own topic."""
 
 
 class Key(IntEnum):
-    """An API: its number on the wire, where its messages are declared, its versions, and the first flexible one.
+    """An API: its number on the wire, the module of its messages, its versions, and the first flexible one.
 
-    Kafka numbers its APIs upwards from 0; our own begin at "br", where it will not be for long. Versions 0 to 2 of Produce carry
-    message formats that nobody keeps any more; librdkafka before 2.11 looks for a 0 in the table and compresses nothing without
-    it, so that it is said (the last column), and not served.
+    Kafka numbers its APIs upwards from 0; braidlog's own start at "br", far above. Versions 0 to 2 of Produce have
+    obsolete message formats and are not served. librdkafka before 2.11 does not compress unless version 0 is
+    advertised, so it is (the last column).
     """
 
     messages: ModuleType
@@ -156,7 +157,7 @@ _BYTES_MAX: Final = {Key.PRODUCE: FRAME_BYTES_MAX, Key.CALL: CALL_BYTES_MAX}
 
 
 class Api(msgspec.Struct, frozen=True):
-    """One row: a request, its response, and the versions in which they are spoken."""
+    """One row: a request, its response, and their versions."""
 
     key: Key
     name: str
@@ -167,7 +168,7 @@ class Api(msgspec.Struct, frozen=True):
 
     @property
     def advertised(self) -> Span:
-        """What clients are told."""
+        """The versions that ApiVersions returns."""
         return Span(self.key.advertised_first, self.versions.last)
 
     @property
@@ -182,12 +183,13 @@ class Api(msgspec.Struct, frozen=True):
         return self.flexible_since is not None and version >= self.flexible_since
 
     def response_header_is_flexible(self, version: int) -> bool:
-        # A client that asks for versions cannot know yet which header a server writes: this response has the old one for ever.
+        # A client that requests versions does not know yet which header a server writes: this response always has the
+        # old one.
         return self.is_flexible(version) and self.key is not Key.API_VERSIONS
 
 
 def _api(key: Key) -> Api:
-    """A request and its response are named after their key: FIND_COORDINATOR has FindCoordinatorRequest."""
+    """Derive the types from the key: FIND_COORDINATOR has FindCoordinatorRequest and its response."""
     name = key.name.title().replace("_", "")
     request, response = getattr(key.messages, f"{name}Request"), getattr(key.messages, f"{name}Response")
     return Api(key, name, request, response, key.versions, key.flexible_since)
@@ -197,10 +199,10 @@ _OURS: Final = (staging, nodes, counting)
 APIS: Final = tuple(_api(key) for key in Key if key.messages not in (*_OURS, calls))
 OWN: Final = tuple(_api(key) for key in Key if key.messages in _OURS)
 OWN_CLIENT: Final = "braidlog"
-"""What a client calls itself, in ApiVersions, that is told of these."""
+"""The client software name, in ApiVersions, that is shown these APIs."""
 
 CALL: Final = _api(Key.CALL)
-"""Between nodes; no client is served it."""
+"""Between nodes only; not served to clients."""
 
 OPERATIONS: Final = (*APIS, *OWN)
 BY_KEY: Final = {int(api.key): api for api in OPERATIONS}

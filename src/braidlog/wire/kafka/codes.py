@@ -1,13 +1,10 @@
-"""The numbers of Kafka's errors.
-
-Knows: names and numbers. Refuses to know: which of them this node says, and when (`adapters/kafka/errors.py` does).
-"""
+"""Kafka's error codes: names and numbers. `adapters/kafka/errors.py` chooses among them."""
 
 from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """As Kafka's clients know them; 0 is no error."""
+    """Error codes of Kafka's clients; 0 means no error."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0

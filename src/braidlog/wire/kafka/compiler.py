@@ -1,11 +1,10 @@
-"""From the rows of the table to straight-line code that reads and writes one message in one version.
+"""Compiles the rows of the table to straight-line code that reads and writes one message in one version.
 
-Knows: how each type looks in bytes, before and after versions became flexible. Refuses to know: any message.
-Invariants: a reader reads nothing beyond the end and believes no count or length that the bytes which are left could not hold; a
-message has no more parts than is allowed, so that few bytes cannot become many objects; what a reader raises is a
-`ProtocolError`, whatever the bytes. A writer leaves out what its version does not have.
+Invariants: a reader reads nothing beyond the end, and uses no count or length that the remaining bytes could not
+hold. A message has a limited number of parts, so that few bytes cannot become many objects. A reader raises only
+`ProtocolError`. A writer omits fields that its version does not have.
 
-Code is made on first use, once a message and version: a node that never meets a version never pays for it.
+Code is generated on first use of each message and version.
 
                 plain versions                        flexible versions
     text        i16 length (-1 null), UTF-8           varint length+1 (0 null), UTF-8
@@ -14,8 +13,8 @@ Code is made on first use, once a message and version: a node that never meets a
     struct      fields                                fields, then tagged ones: varint count, each varint tag, varint size, value
     struct that may be null                           i8 -1, or 1 and the struct
 
-Neighbours of fixed size are packed and unpacked at once. A length is read as one byte together with them, and again as a varint
-if it says that it is longer.
+Adjacent fields of fixed size are packed and unpacked together. A length is read as one byte with them, and again as a
+varint if it has a continuation bit.
 """
 
 import functools
@@ -28,28 +27,28 @@ from braidlog.codec.varint import encode_unsigned
 from braidlog.wire.kafka.rows import NEVER, Field, Kind, Message, fields_of
 
 ITEMS_MAX: Final = 1_000_000
-"""Parts of an answer: what stands in its arrays, counted together. Those of a request are in `apis.py`."""
+"""Maximum array items of a response, in total. `apis.py` has those of requests."""
 
 Reader = Callable[[bytes | bytearray, int, int, list[int]], tuple[Any, int]]
-"""reader(data, at, end, room) → message, position after it. `room`: how many parts may still come, and how many in all."""
+"""reader(data, at, end, room) → message, position after it. `room`: the array items still allowed, and their limit."""
 Writer = Callable[[Any, Callable[[Any], None]], None]
-"""writer(message, add): calls `add` with each piece of bytes, in order; a `Slice` among them is passed as it is."""
+"""writer(message, add): calls `add` with each piece of bytes, in order; a `Slice` is passed unchanged."""
 
 _VARINT_BYTES_MAX: Final = 5
 _SMALL: Final = tuple(bytes([n]) for n in range(128))
 _FIXED: Final = frozenset({Kind.I8, Kind.I16, Kind.U16, Kind.I32, Kind.I64, Kind.F64, Kind.BOOL, Kind.UUID})
 
 
-# -- what generated code calls ---------------------------------------------------------------------------------
+# -- functions called by generated code ----------------------------------------------------------------------------
 
 
 def varint(value: int) -> bytes:
-    """An unsigned varint: most are one byte."""
+    """Encode an unsigned varint: most are one byte."""
     return _SMALL[value] if value < 0x80 else encode_unsigned(value)
 
 
 def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
-    """The varint at `at`, and the position after it."""
+    """Return the varint at `at`, and the position after it."""
     value = 0
     for index in range(_VARINT_BYTES_MAX):
         byte = data[at + index]
@@ -58,11 +57,11 @@ def read_varint(data: bytes | bytearray, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << (7 * index)
         if byte < 0x80:
             return value, at + index + 1
-    raise AssertionError("the last byte either ends the number or is refused")
+    raise AssertionError("the last byte either ends the number or is rejected")
 
 
 def skip_tags(data: bytes | bytearray, at: int, end: int) -> int:
-    """Past tagged fields that this version does not know: a newer client may say more than we understand."""
+    """Skip tagged fields that this version does not have: a newer client may send more."""
     count, at = read_varint(data, at)
     for _ in range(count):
         _, at = read_varint(data, at)
@@ -76,29 +75,29 @@ def skip_tags(data: bytes | bytearray, at: int, end: int) -> int:
 def bad_length(what: str, size: int, at: int, end: int) -> NoReturn:
     if size < 0:
         raise ProtocolError(f"{what} may not be null", at)
-    raise ProtocolError(f"{what} is said to have {size} bytes, {end - at} are left", at)
+    raise ProtocolError(f"{what} announces {size} bytes, {end - at} are left", at)
 
 
 def bad_count(what: str, count: int, at: int, end: int) -> NoReturn:
     if count < 0:
         raise ProtocolError(f"{what} may not be null", at)
-    raise ProtocolError(f"{count} {what} cannot stand in the {end - at} bytes that are left", at)
+    raise ProtocolError(f"{count} {what} do not fit the remaining {end - at} bytes", at)
 
 
 def too_many(what: str, count: int, at: int, parts_max: int) -> NoReturn:
-    raise TooManyPartsError(f"{count} {what} are more than the {parts_max} parts that this message may have", at)
+    raise TooManyPartsError(f"{count} {what} exceed the {parts_max} parts that this message may have", at)
 
 
 def bad_tag(what: str, at: int) -> NoReturn:
-    raise ProtocolError(f"tagged field {what} has another size than it says", at)
+    raise ProtocolError(f"tagged field {what} does not have its announced size", at)
 
 
 def not_null(what: str) -> NoReturn:
     raise ValueError(f"{what} may not be null in this version")
 
 
-def size_of(records: Any) -> int:  # noqa: ANN401 - a buffer, or whatever has a size
-    """The bytes of a batch, wherever they are."""
+def size_of(records: Any) -> int:  # noqa: ANN401 - a buffer, or an object with a size
+    """Return the size of a batch, in memory or in a file."""
     if isinstance(records, bytes | bytearray):
         return len(records)
     return records.nbytes if isinstance(records, memoryview) else int(records.size)
@@ -110,7 +109,7 @@ def size_of(records: Any) -> int:  # noqa: ANN401 - a buffer, or whatever has a 
 def read_message(
     message: type[Message], version: int, data: bytes | bytearray, at: int, *, flexible: bool
 ) -> tuple[Message, int]:
-    """The message at `at`, and the position after it: bytes may follow, as some clients send."""
+    """Read the message at `at`; return it and the position after it. Bytes may follow: some clients send them."""
     read = reader(message, version, flexible=flexible)
     return read_with(read, message, version, data, at, [ITEMS_MAX, ITEMS_MAX])
 
@@ -118,21 +117,21 @@ def read_message(
 def read_with(
     read: Reader, message: type[Message], version: int, data: bytes | bytearray, at: int, room: list[int]
 ) -> tuple[Any, int]:
-    """What the reader of `message` reads; whatever it meets is a `ProtocolError`."""
+    """Run the reader of `message`; every failure becomes a `ProtocolError`."""
     try:
         return read(data, at, len(data), room)
     except (struct.error, IndexError) as error:
         cut = ProtocolError(f"{message.__name__} in version {version} is cut off after {len(data)} bytes")
         raise cut.at(len(data)) from error
     except UnicodeDecodeError as error:
-        # A decoder knows only the string that it was given, and not where that stands.
+        # A decoder knows only the string it was given, not its position.
         found = data.find(error.object)
         wrong = ProtocolError(f"a string of {message.__name__} is not UTF-8")
         raise wrong.at(None if found < 0 else found + error.start) from error
 
 
 def past_tags(data: bytes | bytearray, at: int) -> int:
-    """Past the tags of a header."""
+    """Skip the tags of a header."""
     try:
         return skip_tags(data, at, len(data))
     except IndexError as error:
@@ -140,7 +139,9 @@ def past_tags(data: bytes | bytearray, at: int) -> int:
 
 
 def write_message(message: Message, version: int, add: Callable[[Any], None], *, flexible: bool) -> None:
-    """Call `add` with each piece of the message. ValueError if a field does not fit its type, or may not be null."""
+    """Call `add` with each piece of the message. Raises ValueError if a field does not fit its type, or must not be
+    null.
+    """
     write_with(writer(type(message), version, flexible=flexible), message, version, add)
 
 
@@ -156,18 +157,18 @@ def write_with(write: Writer, message: Message, version: int, add: Callable[[Any
 
 @functools.cache
 def reader(message: type[Message], version: int, *, flexible: bool) -> Reader:
-    """The code that reads `message` in `version`."""
+    """Return the function that reads `message` in `version`."""
     return _ReaderSource(message, version, flexible=flexible).compiled()
 
 
 @functools.cache
 def writer(message: type[Message], version: int, *, flexible: bool) -> Writer:
-    """The code that writes `message` in `version`."""
+    """Return the function that writes `message` in `version`."""
     return _WriterSource(message, version, flexible=flexible).compiled()
 
 
 class _Source:
-    """Lines of a function, and the names that they use."""
+    """The lines of a generated function, and the names that they use."""
 
     def __init__(self, message: type[Message], version: int, *, flexible: bool) -> None:
         self.message = message
@@ -186,7 +187,7 @@ class _Source:
         self.lines.append("    " * self.indent + text)
 
     def named(self, prefix: str, value: Any) -> str:  # noqa: ANN401
-        """A name in the function's globals for `value`."""
+        """Return a name in the function's globals for `value`."""
         name = f"{prefix}{len(self.names)}"
         self.names[name] = value
         return name
@@ -195,7 +196,7 @@ class _Source:
         source = "\n".join([f"def {kind}({arguments}):", *self.lines, ""])
         where = f"<kafka {self.message.__name__} v{self.version} {kind}>"
         namespace = {**_CALLED, **self.names}
-        exec(compile(source, where, "exec"), namespace)  # noqa: S102 - made of our own rows, never of a peer's bytes
+        exec(compile(source, where, "exec"), namespace)  # noqa: S102 - generated from our own rows, never from a peer's bytes
         return namespace[kind]
 
 
@@ -215,7 +216,7 @@ _CALLED: Final[dict[str, Any]] = {
 
 
 class _ReaderSource(_Source):
-    """Fields are read into `f_<name>`; `n` is the length at hand, `e` where it ends."""
+    """Fields are read into `f_<name>`; `n` is the current length, `e` its end."""
 
     def compiled(self) -> Reader:
         self.run: list[tuple[str, str]] = []
@@ -235,7 +236,7 @@ class _ReaderSource(_Source):
         return "[]" if field.default == [] else self.named("default", field.default)
 
     def flush(self) -> None:
-        """Unpack what was collected of fixed size, at once."""
+        """Unpack the collected fixed-size fields together."""
         if self.run:
             layout = struct.Struct(">" + "".join(code for _, code in self.run))
             targets = ", ".join(target for target, _ in self.run)
@@ -264,7 +265,7 @@ class _ReaderSource(_Source):
             self.line("n -= 1")
 
     def sized(self, kind: Kind, what: str, target: str, *, nullable: bool) -> None:
-        """The `n` bytes of a text, of bytes or of records."""
+        """Read the `n` bytes of a text, of bytes or of records."""
         if nullable:
             self.line("if n < 0:")
             self.line(f"    {target} = None")
@@ -408,7 +409,7 @@ class _WriterSource(_Source):
         return b"\xff\xff" if field.kind is Kind.TEXT and not field.is_array else b"\xff\xff\xff\xff"
 
     def length(self, size: str, code: str) -> None:
-        """A length or count goes with what was collected, unless it is a varint of its own size."""
+        """Write a length or count with the collected fields, unless it is a varint."""
         if self.flexible:
             self.flush()
             self.line(f"add(varint({size} + 1))")
@@ -417,7 +418,7 @@ class _WriterSource(_Source):
             self.flush()
 
     def present(self, field: Field, source: str) -> None:
-        """Write what is not null."""
+        """Write a value that is not null."""
         if field.is_array:
             self.array(field, source)
         elif field.kind is Kind.STRUCT:
@@ -475,7 +476,7 @@ class _WriterSource(_Source):
 
 
 def least_bytes(field: Field, version: int, *, flexible: bool) -> int:
-    """The fewest bytes that an item of an array can have: what a count is checked against."""
+    """Return the minimum size of an array item, which bounds a count."""
     if field.kind in _FIXED:
         return struct.calcsize(">" + field.kind.value)
     if field.kind is not Kind.STRUCT:

@@ -1,14 +1,14 @@
 """Both ends of a Kafka connection: bytes in, messages out; messages in, bytes out.
 
-Knows: frames, headers, which versions are spoken, which faults end a connection. Refuses to know: fields (`messages/`), how they
-look in bytes (`compiler.py`), services.
-Invariant: peer bytes never raise; the same bytes, however cut, give the same events; a version that is not spoken is never
-answered in another, except for ApiVersions, which says so in version 0.
+Handles frames, headers and versions, and decides which faults close a connection. Does not handle: fields
+(`messages/`), their encoding (`compiler.py`), services.
+Invariant: a peer's bytes never raise. The same bytes, however cut, give the same events. An unsupported version is
+never answered in another one, except ApiVersions, which is answered in version 0.
 
     request     i32 size │ i16 api │ i16 version │ i32 correlation id │ i16-text client id │ tags │ message
     response    i32 size │ i32 correlation id │ tags │ message
                                                        tags: in flexible versions; never in a response to ApiVersions
-    token       i32 size │ bytes                       after SaslHandshake 0, until the client is known
+    token       i32 size │ bytes                       after SaslHandshake 0, until the client is authenticated
 """
 
 import struct
@@ -46,7 +46,7 @@ from braidlog.wire.kafka.messages.security import (
 from braidlog.wire.kafka.rows import Message, Span, fields_of
 
 RAW: Final = -1
-"""The version of a SaslAuthenticate that came as a bare token."""
+"""The version of a SaslAuthenticate that arrived as a bare token."""
 
 _SIZE: Final = struct.Struct(">i")
 _HEADER: Final = struct.Struct(">hhih")
@@ -58,12 +58,12 @@ _BYTES: Final = frozenset({bytes, bytearray, memoryview})
 
 Served = Mapping[Key, Span]
 LARGE_BYTES: Final = 128 * 1024
-"""A response that is larger, and not all here yet, is put together where it will stay."""
+"""A larger incomplete response is received directly into its own buffer."""
 ALL: Final[Served] = {api.key: api.versions for api in OPERATIONS}
 
 
 def versions_told(served: Served, client: str = "") -> list[ApiVersionsResponseApi]:
-    """The table that a client is told: every API that is served, with its versions; of our own, only our own client."""
+    """Return the versions of every served API for ApiVersions. Only our own client sees our own APIs."""
     return [
         ApiVersionsResponseApi(int(api.key), api.advertised.first, served[api.key].last)
         for api in (OPERATIONS if client == OWN_CLIENT else APIS)
@@ -72,7 +72,7 @@ def versions_told(served: Served, client: str = "") -> list[ApiVersionsResponseA
 
 
 class Spoken(NamedTuple):
-    """How a request and its response are spelled in one version."""
+    """The encoding of a request and its response in one version."""
 
     api: Api
     version: int
@@ -82,18 +82,19 @@ class Spoken(NamedTuple):
     read_request: Reader
     write_response: Writer
     response_header: struct.Struct
-    """Size and correlation id; in flexible versions an empty tag section, except before ApiVersions' response."""
+    """Size and correlation id; in flexible versions an empty tag section, except for ApiVersions' response."""
 
     @property
     def can_refuse(self) -> bool:
-        """Whether the response has a place for an error of the whole request."""
+        """Whether the response has an error code for the whole request."""
         return any(each.name == "error_code" and self.version in each.versions for each in fields_of(self.api.response))
 
     def request_at(self, payload: bytes, at: int) -> tuple[Message, int]:
-        """The request behind a header, and how many parts it has. What follows it is left unread, as some clients send more than
-        they mean to."""
+        """Return the request after a header, and its number of parts. Bytes after it are ignored: some clients send
+        them.
+        """
         if self.flexible:
-            # Tags of a header: nobody sends any, and one zero says so.
+            # Header tags: no client sends any, so there is a single zero byte.
             at = at + 1 if payload[at : at + 1] == b"\0" else past_tags(payload, at)
         read, request = self.read_request, self.api.request
         room = [self.request_parts_max, self.request_parts_max]
@@ -101,7 +102,7 @@ class Spoken(NamedTuple):
         return message, room[1] - room[0]
 
     def response_pieces(self, answer: Message) -> list[Any]:
-        """The pieces of a response, the first of them still empty: there goes the header."""
+        """Return the pieces of a response. The first is empty and reserved for the header."""
         pieces: list[Any] = [b""]
         write_with(self.write_response, answer, self.version, pieces.append)
         return pieces
@@ -111,7 +112,7 @@ _MADE: dict[tuple[type[Message], int], Spoken] = {}
 
 
 def spoken(api: Api, version: int) -> Spoken:
-    """Made at the first use of each."""
+    """Return the encoding of a version, cached on first use."""
     found = _MADE.get((api.request, version))
     if found is None:
         flexible = api.is_flexible(version)
@@ -129,7 +130,7 @@ def spoken(api: Api, version: int) -> Spoken:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a client asks."""
+    """A client's request."""
 
     api: Api
     version: int
@@ -137,7 +138,7 @@ class Request(msgspec.Struct, frozen=True):
     client_id: str | None
     message: Any
     parts: int = 0
-    """What stands in its arrays, counted together."""
+    """The array items of the message, in total."""
 
     @property
     def key(self) -> Key:
@@ -145,15 +146,15 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class RefusedRequest(Refused, frozen=True):
-    """A frame that is not served. Where it has an answer, `respond(event, event.answer)` gives its bytes."""
+    """A frame that is not served. If it has an answer, `respond(event, event.answer)` returns its bytes."""
 
     correlation_id: int = 0
     spelled: Spoken | None = None
-    """In which its answer is written; None: ApiVersions in version 0."""
+    """The version of its answer; None: ApiVersions in version 0."""
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What a server answered."""
+    """A server's response."""
 
     api: Api
     version: int
@@ -172,7 +173,7 @@ class ServerConnection(Receiver):
         self._apis = apis
         self.frame_bytes_max = frame_bytes_max
         self._takes_tokens = False
-        self._met: dict[int, Spoken] = {}  # API and version of what was served before: it need not be judged again
+        self._met: dict[int, Spoken] = {}  # API and version of requests served before: they are not checked again
 
     def lone_request(self, data: bytes) -> Request | None:
         payload = lone_payload(data, self.frame_bytes_max)
@@ -196,7 +197,7 @@ class ServerConnection(Receiver):
             return self._refuse(error)
 
     def _take(self) -> bytes | None:
-        """The next frame, None until it is whole. What is too large is refused by its first bytes."""
+        """Return the next frame, None until it is complete. A frame that is too large is rejected by its first bytes."""
         try:
             payload = self._inbox.take_frame(self.frame_bytes_max)
         except ProtocolError as error:
@@ -206,19 +207,21 @@ class ServerConnection(Receiver):
         return payload
 
     def _check_announced(self) -> None:
-        """What a frame is for stands in its first bytes: one that may not be so large is not awaited."""
+        """Check the size by the API in the frame's first bytes: a request that is too large for its API is not
+        awaited.
+        """
         size, head = self._inbox.peek_u32(), self._inbox.peek(4, at=4)
         if size is not None and head is not None and not self._takes_tokens:
             key, version = _API.unpack(head)
             self._api(key, version, size)
 
     def _api(self, key: int, version: int, size: int) -> Api | None:
-        """The API of a request that is served; None for an ApiVersions in a version that nobody knows yet."""
+        """Return the API of a served request; None for an ApiVersions in an unknown version."""
         api = self._apis.get(key)
         if api is None or api.key not in self._served:
             raise ProtocolError(f"API {key} is not served", 4)
         if size > api.request_bytes_max:
-            raise ProtocolError(f"a {api.name} of {size} bytes is announced, {api.request_bytes_max} is the limit", 0)
+            raise ProtocolError(f"a {api.name} announces {size} bytes, the limit is {api.request_bytes_max}", 0)
         if version in self._served[api.key]:
             return api
         if api.key is Key.API_VERSIONS:
@@ -227,7 +230,7 @@ class ServerConnection(Receiver):
 
     def _understand(self, payload: bytes) -> Request | RefusedRequest:
         if len(payload) < _HEAD.size:
-            raise ProtocolError(f"a request of {len(payload)} bytes has no room for its header", 0)
+            raise ProtocolError(f"a request of {len(payload)} bytes is too short for its header", 0)
         number, correlation_id, size = _HEAD.unpack_from(payload)
         found = self._met.get(number)
         if found is None or len(payload) > found.request_bytes_max:
@@ -261,29 +264,31 @@ class ServerConnection(Receiver):
         return Request(BY_KEY[Key.SASL_AUTHENTICATE], RAW, 0, None, SaslAuthenticateRequest(payload))
 
     def authenticated(self) -> None:
-        """The client is known: requests follow, no more tokens."""
+        """The client is authenticated: requests follow, no more tokens."""
         self._takes_tokens = False
 
     def respond(self, request: Request | RefusedRequest, answer: Message) -> Output:
-        """The frame that answers a request. ValueError if a value does not fit, or the frame is too large."""
+        """Return the frame that answers a request. Raises ValueError if a value does not fit, or the frame is too
+        large.
+        """
         if not isinstance(request, Request):
             return _frame(request.correlation_id, answer, request.spelled or spoken(BY_KEY[Key.API_VERSIONS], 0))
         if type(answer) is not request.api.response:
             raise TypeError(f"{type(answer).__name__} does not answer {request.api.name}")
         if request.version == RAW:
             assert isinstance(answer, SaslAuthenticateResponse)
-            # A bare token has no place for an error: who is not let in is closed upon.
+            # A bare token's response cannot hold an error: a client that fails to authenticate is disconnected.
             return _SIZE.pack(len(answer.auth_bytes)) + answer.auth_bytes if not answer.error_code else b""
         if request.version == 0 and isinstance(answer, SaslHandshakeResponse) and not answer.error_code:
             self._takes_tokens = True
         return _frame(request.correlation_id, answer, spoken(request.api, request.version))
 
     def turn_away(self, reason: str) -> RefusedRequest:
-        """Who is not let in: this dialect has no words for it, and closes."""
+        """Reject a client that is not admitted: Kafka has no message for that, so the connection closes."""
         return self._refuse(ProtocolError(reason))
 
     def _refuse(self, error: ProtocolError) -> RefusedRequest:
-        """There is no general error in this protocol: Kafka closes, and so do we."""
+        """Close without an answer, as Kafka does: the protocol has no general error."""
         self._close()
         return RefusedRequest(error, None, close=True)
 
@@ -295,7 +300,7 @@ class _Waiting(msgspec.Struct, frozen=True):
 
 
 class ClientConnection(Answered):
-    """The client's end: requests in the highest version that both sides speak, once `learn` was told the server's."""
+    """The client's end: sends each request in the highest version that both sides support, after `learn` was called."""
 
     def __init__(
         self,
@@ -318,33 +323,33 @@ class ClientConnection(Answered):
 
     @property
     def next_id(self) -> int:
-        """Of the request that comes next."""
+        """The correlation id of the next request."""
         return self._next_id
 
     def learn(self, told: ApiVersionsResponse) -> None:
-        """What the server said it serves."""
+        """Store the versions that the server supports."""
         self._versions = {each.api_key: Span(each.min_version, each.max_version) for each in told.api_keys}
 
     def version_of(self, message: type[Message]) -> int:
-        """The version that `message` is sent in: our highest, or the server's if that is lower. ValueError if there is none."""
+        """Return the version in which `message` is sent: the highest common one. Raises ValueError if there is none."""
         api = self._apis[message]
         if not self._versions:
             return api.versions.last
         theirs = self._versions.get(api.key)
         if theirs is None or max(theirs.first, api.versions.first) > min(theirs.last, api.versions.last):
-            raise ValueError(f"the server speaks no version of {api.name} that we speak")
+            raise ValueError(f"the server and this client have no common version of {api.name}")
         return min(theirs.last, api.versions.last)
 
     def request(self, message: Message, version: int | None = None) -> bytes:
-        """The frame of a request. A Produce with `acks` 0 is not answered, and nothing is awaited for it."""
+        """Return the frame of a request. A Produce with `acks` 0 has no response, so none is awaited."""
         return b"".join(self.request_in_pieces(message, version))
 
     def request_in_pieces(self, message: Message, version: int | None = None) -> list[bytes]:
-        """The same, records where they are: who sends them from there does not copy them."""
+        """Return the frame in pieces, with the records not copied."""
         api = self._apis[type(message)]
         version = self.version_of(type(message)) if version is None else version
         if version not in api.versions:
-            raise ValueError(f"{api.name} is not spoken in version {version}")
+            raise ValueError(f"{api.name} has no version {version}")
         correlation_id = self._next_id
         pieces = request_pieces(Request(api, version, correlation_id, self._client_id, message))
         self._next_id = (correlation_id + 1) % 2**31
@@ -353,10 +358,11 @@ class ClientConnection(Answered):
         return pieces
 
     def receive_buffer(self) -> memoryview | None:
-        """Where the rest of a large response goes, if one has begun: who reads it there saves two copies of it.
+        """Return the buffer for the rest of a large response, if one has begun: reading into it directly saves two
+        copies.
 
-        Asked when `next_event` has given all that there is. What was read there is said with `filled`, and until it is full
-        nothing else is received.
+        Call it when `next_event` returned NEED_DATA. Report what was read with `filled`; until the buffer is full,
+        nothing else may be received.
         """
         if self._large is None and not self._closed:
             size, held = self._inbox.peek_u32(), len(self._inbox) - _SIZE.size
@@ -382,7 +388,7 @@ class ClientConnection(Answered):
         if payload is None:
             return NEED_DATA
         if len(payload) < 4:
-            raise ProtocolError(f"a response of {len(payload)} bytes has no room for its header", 0)
+            raise ProtocolError(f"a response of {len(payload)} bytes is too short for its header", 0)
         correlation_id = int.from_bytes(payload[:4], "big", signed=True)
         asked = self._answered(correlation_id)
         return read_response(asked.api, asked.version, correlation_id, payload)
@@ -393,13 +399,13 @@ class ClientConnection(Answered):
         later = () if self._in_order else self._asked
         found = next((each for each in later if each.correlation_id == correlation_id), None)
         if found is None:
-            raise ProtocolError(f"response {correlation_id} is not what is awaited", 0)
+            raise ProtocolError(f"response {correlation_id} does not match the oldest request", 0)
         self._asked.remove(found)
         return found
 
 
 def request_pieces(request: Request) -> list[bytes]:
-    """The frame of a request, its records where they are. ValueError if it does not fit a frame."""
+    """Return the frame of a request in pieces, records not copied. Raises ValueError if it does not fit a frame."""
     api, version, client_id = request.api, request.version, request.client_id
     name = None if client_id is None else client_id.encode()
     out: list[Any] = [_HEADER.pack(api.key, version, request.correlation_id, -1 if name is None else len(name))]
@@ -416,7 +422,9 @@ def request_pieces(request: Request) -> list[bytes]:
 
 
 def read_response(api: Api, version: int, correlation_id: int, payload: bytes | bytearray) -> Response:
-    """The response to a request of that version; one to an ApiVersions that the server does not know has version 0."""
+    """Parse the response to a request of that version. An ApiVersions in a version unknown to the server gives
+    version 0.
+    """
     if api.key is Key.API_VERSIONS and payload[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
         version = 0
     at = past_tags(payload, 4) if api.response_header_is_flexible(version) else 4
@@ -425,7 +433,7 @@ def read_response(api: Api, version: int, correlation_id: int, payload: bytes | 
 
 
 def _frame(correlation_id: int, answer: Message, spelled: Spoken) -> Output:
-    """A response: its pieces joined, save for slices of files, which stay what they are."""
+    """Join the pieces of a response, except file slices, which stay as they are."""
     pieces = spelled.response_pieces(answer)
     slices = not _BYTES.issuperset(map(type, pieces))
     gathered = _gathered(pieces) if slices else pieces
@@ -438,7 +446,7 @@ def _frame(correlation_id: int, answer: Message, spelled: Spoken) -> Output:
 
 
 def _gathered(pieces: list[Any]) -> list[Any]:
-    """Neighbouring bytes as one, the first of all before anything else; what is in a file by itself."""
+    """Join adjacent bytes; the first piece is always bytes, file slices stay separate."""
     gathered: list[bytes | Slice] = []
     run: list[Any] = []
     for piece in pieces:
@@ -454,8 +462,8 @@ def _gathered(pieces: list[Any]) -> list[Any]:
 
 
 def _guess(size: int) -> str:
-    """Who speaks another protocol should find it in the log."""
+    """Describe the likely protocol of a client that does not speak Kafka, for the log."""
     first = size.to_bytes(4, "big")
     if first[:2] == b"\x16\x03":
-        return ": this is TLS, and this listener has none"
-    return f": {first.decode()!r} is no length" if first.isalpha() or first in (b"GET ", b"PUT ") else ""
+        return ": this is TLS, and this listener does not use it"
+    return f": {first.decode()!r} is not a length" if first.isalpha() or first in (b"GET ", b"PUT ") else ""

@@ -1,8 +1,8 @@
-"""Subscriptions and assignments: the bytes that a group's members put into JoinGroup and SyncGroup.
+"""Subscriptions and assignments: the bytes that group members put into JoinGroup and SyncGroup.
 
-Knows: the version in front, and the rows. Refuses to know: any assignor, and the broker, to which all this is opaque.
-Invariant: what cannot be read is a `ProtocolError`. Later versions are read as version 1, because they only add at the end, and
-as version 0 where a client forgot what it should add.
+Does not handle: assignors. The broker does not read these bytes.
+Invariant: unreadable bytes raise a `ProtocolError`. Later versions are read as version 1, because they only append
+fields; if a client omits the fields of its version, as version 0.
 
     subscription   i16 version │ i32 count │ topics: i16-text │ i32-bytes user data │ 1+: owned, as in an assignment │ …
     assignment     i16 version │ i32 count │ [i16-text topic │ i32 count │ i32 partitions] │ i32-bytes user data
@@ -23,7 +23,7 @@ _VERSION: Final = struct.Struct(">h")
 
 
 def subscription(topics: Sequence[str]) -> bytes:
-    """A member that reads these topics and owns nothing: in version 0, which every consumer understands."""
+    """Return a subscription to these topics without owned partitions, in version 0, which every consumer understands."""
     return _written(ConsumerSubscription(list(topics)))
 
 
@@ -38,7 +38,7 @@ def read_subscription(data: bytes) -> ConsumerSubscription:
 
 
 def read_assignment(data: bytes) -> ConsumerAssignment:
-    """No bytes are no partitions: so says a leader that has nothing for a member."""
+    """Parse an assignment. No bytes mean no partitions: a leader sends that for a member without any."""
     found = _read(ConsumerAssignment, data) if data else ConsumerAssignment()
     assert isinstance(found, ConsumerAssignment)
     return found
@@ -52,10 +52,10 @@ def _written(message: Message) -> bytes:
 
 def _read(kind: type[Message], data: bytes) -> Message:
     if len(data) < _VERSION.size:
-        raise ProtocolError(f"{len(data)} bytes have no room for a version", 0)
+        raise ProtocolError(f"{len(data)} bytes are too short for a version", 0)
     (version,) = _VERSION.unpack_from(data)
     if version < 0:
-        raise ProtocolError(f"{version} is no version", 0)
+        raise ProtocolError(f"{version} is not a version", 0)
     try:
         return read_message(kind, min(version, 1), data, _VERSION.size, flexible=False)[0]
     except ProtocolError:
@@ -63,7 +63,7 @@ def _read(kind: type[Message], data: bytes) -> Message:
 
 
 class ConsumerMetadata:
-    """The same as whoever knows no messages asks for it."""
+    """The same functions for callers that do not know the messages."""
 
     protocol_type = PROTOCOL_TYPE
 

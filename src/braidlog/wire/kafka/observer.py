@@ -1,6 +1,7 @@
-"""kafka, seen from beside: requests by the server's own reader, responses by the API and version they answer.
+"""Decodes captured Kafka traffic: requests with the server's reader, responses by the API and version of their
+request.
 
-Knows: correlation ids, and the bare tokens after a SaslHandshake of version 0. Refuses to know: fields (the wire's tables do).
+Handles correlation ids, and the bare tokens after a SaslHandshake of version 0.
 """
 
 import struct
@@ -22,7 +23,7 @@ _GUARDED: Final = frozenset(
 
 
 _VERSION_MAX: Final = 31
-"""Of any API, for years to come. In a bare token there stand letters, which are larger numbers, in its place."""
+"""Larger than any API number. A bare token has letters in this place, which are larger numbers."""
 
 
 class _Asked(NamedTuple):
@@ -107,7 +108,7 @@ class KafkaObserver(LengthPrefixed):
     def _refused(self, reading: Reading, refused: Refused, api: Api | None, correlation_id: int) -> None:
         reading.is_secret = reading.head["Ver"] > _VERSION_MAX if api is None else api.key in _GUARDED
         reading.fault = fault_of(refused.error, 0 if refused.error.position in (0, 4, 6) else _LENGTH_BYTES)
-        if refused.answer is not None:  # an ApiVersions that is newer than we are: it is answered in version 0
+        if refused.answer is not None:  # an ApiVersions in a newer version: it is answered in version 0
             self._asked[correlation_id] = _Asked(BY_KEY[Key.API_VERSIONS], 0)
 
     def _token(self, reading: Reading, payload: bytes) -> None:
@@ -117,7 +118,7 @@ class KafkaObserver(LengthPrefixed):
             self._tokens += 1
         else:
             reading.name = "?"
-            reading.fault = Fault(f"a request of {len(payload)} bytes has no room for its header", 0)
+            reading.fault = Fault(f"a request of {len(payload)} bytes is too short for its header", 0)
 
     def _response(self, reading: Reading, payload: bytes) -> None:
         if self._tokens and self._takes_tokens:
@@ -126,13 +127,13 @@ class KafkaObserver(LengthPrefixed):
             reading.fields = {"token": hidden_text(len(payload))}
             return
         if len(payload) < 4:
-            raise ProtocolError(f"a response of {len(payload)} bytes has no room for its header", 0)
+            raise ProtocolError(f"a response of {len(payload)} bytes is too short for its header", 0)
         correlation_id = int.from_bytes(payload[:4], "big", signed=True)
         reading.head["CorrID"] = correlation_id
         asked = self._asked.pop(correlation_id, None)
         if asked is None:
             reading.is_secret = True
-            reading.fault = Fault(f"an answer to {correlation_id}, which was not seen being asked", _LENGTH_BYTES)
+            reading.fault = Fault(f"an answer to {correlation_id}, whose request was not captured", _LENGTH_BYTES)
             return
         reading.name = asked.api.name
         reading.head |= {"Api": f"{int(asked.api.key)}({asked.api.name})", "Ver": asked.version}

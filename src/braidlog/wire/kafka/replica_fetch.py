@@ -1,4 +1,4 @@
-"""Both ends of a connection between two nodes: a follower's, with one API, Kafka's Fetch, in one version; or one for calls."""
+"""Both ends of a connection between two nodes: a follower's, with Kafka's Fetch in one version; or one for calls."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from braidlog.wire.kafka.rows import Span
 
 VERSION: Final = 17
 RESPONSE_BYTES_MAX: Final = FRAME_BYTES_MAX + 1024 * 1024
-"""Whatever a producer could send in a frame comes back in one, with what stands around it here."""
+"""Any batch that a producer can send in a frame fits this frame too, with the fields around it."""
 REPLICA_FETCH: Final = Api(
     Key.FETCH,
     "ReplicaFetch",
@@ -30,5 +30,5 @@ def follower_connection() -> ClientConnection:
 
 
 def caller_connection() -> ClientConnection:
-    """A call that takes long holds back no other: answers come in any order."""
+    """A connection for calls: a slow call does not delay others, because answers come in any order."""
     return ClientConnection("braidlog", RESPONSE_BYTES_MAX, apis={CALL.request: CALL}, in_order=False)

@@ -1,14 +1,13 @@
-"""How a row of the table is written and read: the words of `messages/`.
+"""The types and version ranges with which `messages/` declares its rows; `compiler.py` encodes them.
 
-Knows: types on the wire, and the small language of versions. Refuses to know: any message, and bytes (`compiler.py` makes them).
-Invariant: every field has a default, which stands for it in versions that do not have it.
+Invariant: every field has a default, which is its value in versions without the field.
 
     index: I32 = 0                                              in every version
     rack_id: Annotated[Text, "11+"] = ""                        from version 11 on
     name: Annotated[Text, "3-12"] = ""                          in versions 3 to 12
     topics: Annotated[list[Topic] | None, "null 1+"] = []       in every version; may be null from 1 on
-    key: Text | None = None                                     may be null wherever it is
-    leader: Annotated[Leader, "10+ tag 0"] = Leader()           a tagged field: not written where it is its default
+    key: Text | None = None                                     may be null in every version
+    leader: Annotated[Leader, "10+ tag 0"] = Leader()           a tagged field: not written if it has its default
 """
 
 import functools
@@ -25,7 +24,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Kind(Enum):
-    """A type on the wire. Fixed ones have the value of their code in `struct`."""
+    """A type on the wire. Fixed-size types have their `struct` code as value."""
 
     I8 = "b"
     I16 = "h"
@@ -52,23 +51,23 @@ Uuid = Annotated[bytes, Kind.UUID]
 Text = Annotated[str, Kind.TEXT]
 Bytes = Annotated[bytes, Kind.BYTES]
 Records = Annotated[Buffer, Kind.RECORDS]
-"""Batches as they are. Read, they are a view of the frame."""
+"""Batches, unparsed. When read, they are a view of the frame."""
 Sliced = Annotated[Buffer | Slice, Kind.RECORDS]
-"""Records that, to be written, may also be a slice of a file."""
+"""Records that may be written from a slice of a file."""
 
 NO_UUID: Final = bytes(16)
 UNASKED: Final = -(2**31)
-"""In place of what somebody may do: it was not asked for."""
+"""Replaces the authorized operations if the client did not request them."""
 
 _EVER: Final = 2**15
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What all messages and their parts are. (They are trees: nothing here can be a cycle, so nothing is collected as one.)"""
+    """Base of all messages and their parts. (They are trees without cycles, so the garbage collector ignores them.)"""
 
 
 class Span(NamedTuple):
-    """Versions, from the first to the last."""
+    """A range of versions, first and last inclusive."""
 
     first: int
     last: int
@@ -82,7 +81,7 @@ NEVER: Final = Span(_EVER, -1)
 
 
 class Field(NamedTuple):
-    """One row, understood."""
+    """One parsed row."""
 
     name: str
     kind: Kind
@@ -95,7 +94,7 @@ class Field(NamedTuple):
 
 
 def span_of(words: str) -> Span:
-    """`3`, `3+` or `3-12`."""
+    """Parse `3`, `3+` or `3-12`."""
     first, dash, last = words.partition("-")
     if dash:
         return Span(int(first), int(last))
@@ -106,7 +105,7 @@ def span_of(words: str) -> Span:
 
 @functools.cache
 def fields_of(struct: type[Message]) -> tuple[Field, ...]:
-    """The rows of a message, in the order of the wire."""
+    """Return the rows of a message in wire order."""
     hints = typing.get_type_hints(struct, include_extras=True)
     return tuple(_field(info.name, hints[info.name], info) for info in msgspec.structs.fields(struct))
 
@@ -115,7 +114,7 @@ def _field(name: str, hint: Any, info: Any) -> Field:  # noqa: ANN401 - annotati
     words: list[str] = []
     if typing.get_origin(hint) is Annotated and isinstance(hint.__metadata__[-1], str):
         words = hint.__metadata__[-1].split()
-        # `Annotated[I32, "9+"]` is one annotation with two remarks: take ours off and leave the kind.
+        # `Annotated[I32, "9+"]` is one annotation with two metadata items: remove ours and keep the kind.
         hint = Annotated[hint.__origin__, *hint.__metadata__[:-1]] if hint.__metadata__[:-1] else hint.__origin__
     may_be_null, hint = _without_none(hint)
     is_array = typing.get_origin(hint) is list

@@ -1,7 +1,7 @@
 """The mayfly dialect: a key-value store behind 0xCAFE, a fixed header and length-prefixed fields.
 
-Knows: the client protocol of the Mayfly document, and the bodies that it leaves open. Refuses to know: sockets, clocks, the
-engine, and the other dialects. The nodes' protocol (0xBEE5) is in `wire/peer/`.
+Implements the client protocol of the Mayfly document, and defines the bodies that it leaves open. The nodes' protocol
+(0xBEE5) is in `wire/peer/`.
 """
 
 from typing import Final

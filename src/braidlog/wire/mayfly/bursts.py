@@ -3,12 +3,13 @@
 # - as in codec/kernel.py: a hot loop is one function, and the compiler drops the other twin's branch only where it is an `else`
 # mypy: disable-error-code="name-defined, valid-type, attr-defined, untyped-decorator"
 # mypy: disable-error-code="type-arg, assignment, no-any-return, no-untyped-call"
-"""Many small requests of one read to columns, and columns of results to their answers, without a Python object a request.
+"""Parses many small requests of one read to columns, and encodes columns of results, without a Python object per
+request.
 
-Knows: the bytes of plain GET, SET, DEL, INCR and DECR frames, and of their usual answers; a test holds both equal to
-what is declared (`fields.py`). In C where a compiler was found. Refuses to know: everything unusual (the reading ends before it),
-services.
-Invariants: both twins give the same; no byte outside the data is read; a row stands in every column or in none.
+Handles plain GET, SET, DEL, INCR and DECR frames and their usual answers, in C if it was compiled. Reading ends
+before any other frame. A test compares both with the declarations (`fields.py`).
+Invariants: both implementations give the same results. No byte outside the data is read. A row is in every column or
+in none.
 
     GET, DEL, INCR, DECR     key length 2 | key
     SET                      key length 2 | key | value length 4 | value [| TTL 4]
@@ -33,7 +34,7 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
 COMPILED: bool = bool(cython.compiled)
-# Of the compiler's own kind, so that comparing with them costs nothing.
+# C types, so that comparing with them is free.
 _SET = cython.declare(cython.int, 0x01)
 _GET = cython.declare(cython.int, 0x02)
 _DEL = cython.declare(cython.int, 0x03)
@@ -72,12 +73,13 @@ def read_burst(
     payload_bytes_max: cython.longlong,
     consistency: cython.int = 0,
 ) -> tuple[int, bytes, bytes, list[bytes], list[bytes], list[int] | None]:
-    """Whole plain frames from `at` on, at most `most`: reads up to the first change, or changes up to the first read.
+    """Parse complete plain frames from `at` on, at most `most`: reads up to the first write, or writes up to the
+    first read.
 
-    Of version 1; with a `consistency`, of version 2 and those that ask for it.
+    Accepts frames of version 1; with a `consistency`, frames of version 2 with that consistency.
 
-    Returns where the next frame begins; commands, a byte each; ids, four bytes each; keys; values (of SET, else empty; none at
-    all of reads); times to live, None if no SET has one.
+    Returns where the next frame begins; commands, a byte each; ids, four bytes each; keys; values (of SET, else
+    empty; no column for reads); TTLs, None if no SET has one.
     """
     p: cython.p_uchar
     have: cython.Py_ssize_t = len(data)
@@ -155,9 +157,9 @@ def read_burst(
 
 
 def write_burst(ids: bytes, results: list[Any], other: Callable[[int, Any], bytes]) -> bytes:
-    """The answers in one piece: bytes are a value, an int is a number, True is done, None is a key that is not there.
+    """Encode the answers in one piece: bytes are a value, an int is a number, True is done, None is a missing key.
 
-    `other(id, result)` writes what is none of these.
+    `other(id, result)` encodes every other result.
     """
     if len(ids) != 4 * len(results):
         raise AssertionError("an answer for each")
@@ -194,7 +196,7 @@ def _put_u32(p: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
 
 @cython.cfunc
 def _write_compiled(ids: bytes, results: list, other: Callable[[int, Any], bytes]) -> object:
-    """Measured, allocated once, then written."""
+    """Measure, allocate once, then write."""
     count: cython.Py_ssize_t = len(results)
     row: cython.Py_ssize_t
     total: cython.Py_ssize_t = 0

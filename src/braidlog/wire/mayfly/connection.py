@@ -1,21 +1,22 @@
 """Both ends of a mayfly connection: bytes in, messages out; messages in, bytes out.
 
-Knows: headers, request ids, which faults end a connection. Refuses to know: fields (`fields.py`), services.
-Invariants: peer bytes never raise; the same bytes, however cut, give the same messages; a length is checked before anything is
-awaited; an answer has its request's id, and may leave in any order.
+Handles headers and request ids, and decides which faults close a connection. Does not handle: fields (`fields.py`),
+services.
+Invariants: a peer's bytes never raise. The same bytes, however cut, give the same messages. A length is checked
+before the payload is awaited. An answer has its request's id, and may leave in any order.
 
     version 1   ┌───────────┬───────────┬────────────────┬──────────────┬──────────────────┐
                 │ CAFE   2  │ version 1 │ cmd / status 1 │ request id 4 │ payload length 4 │ payload …
                 └───────────┴───────────┴────────────────┴──────────────┴──────────────────┘
     version 2   the same, and a thirteenth byte before the payload: the consistency. Answers always have version 1.
 
-| what is wrong | answer | connection |
+| fault | answer | connection |
 |---|---|---|
-| the magic | none | ends at the first wrong byte |
-| the version | UNSUPPORTED_VERSION, request id 0 | ends |
-| a payload longer than the connection allows | VALUE_TOO_LARGE | ends |
-| a payload longer than its command allows | KEY_TOO_LONG, VALUE_TOO_LARGE or BAD_PAYLOAD | stays; the payload is passed over |
-| the command | UNKNOWN_CMD | stays; the payload is passed over |
+| the magic | none | closes at the first wrong byte |
+| the version | UNSUPPORTED_VERSION, request id 0 | closes |
+| a payload longer than the connection allows | VALUE_TOO_LARGE | closes |
+| a payload longer than its command allows | KEY_TOO_LONG, VALUE_TOO_LARGE or BAD_PAYLOAD | stays; the payload is skipped |
+| the command | UNKNOWN_CMD | stays; the payload is skipped |
 | a field, the consistency | BAD_PAYLOAD, KEY_TOO_LONG or VALUE_TOO_LARGE | stays |
 """
 
@@ -37,7 +38,7 @@ from braidlog.wire.mayfly.messages import ANSWER_BYTES_MAX, MANY_BYTES_MAX, Cons
 from braidlog.wire.mayfly.operations import BY_NUMBER, BY_REQUEST, OPERATIONS
 
 NO_ID: Final = 0
-"""The request id of an answer that answers no request. Clients begin with 1."""
+"""The request id of an answer without a request. Clients begin with 1."""
 HEADER_BYTES: Final = 12
 HEADER_2_BYTES: Final = 13
 IN_FLIGHT_MAX: Final = 65_536
@@ -49,7 +50,7 @@ _HEADER: Final = _LAYOUT.unpack_from
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """What a client asks. `id` is its own; `consistency` says how many replicas must agree, where its version can."""
+    """A client's request with its id. `consistency`: how many replicas must agree, if its version has the field."""
 
     id: int
     message: m.Message
@@ -58,21 +59,21 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Burst(msgspec.Struct, frozen=True):
-    """Plain requests that came together, side by side (bursts.py): all of them change something, or none does. They are of one
-    version, and ask for the same consistency.
+    """Plain requests of one read, as columns (bursts.py): all of them write, or none does. All have the same version
+    and consistency.
 
     `respond(burst, results)` answers them in one piece, with a result or a message for each.
     """
 
     kinds: bytes
-    """Commands."""
+    """Command numbers."""
     packed_ids: bytes
-    """Four bytes each."""
+    """Request ids, four bytes each."""
     keys: list[bytes]
     values: list[bytes]
-    """Of SETs; empty for what has none. No column of reads."""
+    """Values of SETs; empty for other writes. Reads have no column of values."""
     ttls: list[int] | None
-    """Seconds; None: no SET has any."""
+    """TTLs in seconds; None: no SET has one."""
     consistency: Consistency = Consistency.QUORUM
     version: int = 1
 
@@ -85,7 +86,7 @@ class Burst(msgspec.Struct, frozen=True):
 
     @property
     def requests(self) -> list[Request]:
-        """The same, one by one."""
+        """The requests as separate objects."""
         numbers = struct.unpack(f">{len(self)}I", self.packed_ids)
         said = self.consistency, self.version
         return [Request(number, self.message(row), *said) for row, number in enumerate(numbers)]
@@ -94,17 +95,17 @@ class Burst(msgspec.Struct, frozen=True):
         kind: Any = BY_NUMBER[self.kinds[row]].request
         if kind is m.Set:
             return m.Set(self.keys[row], self.values[row], self.ttls[row] if self.ttls else 0)
-        return kind(self.keys[row])  # type: ignore[no-any-return]  # all others have nothing but a key
+        return kind(self.keys[row])  # type: ignore[no-any-return]  # all others have only a key
 
 
 class RefusedFrame(Refused, frozen=True):
-    """A frame that is no request. `respond(event, event.answer)` gives its bytes, as for a request."""
+    """A frame that is not a valid request. `respond(event, event.answer)` returns its bytes, as for a request."""
 
     id: int = NO_ID
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What a server answered, and to what. None: it came unasked, before the server closes."""
+    """A server's answer and its request. None: it came without a request, before the server closes."""
 
     id: int
     message: m.Message
@@ -123,7 +124,7 @@ _IN_BURSTS: Final = (m.Get, m.Set, m.Del, m.Incr, m.Decr)
 
 
 def _rows() -> dict[int, _Row]:
-    """By the first four bytes of a header: magic, version and command are checked in one step."""
+    """Rows by the first four bytes of a header: magic, version and command are checked in one step."""
     rows = {}
     for row in OPERATIONS:
         kind, most = row.request, row.payload_bytes_max
@@ -134,26 +135,26 @@ def _rows() -> dict[int, _Row]:
 
 _ROWS: Final = _rows()
 _LEVELS: Final = {0: (Consistency.QUORUM, 1)} | {int(level): (level, 2) for level in Consistency}
-"""What a header says, and its version."""
+"""The layout of a header, and its version."""
 
 
 class ServerConnection(Receiver):
-    """The server's end. With `burst_max` over 1, `next_event` also gives bursts of so many requests at most."""
+    """The server's end. With `burst_max` over 1, `next_event` also returns bursts of at most that many requests."""
 
     def __init__(self, *, burst_max: int = 1) -> None:
         super().__init__()
         self.frame_bytes_max = MANY_BYTES_MAX
-        """Of a payload that comes in."""
+        """Maximum bytes of a received payload."""
         self._burst_max = burst_max
         self._passing_over = 0
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that have arrived and are not yet a request; at least one while more of a frame must come."""
+        """Bytes that have arrived and do not form a request yet; at least 1 while more of a frame must come."""
         return len(self._inbox) or (1 if self._passing_over else 0)
 
     def lone_request(self, data: bytes) -> Request | None:
-        """One of those of version 1 that are read often."""
+        """Frequent requests of version 1 are on the fast path."""
         if len(data) < HEADER_BYTES:
             return None
         first, request_id, size = _HEADER(data)
@@ -197,7 +198,7 @@ class ServerConnection(Receiver):
     def _read(
         self, row: _Row, request_id: int, data: bytes, start: int, end: int, message: m.Message | None
     ) -> Request | RefusedFrame:
-        """By the declaration: what is rare, and what is wrong."""
+        """Read a request by its declaration: rare requests, and invalid ones."""
         try:
             message = fields.read_request(row.kind, data[start:end]) if message is None else message
             if row.header_bytes == HEADER_2_BYTES:
@@ -207,47 +208,47 @@ class ServerConnection(Receiver):
             return self._refuse(error, error.status, request_id, close=False)
 
     def _begun(self, data: Buffer, at: int) -> RefusedFrame | NeedData:
-        """Less than a header is there; what is wrong by its first bytes is wrong already."""
+        """Handle an incomplete header: an invalid first byte is rejected immediately."""
         if self._closed:
             return NEED_DATA
         begun = bytes(data[at : at + 3])
-        for place, (found, wanted) in enumerate(zip(begun, b"\xca\xfe", strict=False)):
-            if found != wanted:
-                return self._refuse(ProtocolError(f"{found:02X} is not {wanted:02X}: this is mayfly", place), None)
+        for place, (actual, expected) in enumerate(zip(begun, b"\xca\xfe", strict=False)):
+            if actual != expected:
+                return self._refuse(ProtocolError(f"{actual:02X} is not {expected:02X}: this is mayfly", place), None)
         if len(begun) == 3 and begun[2] not in _VERSIONS:
             return self._unsupported(begun[2])
         return NEED_DATA
 
     def _strange(self, data: Buffer, at: int, request_id: int, size: int, row: _Row | None) -> RefusedFrame | NeedData:
-        """A header that is no command's, or a payload that is too long; a payload is passed over as it comes."""
+        """Handle an unknown command, or a payload that is too long; its payload is skipped as it arrives."""
         if row is None and ((fault := self._begun(data, at)) is not NEED_DATA):
             return fault
         if size > self.frame_bytes_max:
-            told = f"a payload of {size} bytes is announced, {self.frame_bytes_max} is the limit"
-            return self._refuse(ProtocolError(told, 8), Status.VALUE_TOO_LARGE, request_id)
+            text = f"a payload announces {size} bytes, the limit is {self.frame_bytes_max}"
+            return self._refuse(ProtocolError(text, 8), Status.VALUE_TOO_LARGE, request_id)
         self._passing_over = (HEADER_2_BYTES if data[at + 2] == 2 else HEADER_BYTES) + size
         self._pass_over()
         if row is None:
-            told = f"there is no command 0x{data[at + 3]:02X}"
-            return self._refuse(ProtocolError(told, 3), Status.UNKNOWN_CMD, request_id, close=False)
-        told = f"{row.kind.__name__} with {size} bytes, {row.payload_bytes_max} is the limit"
-        return self._refuse(ProtocolError(told, 8), _too_long(row.kind), request_id, close=False)
+            text = f"unknown command 0x{data[at + 3]:02X}"
+            return self._refuse(ProtocolError(text, 3), Status.UNKNOWN_CMD, request_id, close=False)
+        text = f"{row.kind.__name__} with {size} bytes, the limit is {row.payload_bytes_max}"
+        return self._refuse(ProtocolError(text, 8), _too_long(row.kind), request_id, close=False)
 
     def _pass_over(self) -> bool:
-        """Whether all of it is behind us."""
+        """Skip a payload; return whether all of it was skipped."""
         size = min(self._passing_over, len(self._inbox))
         self._inbox.skip(size)
         self._passing_over -= size
         return not self._passing_over
 
     def turn_away(self, reason: str) -> RefusedFrame:
-        """What a client is told that is not let in."""
+        """Return the error for a client that is not admitted."""
         return self._refuse(ProtocolError(reason), Status.AUTH_FAILED)
 
     def _unsupported(self, version: int) -> RefusedFrame:
-        # Its request id is somewhere in a header that we do not know.
+        # Its header layout is unknown, and so is its request id.
         return self._refuse(
-            ProtocolError(f"version {version} is not spoken, 1 and 2 are", 2), Status.UNSUPPORTED_VERSION
+            ProtocolError(f"version {version} is not supported, 1 and 2 are", 2), Status.UNSUPPORTED_VERSION
         )
 
     def _refuse(
@@ -259,14 +260,14 @@ class ServerConnection(Receiver):
         return RefusedFrame(error, answer, close, request_id)
 
     def respond(self, request: Request | Burst | RefusedFrame, answer: Any) -> bytes:  # noqa: ANN401 - or a list of answers
-        """The frames that answer, in whatever order requests are answered. ValueError if one is larger than it may be."""
+        """Return the frames that answer, in any order of requests. Raises ValueError if one is too large."""
         if type(request) is Burst:
             return write_burst(request.packed_ids, answer, write_frame)
-        return write_frame(request.id, answer)  # type: ignore[union-attr]  # a burst has been answered
+        return write_frame(request.id, answer)  # type: ignore[union-attr]  # bursts returned above
 
 
 class ClientConnection(Answered):
-    """The client's end: it remembers what it asked by id, for an answer can only be read knowing the question."""
+    """The client's end: it stores its open requests by id, because an answer can be read only with its request."""
 
     def __init__(self, *, in_flight_max: int = IN_FLIGHT_MAX) -> None:
         super().__init__()
@@ -275,26 +276,26 @@ class ClientConnection(Answered):
         self._last_id = NO_ID
 
     def next_id(self) -> int:
-        """An id that no unanswered request has. They wrap around, and 0 is never one."""
+        """Return an id without an open request. Ids wrap around and are never 0."""
         while True:
             self._last_id = self._last_id % m.U32_MAX + 1
             if self._last_id not in self._asked:
                 return self._last_id
 
     def request(self, request: Request, *, version: int = 1) -> bytes:
-        """The bytes that ask; version 1 says nothing of consistency. ValueError if it cannot be asked now, or at all."""
+        """Return the bytes of a request; version 1 has no consistency. Raises ValueError if it cannot be sent."""
         if request.id in self._asked or not NO_ID < request.id <= m.U32_MAX:
-            raise ValueError(f"{request.id} is no id, or its request is still unanswered")
+            raise ValueError(f"{request.id} is not a valid id, or its request is still unanswered")
         if len(self._asked) >= self._in_flight_max:
-            raise ValueError(f"{self._in_flight_max} requests are unanswered, no more may be")
+            raise ValueError(f"{self._in_flight_max} requests are unanswered, which is the limit")
         if version not in _VERSIONS or (version == 1 and request.consistency is not Consistency.QUORUM):
-            raise ValueError(f"version {version} cannot say {request.consistency.name}")
+            raise ValueError(f"version {version} cannot express {request.consistency.name}")
         frame = write_request(request, version)
         self._asked[request.id] = type(request.message)
         return frame
 
     def _next(self) -> Response | NeedData:
-        """An answer, in the server's order."""
+        """Return an answer, in the server's order."""
         data, at = self._inbox.window()
         if len(data) - at < HEADER_BYTES:
             if not b"\xca\xfe\x01".startswith(bytes(data[at : at + 3])):
@@ -304,7 +305,7 @@ class ClientConnection(Answered):
         if first & 0xFFFFFF00 != FIRST:
             raise ProtocolError("the server does not speak mayfly, version 1", 0)
         if size > ANSWER_BYTES_MAX:
-            raise ProtocolError(f"an answer of {size} bytes is announced, {ANSWER_BYTES_MAX} is the limit", 8)
+            raise ProtocolError(f"an answer announces {size} bytes, the limit is {ANSWER_BYTES_MAX}", 8)
         end = at + HEADER_BYTES + size
         if end > len(data):
             return NEED_DATA
@@ -314,12 +315,12 @@ class ClientConnection(Answered):
         self._inbox.skip(end - at)
         asked = self._asked.pop(request_id, None)
         if asked is None and request_id != NO_ID:
-            raise ProtocolError(f"an answer came to request {request_id}, which was not asked", 4)
+            raise ProtocolError(f"an answer to the unknown request {request_id}", 4)
         return Response(request_id, read_answer(asked, first & 0xFF, data, at + HEADER_BYTES, end), asked)
 
 
 def write_request(request: Request, version: int) -> bytes:
-    """The bytes that ask."""
+    """Return the bytes of a request."""
     payload = fields.write_request(request.message)
     number = BY_REQUEST[type(request.message)].number
     head = _LAYOUT.pack(MAGIC << 16 | version << 8 | number, request.id, len(payload))
@@ -333,7 +334,9 @@ def read_answer(asked: type[m.Message] | None, status: int, data: bytes, start: 
         found = None if read is None else read(data, start, end)
         return fields.read_answer(kind, data[start:end]) if found is None else found
     if status == Status.OK or status not in _STATUSES:
-        raise ProtocolError(f"0x{status:02X} is no status of an answer to {asked.__name__ if asked else 'nothing'}", 3)
+        raise ProtocolError(
+            f"0x{status:02X} is not a status of an answer to {asked.__name__ if asked else 'nothing'}", 3
+        )
     reader = Reader(data[start:end])
     if status == Status.MOVED:
         return fields.read_address(reader)
@@ -343,7 +346,7 @@ def read_answer(asked: type[m.Message] | None, status: int, data: bytes, start: 
 
 
 def write_frame(request_id: int, answer: m.Message) -> bytes:
-    """One answer as it leaves."""
+    """Return the frame of one answer."""
     write = WRITES.get(type(answer))
     frame = None if write is None else write(request_id, answer)
     return _declared_frame(request_id, answer) if frame is None else frame
@@ -367,11 +370,11 @@ def _consistency(value: int) -> Consistency:
     try:
         return Consistency(value)
     except ValueError:
-        raise PayloadError(f"{value} is no consistency: 1 is ONE, 2 QUORUM, 3 ALL", 12) from None
+        raise PayloadError(f"{value} is not a consistency: use 1 (ONE), 2 (QUORUM) or 3 (ALL)", 12) from None
 
 
 def _too_long(kind: type[m.Message]) -> Status:
-    """What must be too long in a payload that is."""
+    """Return the status for a payload that exceeds its command's limit."""
     parts = [field for _, field in LAYOUTS[kind]]
     if any(field is VALUE or field.rows for field in parts):
         return Status.VALUE_TOO_LARGE

@@ -1,13 +1,14 @@
-"""The fields of mayfly's bodies: length-prefixed, count-prefixed, tagged; each kind is read and written in one place.
+"""The fields of mayfly's bodies: length-prefixed, count-prefixed, tagged. Each kind is read and written in one place.
 
-Knows: kinds of fields, and which fields each message has. Refuses to know: headers, request ids, what a command means.
-Invariant: a length or count is believed only as far as bytes are there; what breaks a limit names the status that says so.
+Declares the fields of each message; headers, request ids and commands are elsewhere.
+Invariant: a length or count is used only after it was compared with the bytes present; an exceeded limit names its
+status.
 
     key, field   ┌──────────┬───────┐     value  ┌──────────┬───────┐     tagged  ┌───────┬──────────┬───────┐
                  │ length 2 │ bytes │            │ length 4 │ bytes │             │ tag 2 │ length 2 │ value │ …
                  └──────────┴───────┘            └──────────┴───────┘             └───────┴──────────┴───────┘
 
-Tagged fields stand last, in any order; a tag that is not known is passed over, one that is not there has its default.
+Tagged fields come last, in any order. An unknown tag is skipped; a missing one has its default.
 """
 
 import struct
@@ -31,12 +32,12 @@ _U32: Final = struct.Struct(">I")
 _TAG: Final = struct.Struct(">HH")
 
 OPTIONS_BYTES_MAX: Final = 256
-"""Of the tagged fields of a request: room for those that later versions know."""
+"""Maximum bytes of a request's tagged fields, with room for those of later versions."""
 _TEXT_BYTES_MAX: Final = 1024
 
 
 class PayloadError(ProtocolError):
-    """A body that cannot be served, with the status that says why. Its frame's end is known: the connection stays."""
+    """A body that cannot be served, with its status. The end of its frame is known, so the connection stays open."""
 
     def __init__(self, message: str, position: int | None = None, status: Status = Status.BAD_PAYLOAD) -> None:
         super().__init__(message, position)
@@ -44,7 +45,7 @@ class PayloadError(ProtocolError):
 
     @classmethod
     def of(cls, error: ProtocolError) -> "PayloadError":
-        """What a reader of fields found."""
+        """Convert the error of a field reader."""
         found = cls(str(error))
         found.position = error.position
         return found
@@ -57,7 +58,7 @@ def _read_key(reader: Reader, what: str) -> bytes:
     at = reader.position
     size = reader.u16(what)
     if size > KV_KEY_BYTES_MAX:
-        raise PayloadError(f"{what} of {size} bytes, {KV_KEY_BYTES_MAX} is the limit", at, Status.KEY_TOO_LONG)
+        raise PayloadError(f"{what} of {size} bytes, the limit is {KV_KEY_BYTES_MAX}", at, Status.KEY_TOO_LONG)
     if not size:
         raise PayloadError(f"{what} is empty", at)
     return reader.take(size, what)
@@ -65,7 +66,7 @@ def _read_key(reader: Reader, what: str) -> bytes:
 
 def _write_key(key: bytes) -> bytes:
     if not 0 < len(key) <= KV_KEY_BYTES_MAX:
-        raise PayloadError(f"a key has 1 to {KV_KEY_BYTES_MAX} bytes, not {len(key)}", status=Status.KEY_TOO_LONG)
+        raise PayloadError(f"a key must have 1 to {KV_KEY_BYTES_MAX} bytes, not {len(key)}", status=Status.KEY_TOO_LONG)
     return _U16.pack(len(key)) + key
 
 
@@ -73,14 +74,14 @@ def _read_value(reader: Reader, what: str) -> bytes:
     at = reader.position
     size = reader.u32(what)
     if size > KV_VALUE_BYTES_MAX:
-        raise PayloadError(f"{what} of {size} bytes, {KV_VALUE_BYTES_MAX} is the limit", at, Status.VALUE_TOO_LARGE)
+        raise PayloadError(f"{what} of {size} bytes, the limit is {KV_VALUE_BYTES_MAX}", at, Status.VALUE_TOO_LARGE)
     return reader.take(size, what)
 
 
 def _write_value(value: bytes) -> bytes:
     if len(value) > KV_VALUE_BYTES_MAX:
         raise PayloadError(
-            f"a value has up to {KV_VALUE_BYTES_MAX} bytes, not {len(value)}", status=Status.VALUE_TOO_LARGE
+            f"a value may have up to {KV_VALUE_BYTES_MAX} bytes, not {len(value)}", status=Status.VALUE_TOO_LARGE
         )
     return _U32.pack(len(value)) + value
 
@@ -89,7 +90,7 @@ def _read_name(reader: Reader, what: str) -> bytes:
     at = reader.position
     size = reader.u16(what)
     if size > KV_KEY_BYTES_MAX:
-        raise PayloadError(f"{what} of {size} bytes, {KV_KEY_BYTES_MAX} is the limit", at, Status.KEY_TOO_LONG)
+        raise PayloadError(f"{what} of {size} bytes, the limit is {KV_KEY_BYTES_MAX}", at, Status.KEY_TOO_LONG)
     return reader.take(size, what)
 
 
@@ -103,7 +104,7 @@ def _read_token(reader: Reader, what: str) -> bytes:
 
 def _write_token(token: bytes) -> bytes:
     if len(token) > TOKEN_BYTES_MAX:
-        raise PayloadError(f"a token has up to {TOKEN_BYTES_MAX} bytes, not {len(token)}")
+        raise PayloadError(f"a token may have up to {TOKEN_BYTES_MAX} bytes, not {len(token)}")
     return _U16.pack(len(token)) + token
 
 
@@ -118,23 +119,23 @@ TOKEN = Kind("u16 len + token", _read_token, _write_token, 2, 2 + TOKEN_BYTES_MA
 
 
 def _some(kind: Kind) -> Kind:
-    """At least one of them: a command that does nothing is a mistake of who sent it."""
+    """A count and at least one item: a command without items is a client error."""
     least = sum(each.bytes_min for _, each in kind.rows)
 
-    def read(reader: Reader, what: str) -> Any:  # noqa: ANN401 - whatever the kind reads
+    def read(reader: Reader, what: str) -> Any:  # noqa: ANN401 - any value of the kind
         at = reader.position
         count = reader.count(reader.u32(f"the count of {what}"), least, what)
         if not count:
             raise PayloadError(f"no {what}", at)
-        if count > KV_COLLECTION_ITEMS_MAX:  # before they are read: no list or hash could take them
-            text = f"{count} {what}, {KV_COLLECTION_ITEMS_MAX} is the limit of a list or hash"
+        if count > KV_COLLECTION_ITEMS_MAX:  # before they are read: no list or hash can have more
+            text = f"{count} {what}, the limit of a list or hash is {KV_COLLECTION_ITEMS_MAX}"
             raise PayloadError(text, at, Status.VALUE_TOO_LARGE)
         reader.position = at
         return kind.read(reader, what)
 
     def write(items: Sequence[Any]) -> bytes:
         if not items:
-            raise PayloadError("nothing is given, one is the least")
+            raise PayloadError("at least one item is required")
         return kind.write(items)
 
     return kind._replace(read=read, write=write, bytes_max=MANY_BYTES_MAX - KEY.bytes_max)
@@ -144,7 +145,7 @@ def _enum(kind: Any, value: int, position: int) -> Any:  # noqa: ANN401 - an Int
     try:
         return kind(value)
     except ValueError:
-        raise PayloadError(f"{value} is no {kind.__name__}", position) from None
+        raise PayloadError(f"{value} is not a {kind.__name__}", position) from None
 
 
 def _read_state(reader: Reader, what: str) -> m.NodeState:
@@ -166,7 +167,7 @@ NODES = counted(tuple, _NODE, m.Node)
 
 
 class Tag(NamedTuple):
-    """One tagged field: its number, and its value as a kind of that length exactly."""
+    """One tagged field: its number, and a kind of fixed length for its value."""
 
     number: int
     label: str
@@ -176,20 +177,20 @@ class Tag(NamedTuple):
 
 def _figure(raw: bytes) -> int:
     if len(raw) != 8:
-        raise PayloadError(f"a figure has 8 bytes, not {len(raw)}")
+        raise PayloadError(f"a count must have 8 bytes, not {len(raw)}")
     return int.from_bytes(raw, "big")
 
 
 def _condition(raw: bytes) -> m.Condition:
     if len(raw) != 1:
-        raise PayloadError(f"a condition has 1 byte, not {len(raw)}")
+        raise PayloadError(f"a condition must have 1 byte, not {len(raw)}")
     found: m.Condition = _enum(m.Condition, raw[0], 0)
     return found
 
 
 def _flag(raw: bytes) -> bool:
     if raw not in (b"\x00", b"\x01"):
-        raise PayloadError("a flag is one byte, 0 or 1")
+        raise PayloadError("a flag must be one byte, 0 or 1")
     return raw == b"\x01"
 
 
@@ -220,11 +221,11 @@ TAGS: Final[Mapping[type[m.Message], Mapping[str, Tag]]] = {
     m.Failure: {"message": _text(1)},
     m.TopologyChanged: {"message": _text(1), "epoch": Tag(2, "u64", _figure, U64.write)},
 }
-"""Numbers are never given twice, nor given to something else later."""
+"""A number is never used twice or reused."""
 
 
 def read_tagged(reader: Reader, tags: Mapping[str, Tag]) -> dict[str, Any]:
-    """The tagged fields up to the end of the message. Of a tag that stands twice, the last counts."""
+    """Read the tagged fields up to the end of the message. If a tag is repeated, the last one counts."""
     by_number = {tag.number: (name, tag) for name, tag in tags.items()}
     found = {}
     while reader.left:
@@ -241,7 +242,7 @@ def read_tagged(reader: Reader, tags: Mapping[str, Tag]) -> dict[str, Any]:
 
 
 def write_tagged(message: m.Message, tags: Mapping[str, Tag]) -> bytes:
-    """What differs from its default."""
+    """Write the fields that differ from their default."""
     defaults = dict(zip(reversed(message.__struct_fields__), reversed(message.__struct_defaults__), strict=False))
     parts = []
     for name, tag in tags.items():
@@ -256,9 +257,9 @@ def write_tagged(message: m.Message, tags: Mapping[str, Tag]) -> bytes:
 
 
 def read_address(reader: Reader) -> m.Moved:
-    """6 bytes, as the protocol document has it, or 18: an IPv6 address and a port."""
+    """Read 6 bytes, as in the protocol document, or 18: an IPv6 address and a port."""
     if reader.left not in (6, 18):
-        raise PayloadError(f"an address has 6 or 18 bytes, not {reader.left}", reader.position)
+        raise PayloadError(f"an address must have 6 or 18 bytes, not {reader.left}", reader.position)
     raw = reader.take(reader.left - 2, "an address")
     address = IPv4Address(raw) if len(raw) == 4 else IPv6Address(raw)
     return m.Moved(str(address), reader.u16("a port"))
@@ -276,7 +277,7 @@ _KINDS: Final = {
     "values": SOME_VALUES, "pairs": SOME_PAIRS, "fields": SOME_FIELDS, "nodes": NODES,
     "slot": U16, "slots": U16, "position": U64, "after": NAME, "prefix": NAME, "names": NAMES,
 }  # fmt: skip
-"""The kind of every field that is not tagged, by its name."""
+"""The kind of every untagged field, by name."""
 
 LAYOUTS: Final[dict[type[m.Message], Layout]] = {
     **{
@@ -287,25 +288,25 @@ LAYOUTS: Final[dict[type[m.Message], Layout]] = {
     m.Values: (("values", VALUES),),
     m.Pairs: (("pairs", PAIRS),),
 }
-"""The fields that always stand there, in order. Tagged ones may follow where `TAGS` has the message."""
+"""The untagged fields in order. Tagged ones may follow if `TAGS` has the message."""
 
 GROWING: Final = frozenset({m.Set, m.Snapshot, m.Memory, m.Stats, m.ClusterInfo, m.ClusterNodes, m.Leave})
-"""Requests that may end with tagged fields, known or not."""
+"""Requests that may end with tagged fields, known or unknown."""
 
 
 def payload_bytes_max(kind: type[m.Message]) -> int:
-    """The most bytes that a request of this type has."""
+    """Return the maximum bytes of a request of this type."""
     return sum(field.bytes_max for _, field in LAYOUTS[kind]) + OPTIONS_BYTES_MAX * (kind in GROWING)
 
 
 def read_request(kind: type[m.Message], payload: bytes) -> m.Message:
-    """A request's body. `PayloadError` for anything else."""
+    """Read a request's body. Raises `PayloadError` for invalid bytes."""
     reader = Reader(payload)
     values = {}
     try:
         for name, field in LAYOUTS[kind]:
             if name == "ttl_seconds" and kind is m.Set and not reader.left:
-                break  # the document's SET ends here, or after it
+                break  # the document's SET may end here
             values[name] = field.read(reader, name)
         if kind in GROWING:
             values |= read_tagged(reader, TAGS.get(kind, {}))
@@ -318,7 +319,7 @@ def read_request(kind: type[m.Message], payload: bytes) -> m.Message:
 
 
 def write_request(message: m.Message) -> bytes:
-    """`PayloadError` if the dialect cannot say it."""
+    """Write a request's body. Raises `PayloadError` if the dialect cannot express it."""
     kind = type(message)
     fixed = []
     for name, field in LAYOUTS[kind]:
@@ -333,17 +334,17 @@ def write_request(message: m.Message) -> bytes:
     payload = b"".join([*fixed, options])
     if len(payload) > payload_bytes_max(kind):
         raise PayloadError(
-            f"a {kind.__name__} of {len(payload)} bytes, {payload_bytes_max(kind)} is the limit",
+            f"a {kind.__name__} of {len(payload)} bytes, the limit is {payload_bytes_max(kind)}",
             status=Status.VALUE_TOO_LARGE,
         )
     return payload
 
 
 def read_answer(kind: type[m.Message], payload: bytes) -> m.Message:
-    """The body of an OK."""
+    """Read the body of an OK."""
     reader = Reader(payload)
     values = {name: field.read(reader, name) for name, field in LAYOUTS[kind]}
-    # An answer may have grown since this reader was written: what follows is tagged, and passed over if it is not known.
+    # A newer server may append fields: they are tagged, and unknown ones are skipped.
     return kind(**values, **read_tagged(reader, TAGS.get(kind, {})))
 
 

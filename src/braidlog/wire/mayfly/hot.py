@@ -1,7 +1,7 @@
-"""The commands that come by the hundred thousand, read and written with as few steps as Python allows.
+"""Reads and writes the frequent commands in as few steps as Python allows.
 
-Knows: the same bytes as `fields.py`, which declares them; a test holds the two equal. Refuses to know: everything unusual. A body
-that is not plainly right gives None, and is read again by the declaration, which says what is wrong with it.
+The bytes equal those of `fields.py`, which declares them; a test compares the two. An unusual or invalid body gives
+None, and the caller reads it again by the declaration, which reports the error.
 
     GET, DEL, INCR, DECR     key length 2 | key
     SET                      key length 2 | key | value length 4 | value [| TTL 4]
@@ -17,7 +17,7 @@ from braidlog.wire.mayfly.messages import Status
 
 MAGIC: Final = 0xCAFE
 FIRST: Final = MAGIC << 16 | 0x01 << 8
-"""The first four bytes of a version 1 header, but for the command or status."""
+"""The first four bytes of a version 1 header, except the command or status."""
 
 _OK: Final = FIRST | Status.OK
 
@@ -28,7 +28,7 @@ _U32: Final = struct.Struct(">I").unpack_from
 _I64: Final = struct.Struct(">q").unpack_from
 
 Read = Callable[[bytes, int, int], Any]
-"""read(data, start of the payload, its end) → the message, or None: ask the declaration."""
+"""read(data, start of the payload, its end) → the message, or None: use the declaration."""
 
 
 def _reads_key(kind: type[m.Message]) -> Read:
@@ -94,7 +94,7 @@ ANSWERS: Final[dict[type[m.Message], Read]] = {
     m.Done: _reads_nothing(m.DONE),
     m.Stored: _reads_nothing(m.STORED),
 }
-"""The bodies of an OK, for a client."""
+"""Readers of the bodies of an OK, for a client."""
 
 
 def _write_value(request_id: int, answer: m.Value) -> bytes:
@@ -120,7 +120,7 @@ def _write_failure(request_id: int, answer: m.Failure) -> bytes | None:
 
 
 Write = Callable[[int, Any], bytes | None]
-"""write(request id, answer) → the frame, or None: ask the declaration."""
+"""write(request id, answer) → the frame, or None: use the declaration."""
 
 WRITES: Final[dict[type[m.Message], Write]] = {
     m.Value: _write_value,

@@ -1,10 +1,7 @@
-"""Every message of the mayfly dialect, its statuses and its limits.
+"""The messages of the mayfly dialect, its statuses and its limits.
 
-Knows: what a message holds. Refuses to know: how a message looks in bytes (`fields.py` does), which answer belongs to which
-request (`operations.py`), and what serving it means.
-
-Requests are named like the document's commands. EXISTS, EXPIRE, TTL, SCAN and LLEN are ours: the document ends its groups with
-dots.
+`fields.py` encodes them, `operations.py` pairs requests with answers. Requests have the names of the document's
+commands. EXISTS, EXPIRE, TTL, SCAN and LLEN are braidlog's additions: the document ends its groups with dots.
 """
 
 from enum import IntEnum
@@ -14,14 +11,14 @@ import msgspec
 
 TOKEN_BYTES_MAX: Final = 1024
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of an answer's payload."""
+"""Maximum bytes of an answer's payload."""
 MANY_BYTES_MAX: Final = 1024 * 1024
-"""Of the payload of a command that takes several values at once."""
+"""Maximum bytes of the payload of a command with several values."""
 U32_MAX: Final = 2**32 - 1
 
 
 class Status(IntEnum):
-    """The byte that says what happened. 0 is none: memory that was never written must not look like an answer."""
+    """The status byte of an answer. 0 is not used: uninitialized memory must not look like an answer."""
 
     OK = 0x01
     NOT_FOUND = 0x02
@@ -41,7 +38,7 @@ class Status(IntEnum):
 
 
 class Consistency(IntEnum):
-    """How many replicas must agree; the thirteenth byte of a version 2 header. Version 1 means QUORUM."""
+    """How many replicas must agree: the thirteenth byte of a version 2 header. Version 1 means QUORUM."""
 
     ONE = 1
     QUORUM = 2
@@ -64,7 +61,7 @@ class NodeState(IntEnum):
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What all requests and answers share: they hold bytes and numbers, and never each other in a circle."""
+    """Base of all requests and answers: they hold bytes and numbers without reference cycles."""
 
 
 # ── Requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -78,7 +75,7 @@ class Auth(Message, frozen=True):
 
 
 class Set(Message, frozen=True):
-    """`ttl_seconds` 0: it does not expire."""
+    """`ttl_seconds` 0: the key does not expire."""
 
     key: bytes
     value: bytes
@@ -107,7 +104,7 @@ class Exists(Message, frozen=True):
 
 
 class Expire(Message, frozen=True):
-    """`ttl_seconds` 0: it does not expire any more."""
+    """`ttl_seconds` 0: the key no longer expires."""
 
     key: bytes
     ttl_seconds: int
@@ -118,8 +115,9 @@ class Ttl(Message, frozen=True):
 
 
 class Scan(Message, frozen=True):
-    """Names of keys that begin with `prefix`, of one slot (0 where keys are in none): at most `count`, from a `position` on. The
-    first is 0, then that of the answer before, with its `after`."""
+    """List keys with this `prefix` of one slot (0 if keys have no slots): at most `count`, from a `position` on. The
+    first position is 0, then that of the previous answer, with its `after`.
+    """
 
     slot: int
     position: int
@@ -129,7 +127,7 @@ class Scan(Message, frozen=True):
 
 
 class LPush(Message, frozen=True):
-    """One after the other: the last of them becomes the first of the list."""
+    """Values are pushed one by one: the last becomes the first of the list."""
 
     key: bytes
     values: tuple[bytes, ...]
@@ -149,7 +147,7 @@ class RPop(Message, frozen=True):
 
 
 class LRange(Message, frozen=True):
-    """From `start` to `stop`, both included, counted from 0; below 0 from the end, -1 being the last."""
+    """From `start` to `stop`, both inclusive, counted from 0. Negative numbers count from the end, -1 is the last."""
 
     key: bytes
     start: int
@@ -220,7 +218,7 @@ class Leave(Message, frozen=True):
 
 
 class Done(Message, frozen=True):
-    """OK, and nothing to say."""
+    """OK without a body."""
 
 
 class Value(Message, frozen=True):
@@ -236,19 +234,19 @@ class Length(Message, frozen=True):
 
 
 class Stored(Message, frozen=True):
-    """The answer to SET. False: its condition did not hold, and nothing was done."""
+    """The answer to SET. False: its condition did not hold, and nothing was written."""
 
     stored: bool = True
 
 
 class Count(Message, frozen=True):
-    """How many fields are new, or were there and are gone."""
+    """The number of fields that were added, or removed."""
 
     count: int
 
 
 class TimeLeft(Message, frozen=True):
-    """Begun seconds count; 0: it does not expire."""
+    """Seconds, rounded up; 0: the key does not expire."""
 
     ttl_seconds: int
 
@@ -258,13 +256,13 @@ class Values(Message, frozen=True):
 
 
 class Names(Message, frozen=True):
-    """The answer to SCAN. `position` 0: there are no more in this slot."""
+    """The answer to SCAN. `position` 0: the slot has no more keys."""
 
     slots: int
-    """In which keys are; 1: in none."""
+    """The number of slots; 1 if keys have no slots."""
     position: int
     after: bytes
-    """The last name that was looked at, told or not; empty if it is not for this client."""
+    """The last key that was scanned, listed or not; empty if the client may not see it."""
     names: tuple[bytes, ...]
 
 
@@ -284,7 +282,7 @@ class Nodes(Message, frozen=True):
 
 
 class SnapshotTaken(Message, frozen=True):
-    """A snapshot that is durable. Figures that a server does not tell are None, here and below."""
+    """A durable snapshot. Counts that a server does not send are None, here and below."""
 
     sequence: int | None = None
     keys: int | None = None
@@ -294,7 +292,7 @@ class SnapshotTaken(Message, frozen=True):
 
 
 class MemoryUse(Message, frozen=True):
-    """`limit_bytes` 0: there is no limit."""
+    """`limit_bytes` 0: no limit."""
 
     used_bytes: int | None = None
     limit_bytes: int | None = None
@@ -304,7 +302,7 @@ class MemoryUse(Message, frozen=True):
 
 
 class Statistics(Message, frozen=True):
-    """Counts since the node started; `sequence` counts mutations since the store was made."""
+    """Counts since the node started; `sequence` counts mutations since the store was created."""
 
     uptime_seconds: int | None = None
     keys: int | None = None
@@ -337,21 +335,21 @@ class ClusterState(Message, frozen=True):
 
 
 class Failure(Message, frozen=True):
-    """Any status but OK, MOVED and TOPOLOGY_CHANGED. The status says it all; the message is for people."""
+    """Any status except OK, MOVED and TOPOLOGY_CHANGED. The status is complete; the message is for people."""
 
     status: Status
     message: str = ""
 
 
 class Moved(Message, frozen=True):
-    """Another node has the key: ask it there. An address is IPv4 or IPv6, as text here and as bytes on the wire."""
+    """Another node has the key: send the request there. An address is IPv4 or IPv6, text here and bytes on the wire."""
 
     host: str
     port: int
 
 
 class TopologyChanged(Message, frozen=True):
-    """The nodes do not agree who has the key: learn the topology anew. `epoch` is that of the node that answers."""
+    """The nodes disagree about the key's owner: refresh the topology. `epoch` is that of the answering node."""
 
     epoch: int | None = None
     message: str = ""

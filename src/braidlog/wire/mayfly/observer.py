@@ -1,7 +1,4 @@
-"""mayfly, seen from beside: the fixed header in the protocol document's own words, bodies by the tables.
-
-Knows: headers, and which command an id stands for. Refuses to know: fields (the wire's tables do).
-"""
+"""Decodes captured mayfly traffic: headers in the protocol document's terms, bodies by the tables."""
 
 import struct
 from typing import Final
@@ -30,18 +27,18 @@ class MayflyObserver(Observer):
 
     def measure(self, inbox: Inbox, side: Side) -> int | None:
         begun = inbox.peek(min(len(inbox), HEADER_BYTES)) or b""
-        for place, (found, wanted) in enumerate(zip(begun, _MAGIC, strict=False)):
-            if found != wanted:
-                raise ProtocolError(f"{found:02X} is here, {wanted:02X} of the magic CAFE is expected", place)
+        for place, (actual, expected) in enumerate(zip(begun, _MAGIC, strict=False)):
+            if actual != expected:
+                raise ProtocolError(f"found {actual:02X}, expected {expected:02X} of the magic CAFE", place)
         if len(begun) > 2 and begun[2] not in _VERSIONS[side]:
             spoken = " or ".join(map(str, _VERSIONS[side]))
-            raise ProtocolError(f"version {begun[2]} is here, {spoken} is expected", 2)
+            raise ProtocolError(f"found version {begun[2]}, expected {spoken}", 2)
         if len(begun) < HEADER_BYTES:
             return None
         size: int = _HEADER.unpack(begun)[4]
         limit = m.MANY_BYTES_MAX if side is Side.CLIENT else m.ANSWER_BYTES_MAX
         if size > limit:
-            raise ProtocolError(f"a payload of {size} bytes is announced, {limit} is the limit", 8)
+            raise ProtocolError(f"a payload announces {size} bytes, the limit is {limit}", 8)
         return size + (HEADER_2_BYTES if begun[2] == 2 else HEADER_BYTES)
 
     def may_be_secret(self, side: Side, begun: bytes) -> bool:
@@ -66,18 +63,18 @@ class MayflyObserver(Observer):
         reading.name = "?" if row is None else row.name
         reading.head |= {"Cmd": f"0x{number:02X}({reading.name})", "ReqID": request_id, "Len": size}
         if row is None:
-            reading.fault = Fault(f"there is no command 0x{number:02X}", 3)
+            reading.fault = Fault(f"unknown command 0x{number:02X}", 3)
             return
-        reading.is_secret = row.request in SECRETS  # until it is understood, all of it
+        reading.is_secret = row.request in SECRETS  # all of it, until it is parsed
         self._asked[request_id] = row.request
         if reading.header_bytes == HEADER_2_BYTES:
             try:
                 reading.head["Consistency"] = m.Consistency(frame[12]).name
             except ValueError:
-                reading.fault = Fault(f"{frame[12]} is no consistency: 1 is ONE, 2 QUORUM, 3 ALL", 12)
+                reading.fault = Fault(f"{frame[12]} is not a consistency: use 1 (ONE), 2 (QUORUM) or 3 (ALL)", 12)
                 return
         if size > row.payload_bytes_max:
-            reading.fault = Fault(f"{row.name} with {size} bytes, {row.payload_bytes_max} is the limit", 8)
+            reading.fault = Fault(f"{row.name} with {size} bytes, the limit is {row.payload_bytes_max}", 8)
             return
         reading.message = fields.read_request(row.request, frame[reading.header_bytes :])
         reading.is_secret = False
@@ -87,11 +84,11 @@ class MayflyObserver(Observer):
         reading.name = "?" if status is None else status.name
         reading.head |= {"Status": f"0x{number:02X}({reading.name})", "ReqID": request_id, "Len": size}
         if status is None:
-            reading.fault = Fault(f"there is no status 0x{number:02X}", 3)
+            reading.fault = Fault(f"unknown status 0x{number:02X}", 3)
             return
         asked = self._asked.pop(request_id, None)
         if status is m.Status.OK and asked is None:
             reading.fields = {"payload": frame[HEADER_BYTES:]}
-            reading.fault = Fault(f"an answer to request {request_id}, which was not seen being asked", 4)
+            reading.fault = Fault(f"an answer to request {request_id}, whose request was not captured", 4)
         else:
             reading.message = read_answer(asked, number, frame, HEADER_BYTES, len(frame))

@@ -1,9 +1,9 @@
-"""Frames of mlog: bytes become requests and answers, and back. No socket, no clock.
+"""Frames of mlog: bytes become requests and answers, and back.
 
-Knows: where a frame begins and ends, which messages each side may send, and in which order answers come. Refuses to
-know: what a request means.
-Invariant: peer bytes never raise. They give messages, then at most one `Refused`, after which the connection takes
-nothing more.
+Handles frames, the messages that each side may send, and the order of answers. Does not handle: sockets, clocks, the
+meaning of a request.
+Invariant: a peer's bytes never raise. They give messages, then at most one `Refused`, after which the connection
+accepts no more bytes.
 
     0        2                 6                          6 + size
     +--------+-----------------+--------------------------+
@@ -40,7 +40,7 @@ _ENTRIES_HEAD: Final = b'{"Entries":['
 _ENTRIES_TAIL: Final = b"]}"
 
 IN_FLIGHT_MAX: Final = 4096
-"""Requests of one client connection that wait for their answers."""
+"""Maximum unanswered requests of one client connection."""
 
 REQUEST_READERS: Final[dict[int, GoReader[Any]]] = {row.number: GoReader(row.request) for row in OPERATIONS}
 RESPONSE_READERS: Final[dict[int, GoReader[Any]]] = {
@@ -50,43 +50,43 @@ RESPONSE_READERS: Final[dict[int, GoReader[Any]]] = {
 
 
 def frame(message: GoStruct) -> bytes:
-    """The message as one frame; ValueError if no frame can hold it."""
+    """Return the message as one frame. Raises ValueError if it exceeds a frame."""
     payload = write(message)
     size = len(payload)
     if size > PAYLOAD_BYTES_MAX:
-        raise ValueError(f"{type(message).__name__} takes {size} bytes, a frame holds {PAYLOAD_BYTES_MAX}")
+        raise ValueError(f"{type(message).__name__} takes {size} bytes, a frame may have {PAYLOAD_BYTES_MAX}")
     return _HEADER.pack(NUMBER_OF[type(message)], size) + payload
 
 
 def _packed(answer: PackedEntries) -> tuple[bytes, ...]:
-    """The frame that `frame` would make of the same entries, which are not copied once more."""
+    """Return the same frame as `frame`, without copying the packed entries again."""
     size = len(_ENTRIES_HEAD) + len(answer.rows.data) + len(_ENTRIES_TAIL)
     if size > PAYLOAD_BYTES_MAX:
-        raise ValueError(f"{answer.rows.number} entries take {size} bytes, a frame holds {PAYLOAD_BYTES_MAX}")
+        raise ValueError(f"{answer.rows.number} entries take {size} bytes, a frame may have {PAYLOAD_BYTES_MAX}")
     return _HEADER.pack(MessageType.FETCH_BATCH_RESP, size) + _ENTRIES_HEAD, answer.rows.data, _ENTRIES_TAIL
 
 
 class _Frames(Receiver):
-    """What has arrived from one peer, and whether it is still believed."""
+    """The received bytes of one peer."""
 
     def __init__(self, readers: dict[int, GoReader[Any]]) -> None:
         super().__init__()
         self.frame_bytes_max = PAYLOAD_BYTES_MAX
-        """Of a payload that comes in."""
+        """Maximum bytes of a received payload."""
         self._readers = readers
 
     def _next_message(self) -> Any:  # noqa: ANN401 - a request or a response: the readers say which
-        """The next message; `ProtocolError` for a frame that is none."""
+        """Return the next message; raises `ProtocolError` for an invalid frame."""
         header = self._inbox.peek(_HEADER.size)
         if header is None:
             return NEED_DATA
         number, size = _HEADER.unpack(header)
-        # Refuse before buffering: neither an unknown message nor 4 GiB of a known one are worth waiting for.
+        # Reject before buffering: neither an unknown message nor 4 GiB of a known one are worth waiting for.
         reader = self._readers.get(number)
         if reader is None:
-            raise ProtocolError(f"message type {number} is not one that this side can be sent", 0)
+            raise ProtocolError(f"this side cannot receive message type {number}", 0)
         if size > self.frame_bytes_max:
-            raise ProtocolError(f"a payload of {size} bytes is announced, {self.frame_bytes_max} is the limit", 2)
+            raise ProtocolError(f"a payload announces {size} bytes, the limit is {self.frame_bytes_max}", 2)
         if len(self._inbox) < _HEADER.size + size:
             return NEED_DATA
         self._inbox.take(_HEADER.size)
@@ -96,16 +96,16 @@ class _Frames(Receiver):
 
 
 class ServerConnection(_Frames):
-    """The server's end: requests come out, answers go in.
+    """The server's end: returns requests, accepts answers.
 
-    Answers leave in request order; whoever calls `respond` and `push` keeps it. A request may come while a FetchStream
-    is open: pushed frames have a type of their own (11), so its answer may stand between them.
+    The caller of `respond` and `push` keeps answers in request order. A request may arrive while a FetchStream is
+    open: pushed frames have their own type (11), so its answer may be sent between them.
     """
 
     def __init__(self) -> None:
         super().__init__(REQUEST_READERS)
         self.streaming = False
-        """Whether a FetchStream is open. The frames of two could not be told apart."""
+        """Whether a FetchStream is open. A client could not distinguish the frames of two."""
 
     def next_event(self) -> Request | Refused | NeedData:
         if self._closed:
@@ -117,7 +117,7 @@ class ServerConnection(_Frames):
         return event
 
     def turn_away(self, reason: str) -> Refused:
-        """The error for a client that is not let in, whatever it asked or was about to ask."""
+        """Return the error for a client that is not admitted."""
         return self._refuse(ProtocolError(reason))
 
     def _refuse(self, error: ProtocolError) -> Refused:
@@ -131,7 +131,7 @@ class ServerConnection(_Frames):
     def respond(self, request: Request | Refused, answer: PackedEntries) -> tuple[bytes, ...]: ...
 
     def respond(self, request: Request | Refused, answer: GoStruct | PackedEntries) -> bytes | tuple[bytes, ...]:
-        """The one answer to a request, or an error. ValueError if it is larger than a frame: see sizes.py."""
+        """Return the one answer to a request, or an error. Raises ValueError if it exceeds a frame: see sizes.py."""
         if isinstance(answer, PackedEntries):
             if not isinstance(request, FetchBatchRequest):
                 raise TypeError(f"entries do not answer {type(request).__name__}")
@@ -143,20 +143,21 @@ class ServerConnection(_Frames):
         return frame(answer)
 
     def push(self, message: Pushed) -> bytes:
-        """One more answer to a ReplicateStream (the last has `end_of_stream`) or to a FetchStream."""
+        """Return one more answer to a ReplicateStream (the last has `end_of_stream`) or to a FetchStream."""
         if type(message) not in (ReplicateResponse, FetchStreamResponse):
             raise TypeError(f"{type(message).__name__} is not pushed")
         return frame(message)
 
     def push_entries(self, entries: Iterable[LogEntry]) -> bytes:
-        """FetchStream frames, one for each entry, in one piece."""
+        """Return FetchStream frames, one per entry, joined."""
         return b"".join([frame(FetchStreamResponse(entry)) for entry in entries])
 
 
 class ClientConnection(_Frames, Answered):
-    """The client's end: requests go in, answers come out in the same order; an `RPCErrorResponse` stands for any.
+    """The client's end: accepts requests, returns answers in the same order. An `RPCErrorResponse` may replace any
+    answer.
 
-    While a FetchStream is open no other request is taken: nobody could tell whose error an RPCError is.
+    During an open FetchStream no other request is accepted: an RPCError could belong to either.
     """
 
     def __init__(self) -> None:
@@ -164,14 +165,16 @@ class ClientConnection(_Frames, Answered):
         self._asked: deque[Operation] = deque()
 
     def request(self, message: Request) -> bytes:
-        """The bytes to send. ValueError if the message, or one more message, does not fit."""
+        """Return the bytes to send. Raises ValueError if the message does not fit, or if no more requests are
+        allowed.
+        """
         operation = BY_REQUEST[type(message)]
         if self._closed:
-            raise ValueError("the connection was refused and takes no more requests")
+            raise ValueError("the connection was rejected and accepts no more requests")
         if self._asked and self._asked[-1].request is FetchStreamRequest:
-            raise ValueError("a FetchStream is open: other requests go through another connection")
+            raise ValueError("a FetchStream is open: use another connection for other requests")
         if len(self._asked) >= IN_FLIGHT_MAX:
-            raise ValueError(f"{IN_FLIGHT_MAX} requests wait for their answers already")
+            raise ValueError(f"{IN_FLIGHT_MAX} requests are unanswered, which is the limit")
         data = frame(message)
         self._asked.append(operation)
         return data
@@ -183,14 +186,14 @@ class ClientConnection(_Frames, Answered):
         return event
 
     def _settle(self, message: GoStruct) -> None:
-        """Cross off the request that this message answers."""
+        """Remove the request that this message answers."""
         if isinstance(message, RPCErrorResponse):
-            # With nothing in flight too: a server may say why before it closes.
+            # Also without open requests: a server may send an error before it closes.
             if self._asked:
                 self._asked.popleft()
             return
         if not self._asked or type(message) is not self._asked[0].response:
             expected = self._asked[0].response.__name__ if self._asked else "nothing"
-            raise ProtocolError(f"{type(message).__name__} came where {expected} was due", 0)
+            raise ProtocolError(f"{type(message).__name__} came instead of {expected}", 0)
         if not self._asked[0].streams or (isinstance(message, ReplicateResponse) and message.end_of_stream):
             self._asked.popleft()

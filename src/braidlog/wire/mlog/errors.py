@@ -1,7 +1,6 @@
-"""Error codes, the message that carries one, and which of them mean "look for the leader again".
+"""Error codes, the message with an error, and the codes after which a client should look for the leader again.
 
-Knows: the document's 17 codes and its ShouldReconnect. Refuses to know: which reason of ours becomes which code (the
-adapter's table).
+The document's 17 codes and its ShouldReconnect. The adapter translates the broker's reasons into these codes.
 """
 
 from enum import IntEnum
@@ -11,7 +10,7 @@ from braidlog.wire.mlog.gojson import I32, GoStruct
 
 
 class ErrorCode(IntEnum):
-    """By position in the protocol document, "Error codes and response types"."""
+    """Codes by position in the protocol document, "Error codes and response types"."""
 
     UNKNOWN = 0
     TOPIC_REQUIRED = 1
@@ -32,20 +31,20 @@ class ErrorCode(IntEnum):
     TIMEOUT_CATCH_UP = 16
 
 
-# The document's ShouldReconnect. CANNOT_REACH_LEADER is not in it, so a client that gets 14 does not look again.
+# The document's ShouldReconnect. It omits CANNOT_REACH_LEADER, so a client that gets 14 does not look again.
 RECONNECT_CODES: Final = frozenset(
     {ErrorCode.NOT_TOPIC_LEADER, ErrorCode.TOPIC_NOT_FOUND, ErrorCode.RAFT_LEADER_UNAVAILABLE}
 )
 
 
 class RPCErrorResponse(GoStruct, frozen=True, rename={"code": "code", "message": "message"}):
-    """Message 20: takes the place of any answer. The only message with JSON tags, hence lower-case keys."""
+    """Message 20: replaces any answer. The only message with JSON tags, hence lower-case keys."""
 
-    # Any int32, not only ours: a newer server may know more codes.
+    # Any int32, not only known codes: a newer server may have more.
     code: I32 = ErrorCode.UNKNOWN
     message: str = ""
 
 
 def should_reconnect(error: RPCErrorResponse) -> bool:
-    """Whether a client should look for the leader again and reconnect."""
+    """Return whether a client should look for the leader again and reconnect."""
     return error.code in RECONNECT_CODES

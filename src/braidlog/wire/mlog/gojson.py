@@ -1,13 +1,11 @@
 """JSON as Go's encoding/json reads and writes it, for the structs of this dialect.
 
-Knows: Go's rules. A key matches a field whatever its case; a key that matches none is ignored; a missing or null field
-is the zero value; bytes are padded base64 and nil is null; a number has no fraction and stays inside its type.
-Refuses to know: frames, and what any field is for.
-Invariant: bytes from outside become a message or a `ProtocolError`, nothing else, and never more objects than
-`check_json` allows.
+Go's rules: a key matches a field whatever its case; a key that matches none is ignored; a missing or null field is
+the zero value; bytes are padded base64 and nil is null; a number has no fraction and fits its type.
+Invariant: a peer's bytes become a message or a `ProtocolError`, and never more objects than `check_json` allows.
 
-Two ways to read, held equal by a test. What real clients send (exact names, no extras) is decoded by msgspec straight
-into the type. Whatever msgspec finds odd is read again by the rules above, so that these are the same message:
+Two readers, compared by a test. msgspec decodes what real clients send (exact names, no extras). Documents that
+msgspec rejects are read again by the rules above, so that these are the same message:
 
     {"Topic":"a"}        {"topic":"a","Extra":1,"Acks":null}
 """
@@ -36,23 +34,25 @@ INT64_MAX: Final = 2**63 - 1
 I32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 I64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=INT64_MAX)]
 U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
-# A Go uint64. No log is longer than 2^63 records: a larger number is taken as 2^63-1, as far past every end as it was.
+# A Go uint64. No log exceeds 2^63 records: a larger number is read as 2^63-1, which is also past every log end.
 U64 = Annotated[int, msgspec.Meta(ge=0, le=INT64_MAX)]
 
-# Go writes initialisms in capitals, but the document is not of one mind: ReplicaNodeID and ReplicaNodeIds, IsISR and Isr.
+# Go writes initialisms in capitals, but the document is inconsistent: ReplicaNodeID and ReplicaNodeIds, IsISR and
+# Isr.
 _GO_WORDS: Final = {"leo": "LEO", "id": "ID"}
 _GO_NAMES: Final = {"is_isr": "IsISR", "consumer_id": "Id"}
 
 
 def go_name(name: str) -> str:
-    """The Go field name of one of our attributes: `replica_node_id` → `ReplicaNodeID`."""
+    """Return the Go field name of an attribute: `replica_node_id` → `ReplicaNodeID`."""
     return _GO_NAMES.get(name) or "".join(_GO_WORDS.get(word, word.capitalize()) for word in name.split("_"))
 
 
 class GoStruct(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=go_name):
     """A message whose keys are Go field names.
 
-    Unknown keys are forbidden only so that a document which has some is read by the rules: one of them may be a field.
+    Unknown keys are forbidden so that such a document is read by the rules: an unknown key may be a field in another
+    case.
     """
 
 
@@ -62,7 +62,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 
 
 def write(message: msgspec.Struct) -> bytes:
-    """The message as Go's json.Marshal writes it: fields in order, nothing omitted, nil as null."""
+    """Return the message as Go's json.Marshal writes it: fields in order, none omitted, nil as null."""
     return _ENCODER.encode(message)
 
 
@@ -77,8 +77,8 @@ class GoReader(Generic[Struct]):
         self._shape = _shape(message_type)
 
     def read(self, payload: bytes) -> Struct:
-        """The message, or `ProtocolError`."""
-        if len(payload) > TOKENS_MAX:  # a shorter document cannot hold more values than that
+        """Return the message; raises `ProtocolError`."""
+        if len(payload) > TOKENS_MAX:  # a shorter document cannot have that many values
             check_json(payload)
         try:
             return self._decode(payload)
@@ -88,7 +88,7 @@ class GoReader(Generic[Struct]):
             raise ProtocolError(f"{self._type.__name__}: {error}").at(place_of(payload, error)) from error
 
     def read_by_rules(self, payload: bytes) -> Struct:
-        """The same, one rule at a time: for documents that are not spelled as Go spells them."""
+        """Read a document one rule at a time, if it is not spelled as Go spells it."""
         check_json(payload)
         try:
             document = msgspec.json.decode(payload)
@@ -108,13 +108,13 @@ def _shape(message_type: type[msgspec.Struct]) -> StructType:
 
 
 def _fold_case(key: str) -> str:
-    # Go folds ASCII case and, by Unicode's simple folding, the long s and the Kelvin sign (which lower() knows).
-    # casefold() would go further and take one letter for two.
+    # Go folds ASCII case and, by Unicode's simple folding, the long s and the Kelvin sign (which lower() folds too).
+    # casefold() would also fold distinct letters to one.
     return key.replace("\u017f", "s").lower()
 
 
 def _conform(value: Any, shape: Type) -> Any:  # noqa: ANN401 - a JSON document
-    """The value as msgspec wants it for `shape`; what has another form is left for msgspec to refuse."""
+    """Return the value in the form that msgspec expects for `shape`; msgspec rejects values of other forms."""
     if isinstance(shape, UnionType):
         shape = next(part for part in shape.types if not isinstance(part, NoneType))
     if isinstance(value, dict) and isinstance(shape, StructType):
@@ -133,7 +133,7 @@ def _conform_object(document: Mapping[str, Any], shape: StructType) -> dict[str,
         field = fields.get(_fold_case(key))
         if field is None:
             continue
-        # Go takes the last spelling; which one a reader of ours would take should never be a question.
+        # Go takes the last spelling; a document whose meaning depends on that is rejected.
         if field.encode_name in conformed:
             raise ProtocolError(f"{field.encode_name} is given in two spellings")
         conformed[field.encode_name] = None if value is None else _conform(value, field.type)
@@ -145,7 +145,7 @@ def _is_u64(shape: Type) -> bool:
 
 
 def _zero(shape: Type) -> Any:  # noqa: ANN401 - a JSON document
-    """What Go makes of a null inside an array: nil where the items are pointers or bytes, else the zero value."""
+    """Return Go's value for a null inside an array: nil if the items are pointers or bytes, else the zero value."""
     if isinstance(shape, StructType):
         return {}
     return "" if isinstance(shape, StrType) else None

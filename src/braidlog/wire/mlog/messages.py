@@ -1,10 +1,8 @@
-"""The messages of mlog.
+"""The messages of mlog: fields and number of each.
 
-Knows: every message's fields and number. Refuses to know: which answers a request (operations.py), frames
-(connection.py) and how Go spells JSON (gojson.py).
-
-Attributes are our words; on the wire they are Go field names (`consumer_id` is `Id`). None is Go's nil, where Go tells
-it from empty.
+operations.py pairs requests with answers, connection.py has the frames, gojson.py the JSON. Attributes have
+braidlog's names; on the wire they have Go field names (`consumer_id` is `Id`). None is Go's nil, where Go
+distinguishes it from empty.
 """
 
 from enum import IntEnum
@@ -17,7 +15,7 @@ from braidlog.wire.mlog.gojson import I32, I64, U32, U64, GoStruct
 
 
 class MessageType(IntEnum):
-    """By position in the protocol document, "Message type enumeration"."""
+    """Types by position in the protocol document, "Message type enumeration"."""
 
     REPLICATE_STREAM = 0
     REPLICATE_RESP = 1
@@ -51,12 +49,12 @@ class MessageType(IntEnum):
 
     @property
     def title(self) -> str:
-        """`2` is `Produce`."""
+        """Return the name: `2` is `Produce`."""
         return "".join(word if word == "RPC" else word.capitalize() for word in self.name.split("_"))
 
 
 class AckMode(IntEnum):
-    """What a produce waits for. A message may carry any int32: one that is none of these gets INVALID_ACK_MODE."""
+    """What a produce waits for. A message may have any int32: an unknown one gets INVALID_ACK_MODE."""
 
     NONE = 0
     LEADER = 1
@@ -64,11 +62,11 @@ class AckMode(IntEnum):
 
 
 class Request(GoStruct, frozen=True):
-    """What a client asks."""
+    """Base of a client's requests."""
 
 
 class Response(GoStruct, frozen=True):
-    """What a server answers, unless it answers with an `RPCErrorResponse`."""
+    """Base of a server's answers, except `RPCErrorResponse`."""
 
 
 class LogEntry(GoStruct, frozen=True, gc=False):
@@ -77,7 +75,7 @@ class LogEntry(GoStruct, frozen=True, gc=False):
 
 
 class ReplicateRequest(Request, frozen=True):
-    """Not in the protocol document: the fields its clients send (the mlog page, §8)."""
+    """The fields that clients send; the protocol document does not have them (the mlog page, §8)."""
 
     topic: str = ""
     offset: U64 = 0
@@ -117,7 +115,9 @@ class ProduceBatchResponse(Response, frozen=True):
 
 
 class FetchRequest(Request, frozen=True):
-    """With `replica_node_id` a replica asks: it reads uncommitted records, and its offset is its log end."""
+    """A request with `replica_node_id` comes from a replica: it reads uncommitted records, and its offset is its log
+    end offset.
+    """
 
     topic: str = ""
     consumer_id: str = ""
@@ -138,7 +138,7 @@ class FetchBatchRequest(Request, frozen=True):
 
 
 class FetchBatchResponse(Response, frozen=True):
-    # nil, not []: what Go writes for "nothing" is `{"Entries":null}`.
+    # nil, not []: Go writes `{"Entries":null}` for an empty answer.
     entries: tuple[LogEntry | None, ...] | None = None
 
 
@@ -149,17 +149,17 @@ ENTRY_ROW: Final = (
     Part(Kind.VALUE_BASE64, b"null"),
     Part(Kind.LITERAL, b"}"),
 )
-"""A `LogEntry` as Go's json.Marshal spells it; commas stand between rows."""
+"""A `LogEntry` as Go's json.Marshal spells it; rows are separated by commas."""
 
 
 class PackedEntries(msgspec.Struct, frozen=True):
-    """A FetchBatchResponse, from a server whose entries are written already: as `ENTRY_ROW`s."""
+    """A FetchBatchResponse whose entries are already encoded as `ENTRY_ROW`s."""
 
     rows: Packed
 
 
 class FetchStreamRequest(FetchRequest, frozen=True):
-    """Without a body in the protocol document; ours has the body of FetchRequest (the mlog page, §2)."""
+    """The protocol document defines no body; we use that of FetchRequest (the mlog page, §2)."""
 
 
 class FetchStreamResponse(FetchResponse, frozen=True):
@@ -186,7 +186,9 @@ class FetchOffsetResponse(Response, frozen=True):
 
 
 class CreateTopicRequest(Request, frozen=True):
-    """`replica_count` does not count the leader; `designated_leader_node_id` is set by a Raft leader that forwards."""
+    """`replica_count` does not count the leader; `designated_leader_node_id` is set when a Raft leader forwards the
+    request.
+    """
 
     topic: str = ""
     replica_count: U32 = 0
@@ -244,7 +246,7 @@ class ListTopicsResponse(Response, frozen=True):
 
 
 class ApplyIsrUpdateEventRequest(Request, frozen=True):
-    """Carries neither epoch nor version: whoever applies it must fence it by what it knows itself."""
+    """Has neither epoch nor version: the receiver must fence it by its own state."""
 
     topic: str = ""
     replica_node_id: str = ""

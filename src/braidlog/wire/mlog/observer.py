@@ -1,7 +1,4 @@
-"""mlog, seen from beside: the type says what a frame is, whoever sent it.
-
-Knows: frames, and which type is read by which reader. Refuses to know: fields (the wire's table does).
-"""
+"""Decodes captured mlog traffic: the type of a frame determines its reader, for both sides."""
 
 import struct
 from typing import ClassVar, Final
@@ -29,9 +26,9 @@ class MlogObserver(Observer):
         size: int
         number, size = _HEADER.unpack(header)
         if number not in MessageType.__members__.values():
-            raise ProtocolError(f"message type {number} is none: 0 to {max(MessageType)} are", 0)
+            raise ProtocolError(f"unknown message type {number}: must be 0 to {max(MessageType)}", 0)
         if size > PAYLOAD_BYTES_MAX:
-            raise ProtocolError(f"a payload of {size} bytes is announced, {PAYLOAD_BYTES_MAX} is the limit", 2)
+            raise ProtocolError(f"a payload announces {size} bytes, the limit is {PAYLOAD_BYTES_MAX}", 2)
         return _HEADER.size + size
 
     def read(self, side: Side, frame: bytes) -> Reading:

@@ -1,6 +1,6 @@
 """The replication batch: records in bulk, inside ReplicateResponse.RawChunk.
 
-Knows: its bytes, as a leader writes them. Refuses to know: who replicates to whom, and whether an epoch is current.
+Only a leader's encoding is implemented. Epochs are checked elsewhere.
 
     0              8             12             16          20           21                   25
     +--------------+--------------+--------------+-----------+------------+--------------------+-----------
@@ -9,8 +9,8 @@ Knows: its bytes, as a leader writes them. Refuses to know: who replicates to wh
     +--------------+--------------+--------------+-----------+------------+--------------------+-----------
     a record:  | i64 offset | i32 size | value, `size` bytes |          batch length and CRC: of the records only
 
-The CRC leaves the header unprotected: a replica holds base offset and last offset delta against the records. Attributes
-are 0 (no compression is defined). Only the epoch has no second witness.
+The CRC does not cover the header: a replica compares base offset and last offset delta with the records. Attributes
+are 0 (no compression is defined). Only the epoch cannot be verified.
 """
 
 import struct
@@ -34,12 +34,12 @@ class ReplicationRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 def batch_bytes(value_bytes: int, records: int) -> int:
-    """How large a batch of so many records with so many bytes of values in all becomes."""
+    """Return the size of a batch of that many records with that many bytes of values in total."""
     return HEADER_BYTES + RECORD_HEADER_BYTES * records + value_bytes
 
 
 def encode_batch(records: Sequence[ReplicationRecord], leader_epoch: int) -> bytes:
-    """The batch; nothing at all for no records, as the protocol document has it."""
+    """Return the batch; empty bytes for no records, as in the protocol document."""
     if not 0 <= leader_epoch <= _INT32_MAX:
         raise ValueError(f"leader epoch {leader_epoch} does not fit a replication batch")
     if not records:

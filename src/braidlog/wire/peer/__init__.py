@@ -1,6 +1,7 @@
-"""What nodes of a cluster say to each other on a port of their own: 0xBEE5, as the Mayfly document has it.
+"""The protocol between the nodes of a cluster, on its own port: 0xBEE5, as in the Mayfly document.
 
-No dialect of clients, and so without a `DIALECT`: it has no listener among theirs, no driver and no URL. Tools see it.
+Not a client dialect, hence without a `DIALECT`: it has no client listener, no driver and no URL. The wire tools can
+decode it.
 """
 
 from braidlog.wire.dialect import Dialect

@@ -1,8 +1,10 @@
-"""The two ends of a connection between nodes that is about keys: one asks, the other answers, in any order.
+"""Both ends of a connection between nodes about keys: one requests, the other answers, in any order.
 
-Knows: which answer belongs to which question. Refuses to know: what either leads to.
-Invariants: an answer to nothing that was asked ends the connection; what is told of one leaf is handed on whole, and has a bound.
-A question about leaves has no number: of each range of each log one is open at a time, and of each log one about a single leaf.
+Does not handle: the meaning of requests and answers.
+Invariants: an answer without a request ends the connection. The keys of one leaf are returned together, and are
+bounded.
+A request about leaves has no id: for each range of each log at most one is open, and for each log at most one about a
+single leaf.
 """
 
 from typing import Any, Final, NamedTuple
@@ -16,7 +18,7 @@ from braidlog.wire.peer.connection import Frame, PeerConnection, write
 
 U32_MAX: Final = 2**32 - 1
 LEAF_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Of all keys of a leaf; what is larger is left as it is."""
+"""Maximum bytes of all keys of a leaf; a larger leaf is not repaired."""
 
 _ANSWERS: Final[dict[type[m.Message], tuple[type[m.Message], ...]]] = {
     m.Forward: (m.Answer, m.TopologyChanged),
@@ -40,7 +42,7 @@ class Response(NamedTuple):
 
 
 class ServingConnection(PeerConnection):
-    """The end that is asked."""
+    """The end that answers."""
 
     def __init__(self, sender: bytes) -> None:
         super().__init__(m.ASKED)
@@ -51,13 +53,13 @@ class ServingConnection(PeerConnection):
         return b"" if answer is None else write(self._sender, answer)
 
     def turn_away(self, reason: str) -> Refused:
-        """Nodes say nothing to who is none."""
+        """Nodes send no error to clients that are not admitted."""
         self._close()
         return Refused(ProtocolError(reason), None, close=True)
 
 
 class AskingConnection(PeerConnection):
-    """The end that asks."""
+    """The end that requests."""
 
     def __init__(self, sender: bytes) -> None:
         super().__init__(m.ANSWERED)
@@ -66,12 +68,12 @@ class AskingConnection(PeerConnection):
         self._asked: dict[int, type[m.Message]] = {}
         self._syncs: dict[tuple[int, ...], int] = {}
         self._keys: dict[int, list[m.SyncDiff]] = {}
-        """Log → what has been told of the leaf that was asked about."""
+        """Log → keys received so far of the requested leaf."""
         self._told_bytes = 0
 
     @property
     def next_id(self) -> int:
-        """The number of the next question: one that is not open."""
+        """Return an id without an open request."""
         number = self._last % U32_MAX + 1
         while number in self._asked:
             number = number % U32_MAX + 1
@@ -120,24 +122,24 @@ class AskingConnection(PeerConnection):
             if isinstance(message, m.SyncEnd) and message.verdict is m.Verdict.TOLD:
                 found = self._leaf_keys(message)
         else:
-            assert isinstance(message, m.Answer | m.TopologyChanged | m.Replicated), "no other is spoken here"
+            assert isinstance(message, m.Answer | m.TopologyChanged | m.Replicated), "no other message is accepted here"
             number = message.request
         if type(message) not in _ANSWERS.get(self._asked.pop(number, m.Message), ()):
-            raise ProtocolError(f"a node answers with {type(message).__name__} what it was not asked")
+            raise ProtocolError(f"a node answers with {type(message).__name__} without a request")
         return Response(number, found)
 
     def _collect(self, diff: m.SyncDiff) -> None:
-        told = self._keys.get(diff.log)
+        received = self._keys.get(diff.log)
         self._told_bytes += len(diff.value)
-        if told is None or self._told_bytes > LEAF_BYTES_MAX:
-            raise ProtocolError(f"more keys of log {diff.log} are sent than were asked for, or than can be kept")
-        told.append(diff)
+        if received is None or self._told_bytes > LEAF_BYTES_MAX:
+            raise ProtocolError(f"received more keys of log {diff.log} than requested, or than the limit")
+        received.append(diff)
 
     def _leaf_keys(self, end: m.SyncEnd) -> LeafKeys:
         keys = tuple(self._keys.pop(end.log, ()))
         self._told_bytes -= sum(len(each.value) for each in keys)
         if len(keys) != end.keys or any(each.offset != end.offset for each in keys):
-            raise ProtocolError(f"{len(keys)} keys of a leaf were told, and {end.keys} announced")
+            raise ProtocolError(f"received {len(keys)} keys of a leaf, {end.keys} were announced")
         return LeafKeys(keys, end)
 
 

@@ -1,8 +1,9 @@
 """Either end of a connection between two nodes: bytes in, messages out; messages in, bytes out.
 
-Knows: headers, and that there is nothing to be said to who sends anything else. Refuses to know: what a message leads to.
-Invariants: peer bytes never raise; the same bytes, however cut, give the same messages; a stray frame of another protocol fails
-at its first byte; a length is believed only if its type can have it, and a type only if it is spoken on this connection.
+Does not handle: the meaning of a message. Invalid bytes are never answered.
+Invariants: a peer's bytes never raise. The same bytes, however cut, give the same messages. A frame of another
+protocol fails at its first byte. A length is accepted only if its type allows it, and a type only if it is used on
+this connection.
 
     ┌──────────┬───────────┬────────┬────────────────┬──────────────────┐
     │ BEE5  2  │ version 1 │ type 1 │ sender UUID 16 │ payload length 4 │ payload …
@@ -29,16 +30,16 @@ _BEGIN: Final = (*MAGIC, VERSION)
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """A message and the id of the node that sent it: who it is from never depends on the connection's past."""
+    """A message with the id of its sender, which therefore never depends on the connection's history."""
 
     sender: bytes
     message: Message
 
 
 class PeerConnection(Receiver):
-    """Both ends are the same. `Refused` always closes: a node that talks nonsense is asked again on a fresh connection.
+    """Both ends are equal. `Refused` always closes: the caller retries on a new connection.
 
-    `spoken`: the types that may come here; others are as unknown as if there were none.
+    `spoken`: the message types accepted here; all others are unknown.
     """
 
     def __init__(self, spoken: Collection[int] = BY_NUMBER.keys()) -> None:
@@ -68,24 +69,24 @@ class PeerConnection(Receiver):
 
 
 def check_begin(begun: bytes, spoken: Collection[int]) -> None:
-    """Magic, version and type, as far as they are there."""
-    for position, (wanted, found) in enumerate(zip(_BEGIN, begun, strict=False)):
-        if wanted != found:
+    """Check magic, version and type, as far as they have arrived."""
+    for position, (expected, actual) in enumerate(zip(_BEGIN, begun, strict=False)):
+        if expected != actual:
             what = "version" if position == 2 else "magic"
-            raise ProtocolError(f"the {what} of a node's message: byte {position} is {found:#04x}", position)
+            raise ProtocolError(f"invalid {what} of a node's message: byte {position} is {actual:#04x}", position)
     if len(begun) > 3 and begun[3] not in spoken:
-        raise ProtocolError(f"nodes have no message of type {begun[3]:#04x} here", 3)
+        raise ProtocolError(f"nodes send no message of type {begun[3]:#04x} here", 3)
 
 
 def check_size(row: Row, size: int) -> None:
-    """Before anything is awaited."""
+    """Check the size before the payload is awaited."""
     if not row.bytes_min <= size <= row.bytes_max:
         allowed = f"{row.bytes_min}" if row.bytes_min == row.bytes_max else f"{row.bytes_min} to {row.bytes_max}"
-        raise ProtocolError(f"a {row.name} has {allowed} bytes, not {size}", 20)
+        raise ProtocolError(f"a {row.name} must have {allowed} bytes, not {size}", 20)
 
 
 def read_message(row: Row, frame: bytes) -> Message:
-    """What a whole frame says. Positions of faults count from its first byte."""
+    """Parse a complete frame. Positions of faults count from its first byte."""
     reader = Reader(frame, HEADER_BYTES)
     message = row.kind(*[kind.read(reader, name) for name, kind in row.fields])
     if reader.left:
@@ -97,16 +98,16 @@ def read_message(row: Row, frame: bytes) -> Message:
 
 def _check_flags(frame: bytes, ack: Ack) -> None:
     if ack.is_alive and ack.is_refused:
-        raise ProtocolError("a witness does not say both that a node lives and that nobody listens", len(frame) - 2)
+        raise ProtocolError("a witness cannot report both a live node and a refused connection", len(frame) - 2)
 
 
 def write(sender: bytes, message: Message) -> bytes:
-    """The frame of a message. ValueError if a number does not fit."""
+    """Return the frame of a message. Raises ValueError if a number does not fit."""
     row = BY_KIND[type(message)]
     if len(sender) != UUID_BYTES:
-        raise ValueError(f"a node's id has {UUID_BYTES} bytes, not {len(sender)}")
+        raise ValueError(f"a node's id must have {UUID_BYTES} bytes, not {len(sender)}")
     try:
         payload = b"".join(kind.write(getattr(message, name)) for name, kind in row.fields)
     except (struct.error, ValueError) as error:
-        raise ValueError(f"{row.name} cannot be said: {error}") from error
+        raise ValueError(f"{row.name} cannot be encoded: {error}") from error
     return HEADER.pack(MAGIC, VERSION, row.number, sender, len(payload)) + payload

@@ -1,7 +1,4 @@
-"""The messages between nodes, and the table of their types: one row each, a number, a message, its bytes.
-
-Knows: what each says. Refuses to know: headers (`connection.py`), and what a node does about any of it.
-"""
+"""The messages between nodes, and the table of their types: number, message and fields of each."""
 
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -15,26 +12,26 @@ from braidlog.wire.fields import I64, TEXT, U8, U16, U32, U64, Kind, Layout
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What all of them are."""
+    """Base of all messages."""
 
 
 class Ping(Message, frozen=True):
-    """Answered at once by a `Pong`, on the same connection."""
+    """Answered immediately by a `Pong` on the same connection."""
 
     members_hash: int
-    """Of all (node, incarnation) that the sender takes for members: who has the same hash has the same list."""
+    """Hash of all (node, incarnation) that the sender considers members: equal hashes mean equal lists."""
 
 
 class Pong(Message, frozen=True):
     node: int
     incarnation: int
     wall_ms: int
-    """The sender's clock, so that one that is far from all others can be told so."""
+    """The sender's clock, to detect a node whose clock differs from all others."""
     members_hash: int
 
 
 class PingRequest(Message, frozen=True):
-    """`by` asks the receiver whether it hears anything of a node; answered by an `Ack` on another connection."""
+    """`by` requests that the receiver probe a node; answered by an `Ack` on another connection."""
 
     by: int
     node: int
@@ -42,18 +39,18 @@ class PingRequest(Message, frozen=True):
 
 
 class Ack(Message, frozen=True):
-    """What the witness `by` found about a node."""
+    """The result of a probe by the witness `by`."""
 
     by: int
     node: int
     incarnation: int
     is_alive: bool
     is_refused: bool = False
-    """Nobody listens there. Never together with `is_alive`."""
+    """The connection was refused. Never together with `is_alive`."""
 
 
 class Leave(Message, frozen=True):
-    """This incarnation stops: leaving is not dying."""
+    """This incarnation is shutting down: leaving is not a failure."""
 
     node: int
     incarnation: int
@@ -63,15 +60,17 @@ class Leave(Message, frozen=True):
 
 
 class Forward(Message, frozen=True):
-    """A client's request, from the node that it reached to the one with the key. Answered by `Answer` or `TopologyChanged`."""
+    """A client's request, sent from the node that received it to the key's owner. Answered by `Answer` or
+    `TopologyChanged`.
+    """
 
     request: int
-    """The sender's own number; the answer has it, too."""
+    """The sender's id of the request; the answer repeats it."""
     command: int
-    """As in the client's header, and so is the body."""
+    """The command as in the client's header; the body is unchanged too."""
     consistency: int
     hops: int
-    """How many nodes have handed it on, the sender included."""
+    """How many nodes have forwarded it, including the sender."""
     stamp: bytes
     """The sender's clock."""
     principal: str
@@ -79,7 +78,7 @@ class Forward(Message, frozen=True):
 
 
 class Answer(Message, frozen=True):
-    """What the client is to be told, as in the header and body of its answer."""
+    """The answer for the client, as its header and body."""
 
     request: int
     status: int
@@ -87,14 +86,16 @@ class Answer(Message, frozen=True):
 
 
 class TopologyChanged(Message, frozen=True):
-    """It was handed on often enough, and the key is not here: nothing was done. `epoch` is that of the metadata known here."""
+    """The request was forwarded too often and the key is not on this node: nothing was done. `epoch` is this node's
+    metadata epoch.
+    """
 
     request: int
     epoch: int
 
 
 class Replicate(Message, frozen=True):
-    """A change that was cut from a log, and is not to be lost. Answered by `Replicated`, once it is settled."""
+    """A change that was truncated from a log and must not be lost. Answered by `Replicated` once it is settled."""
 
     request: int
     log: int
@@ -102,22 +103,22 @@ class Replicate(Message, frozen=True):
     stamp: bytes
     ttl_seconds: int
     origin_epoch: int
-    """Where it was written first: ..."""
+    """The leader epoch and the offset of its first write, ..."""
     origin_offset: int
-    """... its name for ever."""
+    """... which identify it permanently."""
     key: bytes
     argument: bytes
 
 
 class Replicated(Message, frozen=True):
-    """`is_settled`: it is committed here, or something newer is. Else the sender keeps it, and asks no more."""
+    """`is_settled`: it is committed here, or a newer change is. Otherwise the sender keeps it and does not retry."""
 
     request: int
     is_settled: bool
 
 
 class SyncRequest(Message, frozen=True):
-    """Are these leaves of a log's tree, as it was at an offset of the log, the same at the leader?
+    """Compares leaves of a log's hash tree, as of an offset of the log, with the leader.
 
     Answered by `SyncOk`, or by any number of `SyncDiff` and a `SyncEnd`.
     """
@@ -139,13 +140,13 @@ class SyncOk(Message, frozen=True):
 
 
 class SyncDiff(Message, frozen=True):
-    """A key of a leaf that differs, as the leader has it after `offset`."""
+    """A key of a leaf that differs, in the leader's state after `offset`."""
 
     log: int
     epoch: int
     offset: int
     stamp: bytes
-    """Of its last change."""
+    """The stamp of its last change."""
     deadline_ms: int
     kind: int
     key: bytes
@@ -153,18 +154,18 @@ class SyncDiff(Message, frozen=True):
 
 
 class Verdict(IntEnum):
-    """What comes of a comparison that did not find the same."""
+    """The result of a comparison that found a difference."""
 
     NARROWER = 1
-    """Several leaves: ask about parts of them."""
+    """Several leaves: compare parts of the range."""
     TOLD = 2
-    """One leaf: all of its keys have been told."""
+    """One leaf: all of its keys have been sent."""
     UNKNOWN = 3
-    """The leader does not know the tree of that offset (any more)."""
+    """The leader does not have the tree of that offset (any more)."""
 
 
 class SyncEnd(Message, frozen=True):
-    """These leaves differ. Of one leaf: these were all of its keys, `keys` of them, as they are after `offset`."""
+    """These leaves differ. For one leaf: all of its keys have been sent, `keys` of them, in the state after `offset`."""
 
     log: int
     epoch: int
@@ -189,12 +190,12 @@ def _read_verdict(reader: Reader, what: str) -> Verdict:
     at = reader.position
     found = reader.u8(what)
     if found not in Verdict.__members__.values():
-        raise ProtocolError(f"{what} is no {found}", at)
+        raise ProtocolError(f"{what} is not a {found}", at)
     return Verdict(found)
 
 
 def _short(label: str, bytes_min: int, bytes_max: int) -> Kind:
-    """Bytes with their length as u16."""
+    """Bytes with a u16 length."""
 
     def read(reader: Reader, what: str) -> bytes:
         at = reader.position
@@ -212,7 +213,7 @@ def _short(label: str, bytes_min: int, bytes_max: int) -> Kind:
 
 
 def _rest(bytes_max: int) -> Kind:
-    """All bytes that are left."""
+    """All remaining bytes."""
 
     def write(value: bytes) -> bytes:
         if len(value) > bytes_max:
@@ -224,7 +225,7 @@ def _rest(bytes_max: int) -> Kind:
 
 def _write_stamp(stamp: bytes) -> bytes:
     if len(stamp) != STAMP_BYTES:
-        raise ValueError(f"a stamp has {STAMP_BYTES} bytes, not {len(stamp)}")
+        raise ValueError(f"a stamp must have {STAMP_BYTES} bytes, not {len(stamp)}")
     return stamp
 
 
@@ -239,7 +240,7 @@ def _read_principal(reader: Reader, what: str) -> str:
 STAMP_BYTES: Final = 28
 PRINCIPAL_BYTES_MAX: Final = 1024
 FORWARD_BYTES_MAX: Final = 1024 * 1024
-"""Of a request that is handed on: as large as a client's may be."""
+"""Maximum body of a forwarded request: as large as a client's may be."""
 ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
 FLAG: Final = Kind("u8", _read_flag, lambda flag: b"\1" if flag else b"\0", 1, 1)
 STAMP: Final = Kind(
@@ -253,7 +254,7 @@ _LEAVES: Final = (("first_leaf", U16), ("next_leaf", U16))
 
 
 class Row(NamedTuple):
-    """`fields`: the payload, in this order and nothing else."""
+    """One row. `fields`: the payload, in this order and without other fields."""
 
     number: int
     name: str
@@ -331,12 +332,12 @@ OPERATIONS: Final = (
     ),
     Row(0x24, "SYNC_END", SyncEnd, (*_PLACE, *_LEAVES, ("keys", U32), ("verdict", VERDICT))),
 )
-"""The high nibble is the group. 0x00 is nothing: memory that nobody wrote must not look like a message."""
+"""The high nibble is the group. 0x00 is not used: uninitialized memory must not look like a message."""
 BY_NUMBER: Final = {row.number: row for row in OPERATIONS}
 BY_KIND: Final = {row.kind: row for row in OPERATIONS}
 GOSSIP: Final = frozenset(number for number in BY_NUMBER if number >> 4 == 0)
-"""What is said of who is alive. Small, all of it."""
+"""Membership messages. All are small."""
 ASKED: Final = frozenset((0x11, 0x14, 0x21))
-"""What a node is asked about keys; on such a connection nothing else comes to it, ..."""
+"""Requests about keys; a connection for keys accepts no others, ..."""
 ANSWERED: Final = frozenset(BY_NUMBER) - GOSSIP - ASKED
-"""... and nothing but these comes back."""
+"""... and returns only these answers."""

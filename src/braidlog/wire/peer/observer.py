@@ -1,6 +1,5 @@
-"""What nodes say to each other, seen from beside: headers in the protocol document's words, payloads by the table.
-
-Knows: frames. Refuses to know: who leads, who is alive. Either end may begin.
+"""Decodes captured traffic between nodes: headers in the protocol document's terms, payloads by the table. Either end
+may begin.
 """
 
 from braidlog.codec.errors import ProtocolError

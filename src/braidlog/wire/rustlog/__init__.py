@@ -1,6 +1,6 @@
-"""The rustlog dialect: length-prefixed frames, JSON or binary payloads, told apart frame by frame.
+"""The rustlog dialect: length-prefixed frames with JSON or binary payloads, detected per frame.
 
-Knows: the RustLog document and what its published clients send. Refuses to know: sockets, clocks, the log, other dialects.
+Implements the RustLog document and the behavior of its published clients.
 """
 
 from typing import Final

@@ -1,8 +1,8 @@
 """The binary form: payload bytes ⇄ messages, as the published clients write them (the RustLog page, §3).
 
-Knows: the layout of every binary message, as a table of fields. Refuses to know: frames' limits, JSON, and who asks.
-Invariant: a count or length is believed only as far as bytes are there; a payload that ends early, or goes on after its last
-field, is a `ProtocolError`.
+The layout of every binary message is a table of fields.
+Invariant: a count or length is used only after it was compared with the bytes present; a payload that ends early, or
+continues after its last field, is a `ProtocolError`.
 
     payload   ┌────────┬───────────────┐       str     ┌───────────┬───────┐     records  ┌───────┬───────────────────────┐
               │ type 1 │ fields …      │               │ length 2  │ UTF-8 │              │ n   4 │ n x (length 4, bytes) │
@@ -27,15 +27,15 @@ _U32: Final = struct.Struct(">I")
 _U64: Final = struct.Struct(">Q")
 _FETCH_BYTE: Final = BY_REQUEST[m.Fetch].type_byte
 _FETCH_END: Final = struct.Struct(">IQI")
-"""Of a Fetch, after its topic: partition, offset, the most bytes."""
+"""The fields of a Fetch after its topic: partition, offset, maximum bytes."""
 
 _ROWS_HEAD: Final = struct.Struct(">BI")
 
 _PRODUCE_BYTE: Final = BY_REQUEST[m.Produce].type_byte
 _PRODUCE_BEGINS: Final = struct.Struct(">IBH")
-"""A frame's length, the type, the length of the topic's name."""
+"""The frame's length, the type, the length of the topic's name."""
 _ONE_RECORD: Final = struct.Struct(">III")
-"""The partition, how many records, the length of the first."""
+"""The partition, the number of records, the length of the first."""
 _LONE_PRODUCE_BYTES_MIN: Final = _PRODUCE_BEGINS.size + _ONE_RECORD.size
 _PRODUCED: Final = struct.Struct(">IBQI")
 
@@ -85,7 +85,7 @@ def _write_text32(value: str) -> bytes:
 def _read_records(reader: Reader, what: str) -> list[bytes]:
     count = reader.count(reader.u32(what), 4, what)
     if count > m.RECORDS_PER_BINARY_PRODUCE_MAX:
-        raise ProtocolError(f"{count} {what} are more than {m.RECORDS_PER_BINARY_PRODUCE_MAX}", reader.position)
+        raise ProtocolError(f"{count} {what} exceed the limit of {m.RECORDS_PER_BINARY_PRODUCE_MAX}", reader.position)
     found = read_rows(reader.data, reader.position, count, RECORD_ROW)
     if found is None:
         raise _cut_short(reader, count, what)
@@ -94,7 +94,7 @@ def _read_records(reader: Reader, what: str) -> list[bytes]:
 
 
 def _cut_short(reader: Reader, count: int, what: str) -> ProtocolError:
-    """Which of the records the bytes end in."""
+    """Return an error that names the record in which the bytes end."""
     data, at = reader.data, reader.position
     for number in range(count):
         if len(data) - at < 4:
@@ -104,7 +104,7 @@ def _cut_short(reader: Reader, count: int, what: str) -> ProtocolError:
 
 
 def _write_records(records: list[bytes]) -> bytes:
-    """Lengths and values take turns in one join."""
+    """Lengths and values alternate in one join."""
     parts: list[bytes] = [b""] * (2 * len(records) + 1)
     parts[0] = _U32.pack(len(records))
     parts[1::2] = map(_U32.pack, map(len, records))
@@ -152,18 +152,18 @@ LAYOUTS: Final[dict[type[msgspec.Struct], Layout]] = {
     m.Pong: (),
     m.Error: (("code", U16), ("message", SENTENCE)),
 }
-"""The fields of each message, in the order of the wire. A field of the JSON form that is missing here is not carried."""
+"""The fields of each message, in wire order. Fields of the JSON form that are missing here are not sent."""
 
 
 def read_request(payload: bytes) -> m.Message:
-    """The request in a payload whose first byte names an operation."""
+    """Read the request in a payload whose first byte names an operation."""
     if payload[0] == _FETCH_BYTE and (fetch := _read_fetch(payload)) is not None:
         return fetch
     return _read(payload, BY_TYPE_BYTE[payload[0]].request)  # type: ignore[no-any-return]
 
 
 def _read_fetch(payload: bytes) -> m.Fetch | None:
-    """What the table reads of a sound Fetch, without going through it: a reader sends them by the thousand."""
+    """Read a valid Fetch without the table: a consumer sends thousands of them."""
     topic_at = 3 + int.from_bytes(payload[1:3])
     end = topic_at + 2 + int.from_bytes(payload[topic_at : topic_at + 2])
     if len(payload) != end + _FETCH_END.size:
@@ -177,9 +177,9 @@ def _read_fetch(payload: bytes) -> m.Fetch | None:
 
 
 def read_lone_produce(frame: bytes, frame_bytes_max: int) -> m.Produce | None:
-    """The Produce of one record that a whole frame is; None: it is something else, or wrong.
+    """Return the Produce of one record if `frame` is exactly that; None: it is something else, or invalid.
 
-    What `read_request` makes of it, in one place, for producers that wait for each answer.
+    The result equals that of `read_request`: a fast path for producers that wait for each answer.
     """
     size = len(frame)
     if size < _LONE_PRODUCE_BYTES_MIN or size - 4 > frame_bytes_max:
@@ -200,7 +200,7 @@ def read_lone_produce(frame: bytes, frame_bytes_max: int) -> m.Produce | None:
 
 
 def write_produced(answer: m.ProduceResponse) -> bytes:
-    """The frame of a produce's answer: what `write_answer` says, behind its length."""
+    """Return the frame of a produce's answer: the result of `write_answer` after its length."""
     try:
         return _PRODUCED.pack(13, _PRODUCE_BYTE, answer.base_offset, answer.record_count)
     except struct.error as error:
@@ -208,13 +208,13 @@ def write_produced(answer: m.ProduceResponse) -> bytes:
 
 
 def read_answer(payload: bytes) -> tuple[Operation | None, m.Answer]:
-    """The answer in a payload, and the operation it says it answers; None for an Error, which answers any."""
+    """Return the answer in a payload and its operation; None for an Error, which answers any request."""
     type_byte = payload[0]
     if type_byte == ERROR_BYTE:
         return None, _read(payload, m.Error, details=None)
     operation = BY_TYPE_BYTE.get(type_byte)
     if operation is None:
-        raise ProtocolError(f"no answer has the type 0x{type_byte:02X}", 0)
+        raise ProtocolError(f"unknown answer type 0x{type_byte:02X}", 0)
     return operation, _read(payload, operation.binary_response)
 
 
@@ -229,17 +229,17 @@ def _read(payload: bytes, kind: type[msgspec.Struct], **absent: None) -> Any:  #
 
 
 def write_request(message: m.Message) -> bytes:
-    """The payload of a request. What only JSON can carry must not be in it."""
+    """Return the payload of a request. Raises ValueError for fields that only JSON has."""
     operation = BY_REQUEST[type(message)]
     additive = {"id", "keys", "max_wait_ms"}.intersection(message.__struct_fields__)
     carried = sorted(name for name in additive if getattr(message, name) is not None)
     if carried:
-        raise ValueError(f"the binary form of {operation.name} does not carry {', '.join(carried)}")
+        raise ValueError(f"the binary form of {operation.name} does not have {', '.join(carried)}")
     return _write(operation.type_byte, message)
 
 
 def write_answer(operation: Operation | None, answer: msgspec.Struct) -> bytes:
-    """The payload of an answer; one in the shape of the JSON form is narrowed to what this form carries."""
+    """Return the payload of an answer; fields that only the JSON form has are omitted."""
     if isinstance(answer, m.Error):
         return _write(ERROR_BYTE, answer)
     if operation is None:
@@ -247,12 +247,12 @@ def write_answer(operation: Operation | None, answer: msgspec.Struct) -> bytes:
     if operation.narrow is not None and type(answer) is operation.response:
         answer = operation.narrow(answer)
     if type(answer) is not operation.binary_response:
-        raise TypeError(f"{type(answer).__name__} is no answer to {operation.name}")
+        raise TypeError(f"{type(answer).__name__} is not an answer to {operation.name}")
     return _write(operation.type_byte, answer)
 
 
 def around(answer: m.PackedFetchResponse) -> tuple[bytes, bytes]:
-    """What stands before and after the rows of a packed answer."""
+    """Return the bytes before and after the rows of a packed answer."""
     return _ROWS_HEAD.pack(_FETCH_BYTE, answer.rows.number), _U64.pack(answer.next_offset)
 
 

@@ -1,15 +1,16 @@
 """Both ends of a rustlog connection: bytes in, messages out; messages in, bytes out.
 
-Knows: frames, which form a payload has, which faults end a connection. Refuses to know: fields (`messages.py`), their spelling
-(`jsonform.py`, `binary.py`), services.
-Invariant: peer bytes never raise; the same bytes, however cut, give the same events; an answer has the form of its request.
+Handles frames, detects a payload's form, and decides which faults close a connection. Does not handle: fields
+(`messages.py`), their encoding (`jsonform.py`, `binary.py`), services.
+Invariant: a peer's bytes never raise. The same bytes, however cut, give the same events. An answer has the form of
+its request.
 
     ┌──────────────────┬────────────────────────────┐     first byte of the payload
     │ length    u32 BE │ payload   1 … 10 MiB bytes │     01 to 09, FF         binary
     └──────────────────┴────────────────────────────┘     {, blank             JSON
 
-The byte 09 is both MetricsFetch and a tab, which JSON allows before its object. A MetricsFetch is that byte alone, and a tab
-alone is no JSON: the length tells them apart. A first byte that is neither is malformed JSON.
+The byte 09 is both MetricsFetch and a tab, which JSON allows before its object. A MetricsFetch is that byte alone,
+and a single tab is not JSON: the length distinguishes them. Any other first byte is malformed JSON.
 """
 
 import struct
@@ -47,7 +48,7 @@ _JSON_FIRST: Final = frozenset(b"{ \t\n\r")
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What a client asks, and in which form it wants the answer."""
+    """A client's request, and its form, which the answer must have."""
 
     message: Message
     form: Form
@@ -63,25 +64,25 @@ _BARE_REQUESTS: Final = {
     for byte, row in BY_TYPE_BYTE.items()
     if not binary.LAYOUTS[row.request]
 }
-"""Binary requests that say nothing but what they are: as whole frames, which need not be taken apart."""
+"""Binary requests without fields, as complete frames that need no parsing."""
 _PING: Final = _BARE_REQUESTS[b"\0\0\0\1\xff"]
 _PONG_FRAME: Final = _LENGTH.pack(1) + binary.write_answer(BY_REQUEST[Ping], PONG)
 
 
 class RefusedFrame(Refused, frozen=True):
-    """A frame that is no request. `respond(event, event.answer)` gives its bytes, as for a request."""
+    """A frame that is not a valid request. `respond(event, event.answer)` returns its bytes, as for a request."""
 
     form: Form
     id: Id = None
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What a server answered to the oldest request without an answer."""
+    """A server's answer to the oldest open request."""
 
     message: Answer
     form: Form
     request: type[Message] | None
-    """The type of the request that it answers; None for an Error that came unasked, before the server closes."""
+    """The type of its request; None for an Error without a request, before the server closes."""
 
 
 class ServerConnection(Receiver):
@@ -90,11 +91,11 @@ class ServerConnection(Receiver):
     def __init__(self) -> None:
         super().__init__()
         self.frame_bytes_max = FRAME_BYTES_MAX
-        """Of a payload that comes in."""
-        self._form = Form.JSON  # of the last payload that could be told: the form to refuse a frame in that cannot
+        """Maximum bytes of a received payload."""
+        self._form = Form.JSON  # form of the last recognized payload: used to reject an unrecognized frame
 
     def lone_request(self, data: bytes) -> Request | None:
-        """In the binary form alone."""
+        """Only the binary form is on the fast path."""
         if len(data) == _BARE_BYTES:
             request = _BARE_REQUESTS.get(data)
         elif (produce := binary.read_lone_produce(data, self.frame_bytes_max)) is not None:
@@ -125,7 +126,7 @@ class ServerConnection(Receiver):
         return NEED_DATA if payload is None else self._understand(payload)
 
     def turn_away(self, reason: str) -> RefusedFrame:
-        """The error for a client that is not let in, in the form of what it asked already, if it has."""
+        """Return the error for a client that is not admitted, in the form of its last request."""
         if not self._closed and (first := self._inbox.peek(1, at=4)) is not None:
             self._form = Form.JSON if first[0] in _JSON_FIRST or first[0] not in BY_TYPE_BYTE else Form.BINARY
         return self._refuse(ProtocolError(reason), close=True)
@@ -142,8 +143,8 @@ class ServerConnection(Receiver):
         except jsonform.InvalidError as error:
             return self._refuse(error, close=False, request_id=error.request_id)
         except ProtocolError as error:
-            # Malformed JSON ends the connection (the RustLog page, §4). A binary frame's end is known whatever is in it: the
-            # published server answers 2 and reads on.
+            # Malformed JSON ends the connection (the RustLog page, §4). The end of a binary frame is always known:
+            # the published server answers 2 and continues.
             return self._refuse(error, close=isinstance(error, jsonform.MalformedError))
 
     @overload
@@ -155,7 +156,7 @@ class ServerConnection(Receiver):
     def respond(
         self, request: Request | RefusedFrame, answer: Answer | PackedFetchResponse
     ) -> bytes | tuple[bytes, ...]:
-        """The frame that answers a request, in the request's form. ValueError if it is larger than a frame may be."""
+        """Return the frame that answers a request, in the request's form. Raises ValueError if it exceeds a frame."""
         if request is _PING and answer is PONG:
             return _PONG_FRAME
         if type(answer) is ProduceResponse and request.form is _BINARY and type(request) is Request:
@@ -194,14 +195,14 @@ class ClientConnection(Answered):
         self._asked: deque[tuple[Operation, Id]] = deque()
 
     def request(self, message: Message) -> bytes:
-        """The frame of a request. ValueError if it is larger than a frame may be, or its form cannot carry it."""
+        """Return the frame of a request. Raises ValueError if it exceeds a frame, or its form cannot express it."""
         payload = binary.write_request(message) if self.form is Form.BINARY else jsonform.write(message)
         frame = _frame(payload)
         self._asked.append((BY_REQUEST[type(message)], message.id))
         return frame
 
     def _next(self) -> Response | NeedData:
-        """A server that cannot tell the form of a frame refuses it in JSON: an Error is taken in either form."""
+        """A server that cannot detect the form of a frame rejects it in JSON: an Error is accepted in either form."""
         payload = _take_payload(self._inbox, FRAME_BYTES_MAX)
         if payload is None:
             return NEED_DATA
@@ -223,30 +224,30 @@ class ClientConnection(Answered):
         if not self._asked:
             raise ProtocolError(f"{answer.__name__} answers no request")
         operation = self._asked[0][0]
-        wanted = operation.binary_response if self.form is Form.BINARY else operation.response
-        if answer is not wanted or form is not self.form:
-            raise ProtocolError(f"{answer.__name__} in {form.value} is no answer to {operation.name}")
+        expected = operation.binary_response if self.form is Form.BINARY else operation.response
+        if answer is not expected or form is not self.form:
+            raise ProtocolError(f"{answer.__name__} in {form.value} is not an answer to {operation.name}")
         return operation
 
     def _check_id(self, message: Message) -> None:
-        """A server that knows nothing of `id` leaves it out; one that echoes another id is out of step."""
-        wanted = self._asked[0][1] if self._asked else None
-        if message.id is not None and message.id != wanted:
-            raise ProtocolError(f"an answer has id {message.id!r}, the oldest request has {wanted!r}")
+        """Check the echoed id. A server without support for `id` omits it; one that echoes another id is out of step."""
+        expected = self._asked[0][1] if self._asked else None
+        if message.id is not None and message.id != expected:
+            raise ProtocolError(f"an answer has id {message.id!r}, the oldest request has {expected!r}")
 
 
 def _take_payload(inbox: Inbox, frame_bytes_max: int) -> bytes | None:
-    """The next payload, None until it is whole. Too large or empty, it is refused by its four bytes alone."""
+    """Return the next payload, None until it is complete. A length that is too large or 0 is rejected immediately."""
     payload = inbox.take_frame(frame_bytes_max)
     if payload == b"":
-        raise ProtocolError("a frame is empty, 1 byte is the least", 0)
+        raise ProtocolError("a frame is empty, the minimum is 1 byte", 0)
     return payload
 
 
 def _packed(request: Request | RefusedFrame, answer: PackedFetchResponse) -> tuple[bytes, ...]:
-    """Like any answer to Fetch, but its rows are not copied once more."""
+    """Return a packed answer to Fetch without copying its rows again."""
     if not isinstance(request, Request) or not isinstance(request.message, Fetch):
-        raise TypeError("only a Fetch is answered with rows")
+        raise TypeError("only a Fetch can be answered with rows")
     is_binary = request.form is Form.BINARY
     head, tail = binary.around(answer) if is_binary else jsonform.around(answer, request.id)
     size = len(head) + len(answer.rows.data) + len(tail)

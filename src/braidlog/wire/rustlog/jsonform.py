@@ -1,13 +1,12 @@
-"""The JSON form: payload text ⇄ messages, as the protocol document writes them.
+"""The JSON form: payload text ⇄ messages, as in the protocol document.
 
-Knows: JSON, and which of its faults end a connection. Refuses to know: frames, the binary form, and who asks.
-Invariant: a payload becomes a declared message, a `MalformedError` (the peer does not speak JSON: the connection ends) or an
-`InvalidError` (it does, but this is no message: it is told so and goes on).
+Invariant: a payload becomes a declared message, a `MalformedError` (not JSON: the connection closes) or an
+`InvalidError` (JSON, but not a message: the peer gets an error and the connection stays).
 
-No document is built of what a peer sends: msgspec decodes straight into the declared types and skips every unknown field without
-making objects of it, so a frame grows by a small factor only, however many brackets it has; nesting ends at the interpreter's own
-limit, as a `RecursionError` that is caught here. The one open value, `details` of an Error, passes `check_json`. A large
-request is refused by its number of commas before time is spent on values that no request can have.
+msgspec decodes directly into the declared types and skips unknown fields without creating objects, so memory grows
+only by a small factor, however many brackets a frame has. Nesting ends at the interpreter's limit with a
+`RecursionError` that is caught here. The one open value, `details` of an Error, is checked with `check_json`. A large
+request is rejected by its number of commas before it is decoded.
 """
 
 from functools import reduce
@@ -29,11 +28,11 @@ _FAULT_CHARS_MAX: Final = 300
 
 
 class MalformedError(ProtocolError):
-    """Not UTF-8, not JSON, or not an object. The protocol document ends the connection for it."""
+    """Not UTF-8, not JSON, or not an object. The protocol document closes the connection for it."""
 
 
 class InvalidError(ProtocolError):
-    """An object, but no message of the dialect: an unknown type, a field that is missing or wrong, bad base64."""
+    """An object that is not a message: an unknown type, a missing or invalid field, bad base64."""
 
     def __init__(self, message: str, request_id: m.Id) -> None:
         super().__init__(message)
@@ -45,7 +44,7 @@ class _Envelope(msgspec.Struct):
 
 
 class _OpenError(m.Message, frozen=True, tag="Error"):
-    """An Error whose details are still text."""
+    """An Error whose details are not parsed yet."""
 
     code: Annotated[int, msgspec.Meta(ge=0, le=2**16 - 1)]
     message: str
@@ -63,7 +62,7 @@ _details: Final = msgspec.json.Decoder(dict[str, Any] | None)
 def read_request(payload: bytes) -> m.Message:
     _check_utf8(payload)
     if len(payload) > _LARGE_BYTES and (values := payload.count(b",")) > TOKENS_MAX:
-        raise MalformedError(f"a request of {values} values is announced, {TOKENS_MAX} is the limit")
+        raise MalformedError(f"a request has {values} values, the limit is {TOKENS_MAX}")
     try:
         request: m.Message = _requests.decode(payload)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -92,18 +91,18 @@ RECORD_ROW: Final = (
     Part(Kind.MAYBE_KEY_BASE64, b',"key":"'),
     Part(Kind.LITERAL, b"}"),
 )
-"""A `FetchedRecord` without headers, as `write` spells it; commas stand between rows."""
+"""A `FetchedRecord` without headers, as `write` spells it; rows are separated by commas."""
 
 
 def around(answer: m.PackedFetchResponse, request_id: m.Id) -> tuple[bytes, bytes]:
-    """What stands before and after the rows of a packed answer."""
+    """Return the bytes before and after the rows of a packed answer."""
     empty = write(m.FetchResponse(records=[], next_offset=answer.next_offset, id=request_id))
     place = empty.index(b"[") + 1
     return empty[:place], empty[place:]
 
 
 def write(message: msgspec.Struct) -> bytes:
-    """The payload of a message. The order of its keys is the document's, there are no blanks, `id` comes last."""
+    """Return the payload of a message. Keys have the document's order, without blanks; `id` comes last."""
     try:
         return _encoder.encode(message)
     except UnicodeEncodeError as error:
@@ -115,7 +114,9 @@ def with_id(message: m.Message, request_id: m.Id) -> m.Message:
 
 
 def _check_utf8(payload: bytes) -> None:
-    """msgspec does not look into the strings it skips; the protocol document wants the whole payload in UTF-8."""
+    """Check UTF-8: msgspec does not check strings that it skips, but the protocol document requires UTF-8 for the
+    whole payload.
+    """
     if payload.isascii():
         return
     try:
@@ -127,16 +128,16 @@ def _check_utf8(payload: bytes) -> None:
 def _closed(error: _OpenError) -> m.Error:
     raw = bytes(error.details)
     if len(raw) > _DETAILS_BYTES_MAX:
-        raise InvalidError(f"an Error has {len(raw)} bytes of details, {_DETAILS_BYTES_MAX} is the limit", error.id)
+        raise InvalidError(f"an Error has {len(raw)} bytes of details, the limit is {_DETAILS_BYTES_MAX}", error.id)
     check_json(raw)
     return m.Error(error.code, error.message, _details.decode(raw), id=error.id)
 
 
 def _fault(payload: bytes, error: Exception) -> ProtocolError:
-    """Decide what an undecodable payload is.
+    """Classify a payload that cannot be decoded.
 
-    A typed decoder stops at the first wrong field, before it has seen whether the rest is JSON at all; so the rest is looked at
-    here, where nothing is hot any more.
+    A typed decoder stops at the first invalid field, before it knows whether the rest is JSON. The rest is checked
+    here, off the hot path.
     """
     if isinstance(error, RecursionError):
         return MalformedError("the JSON is nested too deep")

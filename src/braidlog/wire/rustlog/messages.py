@@ -1,11 +1,12 @@
-"""Every message of the rustlog dialect, its error codes, and the one table of operations.
+"""The messages of the rustlog dialect, with the range of each field, and its error codes.
 
-Knows: what a message holds, in which range, and which answers belong to which request. Refuses to know: how a message looks in
-bytes (`jsonform.py` and `binary.py` do), and what serving it means.
-Invariant: whatever a peer can make us build passes through these types; a value outside its range never becomes a message.
+`jsonform.py` and `binary.py` encode them.
+Invariant: every object built from a peer's bytes is one of these types; a value outside its range never becomes a
+message.
 
-The dialect has two spellings of one set of operations (the RustLog page, §1): the document's JSON, and the binary form of its
-published clients. Requests are the same in both. An answer that the binary form carries with less in it has a `Brief…` twin.
+The dialect has two spellings of one set of operations (the RustLog page, §1): the document's JSON, and the binary
+form of its published clients. Requests are equal in both. An answer with fewer fields in the binary form has a
+`Brief…` type.
 """
 
 from enum import Enum, IntEnum
@@ -16,16 +17,16 @@ import msgspec
 from braidlog.codec.layout import Packed
 
 FRAME_BYTES_MAX: Final = 10_485_760
-"""MAX_FRAME_SIZE of the document: the payload, without the four bytes of its length. Equal is fine, one more is refused."""
+"""MAX_FRAME_SIZE of the document: the payload, without the four bytes of its length. One byte more is rejected."""
 
 RECORDS_PER_BINARY_PRODUCE_MAX: Final = 2_000_000
-"""Each becomes an object: more empty ones than this would not stay small in memory."""
+"""Maximum records of a binary Produce: each becomes an object, so more empty ones would not stay small in memory."""
 
 RECORDS_PER_PRODUCE_MAX: Final = 1_000
-"""The document's limit for a JSON batch. The binary form has none but its frame."""
+"""The document's limit of records in a JSON batch. The binary form is limited only by its frame."""
 
 PARTITIONS_PER_TOPIC_MAX: Final = 1_000
-"""The document's limit for CreateTopic. In JSON it is checked here; a binary client is told by code 12, so its adapter checks."""
+"""The document's limit for CreateTopic. JSON checks it here; a binary client expects code 12, so its adapter checks."""
 
 U64_MAX: Final = 2**64 - 1
 
@@ -33,25 +34,25 @@ U32 = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
 U64 = Annotated[int, msgspec.Meta(ge=0)]
 """msgspec bounds integers within 63 bits only: the upper bound of a u64 is checked when its message is built."""
 I63 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-"""A u64 in a place so hot that msgspec alone must check it; no log has offsets or microseconds beyond."""
+"""A u64 on the hot path, checked by msgspec alone; offsets and microseconds never exceed it."""
 
 Id: TypeAlias = (
     Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | Annotated[str, msgspec.Meta(max_length=256)] | None
 )
-"""What a JSON client may add to a request to find it again in the answer."""
+"""An id that a JSON client may add to a request; the answer repeats it."""
 
 Header = tuple[str, bytes | None]
 
 
 class Form(Enum):
-    """How a payload is written. An answer has the form of its request."""
+    """The form of a payload. An answer has the form of its request."""
 
     JSON = "json"
     BINARY = "binary"
 
 
 class ErrorCode(IntEnum):
-    """The document's codes, which the JSON form carries."""
+    """The document's codes, used in the JSON form."""
 
     INVALID_REQUEST = 400
     TOPIC_NOT_FOUND = 404
@@ -64,7 +65,9 @@ class ErrorCode(IntEnum):
 
 
 class BinaryErrorCode(IntEnum):
-    """The codes of the published clients in the binary form (the RustLog page, §4). Their server closes after FRAME alone."""
+    """The codes of the published clients in the binary form (the RustLog page, §4). Their server closes only after
+    FRAME.
+    """
 
     FRAME = 1
     DECODE = 2
@@ -79,7 +82,7 @@ class BinaryErrorCode(IntEnum):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=True, omit_defaults=True):
-    """What all messages share: the JSON field `type` (the class's name), and the additive `id`."""
+    """Base of all messages: the JSON field `type` (the class's name), and the additive `id`."""
 
     u64_fields: ClassVar[tuple[str, ...]] = ()
 
@@ -93,7 +96,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=T
 
 
 class Brief(msgspec.Struct, frozen=True):
-    """An answer of the binary form that has less in it than the JSON form's."""
+    """An answer of the binary form with fewer fields than in JSON."""
 
 
 Answer = Message | Brief
@@ -103,7 +106,7 @@ Answer = Message | Brief
 
 
 class Produce(Message, frozen=True):
-    """Append records. `keys` is additive: one key, or null, for each record."""
+    """Append records. `keys` is additive: one key or null per record."""
 
     topic: str
     partition: U32
@@ -112,11 +115,11 @@ class Produce(Message, frozen=True):
 
     def __post_init__(self) -> None:
         if self.keys is not None and len(self.keys) != len(self.records):
-            raise ValueError(f"{len(self.keys)} keys stand beside {len(self.records)} records")
+            raise ValueError(f"{len(self.keys)} keys for {len(self.records)} records")
 
 
 class Fetch(Message, frozen=True):
-    """Read records from `offset` on. `max_wait_ms` is additive: how long to wait when there is nothing yet."""
+    """Read records from `offset` on. `max_wait_ms` is additive: how long to wait if there are no records yet."""
 
     u64_fields = ("offset", "max_bytes")
 
@@ -129,7 +132,7 @@ class Fetch(Message, frozen=True):
 
 
 class OffsetCommit(Message, frozen=True):
-    """Store the next offset a group wants to read."""
+    """Store a group's committed offset: the next one to read."""
 
     u64_fields = ("offset",)
 
@@ -182,7 +185,9 @@ class ProduceResponse(Message, frozen=True):
 
 
 class FetchedRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """One record of a JSON answer. `timestamp` is in microseconds; `key` and `headers` are additive and absent when empty."""
+    """One record of a JSON answer. `timestamp` is in microseconds; `key` and `headers` are additive and omitted if
+    empty.
+    """
 
     offset: I63
     timestamp: I63
@@ -199,14 +204,14 @@ class FetchResponse(Message, frozen=True):
 
 
 class BriefFetchResponse(Brief, frozen=True):
-    """The binary answer to Fetch: values alone, in offset order."""
+    """The binary answer to Fetch: values only, in offset order."""
 
     records: list[bytes]
     next_offset: int
 
 
 class PackedFetchResponse(msgspec.Struct, frozen=True):
-    """Either answer to Fetch, from a server whose records are written already: as `RECORD_ROW`s of the request's form."""
+    """An answer to Fetch in either form whose records are already encoded, as `RECORD_ROW`s of the request's form."""
 
     rows: Packed
     next_offset: int
@@ -241,7 +246,7 @@ class ListTopicsResponse(Message, frozen=True):
 
 
 class PartitionSummary(msgspec.Struct, frozen=True):
-    """`high_watermark` is the document's: the next offset that would be assigned."""
+    """`high_watermark` as in the document: the next offset to be assigned."""
 
     partition: U32
     high_watermark: I63
@@ -294,15 +299,15 @@ class Pong(Message, frozen=True):
 PONG: Final = Pong()
 
 RETRIABLE: Final[dict[str, Any]] = {"retriable": True}
-"""The `details` of an Error that says: another node would have served it, nothing was done, and it may be asked again."""
+"""The `details` of an Error after which a client may retry: another node serves the request, and nothing was done."""
 OUTCOME_UNKNOWN: Final[dict[str, Any]] = {"outcome": "unknown"}
-"""The `details` of one that says: it was not done in time, and may be done all the same; asked again it may be done twice."""
+"""The `details` of a time-out Error: the request may still complete, so a retry may execute it twice."""
 
 
 class Error(Message, frozen=True):
-    """The answer to any request that was not served. The binary form drops `details` and has codes of its own.
+    """The answer to any request that was not served. The binary form omits `details` and has its own codes.
 
-    `details` has no default: the document's schema shows it always, as null when there are none.
+    `details` has no default: the document's schema always includes it, as null if there are none.
     """
 
     code: Annotated[int, msgspec.Meta(ge=0, le=2**16 - 1)]

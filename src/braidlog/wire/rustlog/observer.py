@@ -1,7 +1,4 @@
-"""rustlog, seen from beside: either form, told apart by its first byte, as the server does it.
-
-Knows: which form a payload has. Refuses to know: fields (the wire's tables do).
-"""
+"""Decodes captured rustlog traffic in either form, detected by the first byte as the server does."""
 
 from typing import Final
 
@@ -23,7 +20,7 @@ class RustlogObserver(LengthPrefixed):
         payload = frame[_LENGTH_BYTES:]
         reading = Reading("?", {"Len": len(payload)}, _LENGTH_BYTES)
         if not payload:
-            reading.fault = Fault("a frame is empty, 1 byte is the least", 0)
+            reading.fault = Fault("a frame is empty, the minimum is 1 byte", 0)
             return reading
         try:
             if self._is_binary(payload, side):

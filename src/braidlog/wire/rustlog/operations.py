@@ -1,11 +1,11 @@
-"""The table of operations: what readers, writers, the page in docs/dialects and the tests are made from.
+"""The table of operations: number, answers and errors of each. Readers, writers, the page in docs/dialects and the
+tests are derived from it.
 
-Knows: which request has which number, answers and errors. Refuses to know: bytes, and services.
 Invariant: a request type, a response type and a type byte each occur in one row only.
 
-The document numbers its messages 0x01 to 0x0A, answers at +0x80 and Error 0xFF, but never writes the numbers: in JSON the name
-is the type. On the wire of the published clients an answer repeats its request's byte, Ping is FF and Error is FE (the RustLog
-page, §3).
+The document numbers its messages 0x01 to 0x0A, answers at +0x80 and Error 0xFF, but never writes the numbers: in JSON
+the name is the type. In the published clients an answer repeats its request's byte, Ping is FF and Error is FE (the
+RustLog page, §3).
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ ERROR_BYTE: Final = 0xFE
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One row: a request, its answer in either form, and how it can fail."""
+    """One row: a request, its answer in either form, and its errors."""
 
     type_byte: int
     request: type[m.Message]
@@ -31,7 +31,7 @@ class Operation(msgspec.Struct, frozen=True):
     binary_errors: tuple[B, ...] = ()
     brief: type[msgspec.Struct] | None = None
     narrow: Callable[[Any], Any] | None = None
-    """Makes the binary answer of the JSON one, where they differ. What the binary form cannot carry is left out."""
+    """Converts the JSON answer to the binary one, where they differ. Fields that the binary form lacks are omitted."""
 
     @property
     def name(self) -> str:
@@ -85,7 +85,7 @@ OPERATIONS: Final = (
         0x03,
         m.OffsetCommit,
         m.OffsetCommitResponse,
-        "store the next offset a group reads",
+        "commit a group's offset",
         (E.INVALID_REQUEST, E.OFFSET_OUT_OF_RANGE, *_DISK),
         (B.DECODE, B.COMMIT_FAILED),
     ),
@@ -93,7 +93,7 @@ OPERATIONS: Final = (
         0x04,
         m.OffsetFetch,
         m.OffsetFetchResponse,
-        "the offset a group has stored, or null",
+        "get a group's committed offset, or null",
         (E.INVALID_REQUEST, E.TOPIC_NOT_FOUND),
         (B.DECODE, B.DOES_NOT_EXIST, B.INTERNAL),
     ),
@@ -111,7 +111,7 @@ OPERATIONS: Final = (
         0x06,
         m.ListTopics,
         m.ListTopicsResponse,
-        "all topics and their partition counts",
+        "list topics and their partition counts",
         (E.INVALID_REQUEST, E.INTERNAL_SERVER_ERROR),
         (B.DECODE, B.INTERNAL),
     ),
@@ -119,7 +119,7 @@ OPERATIONS: Final = (
         0x07,
         m.DescribeTopic,
         m.DescribeTopicResponse,
-        "the partitions of a topic",
+        "describe the partitions of a topic",
         (E.INVALID_REQUEST, E.TOPIC_NOT_FOUND, E.STORAGE_ERROR),
         (B.DECODE, B.DESCRIBE_TOPIC_FAILED),
         m.BriefDescribeTopicResponse,
@@ -129,7 +129,7 @@ OPERATIONS: Final = (
         0x08,
         m.DescribePartition,
         m.DescribePartitionResponse,
-        "one partition of a topic",
+        "describe one partition of a topic",
         (E.INVALID_REQUEST, *_ABSENT, E.STORAGE_ERROR),
         (B.DECODE, B.DESCRIBE_PARTITION_FAILED),
         m.BriefDescribePartitionResponse,
@@ -139,11 +139,11 @@ OPERATIONS: Final = (
         0x09,
         m.MetricsFetch,
         m.MetricsFetchResponse,
-        "the server's metrics as Prometheus text",
+        "get the server's metrics as Prometheus text",
         (E.INVALID_REQUEST, E.INTERNAL_SERVER_ERROR),
-        (B.INTERNAL,),  # its byte is a tab: with anything behind it, it is JSON, and fails as such
+        (B.INTERNAL,),  # its byte is a tab: with more bytes it is parsed, and rejected, as JSON
     ),
-    Operation(0xFF, m.Ping, m.Pong, "is anyone there", (E.INVALID_REQUEST,), (B.DECODE,)),
+    Operation(0xFF, m.Ping, m.Pong, "check that the server responds", (E.INVALID_REQUEST,), (B.DECODE,)),
 )
 
 BY_REQUEST: Final[dict[type[Any], Operation]] = {row.request: row for row in OPERATIONS}

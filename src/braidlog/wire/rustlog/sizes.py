@@ -1,7 +1,6 @@
-"""How many records a Fetch answer can hold before it is built.
+"""Counts how many records fit a Fetch answer before it is built. The binary form is measured while it is written.
 
-Knows: how long a record gets in JSON (the binary form is measured as it is written). Refuses to know: where records come from.
-Invariant: an answer made of as many records as `fitting` says is never refused by `respond`; at most a few bytes stay unused.
+Invariant: `respond` never rejects an answer of as many records as `fitting` returns; at most a few bytes stay unused.
 
     JSON     {"type":"FetchResponse","records":[ … , … ],"next_offset":N,"id":…}        one record:
              {"offset":N,"timestamp":N,"payload":"base64","key":"base64","headers":[["name","base64"], … ]},
@@ -18,14 +17,14 @@ from braidlog.wire.sizes import base64_bytes, count_fitting
 
 BINARY_ANSWER_BYTES: Final = 1 + 4 + 8
 
-_DIGITS: Final = 19  # of the largest offset or timestamp
+_DIGITS: Final = 19  # digits of the largest offset or timestamp
 JSON_ANSWER_BYTES: Final = len('{"type":"FetchResponse","records":[],"next_offset":,"id":""}') + 20 + 6 * 256
-"""With the longest id: 256 characters, each of which may be escaped as six."""
+"""Maximum bytes around the records with the longest id: 256 characters, each of which may be escaped as six."""
 JSON_RECORD_BYTES: Final = len('{"offset":,"timestamp":,"payload":""},') + 2 * _DIGITS
 
 
 def json_record_bytes(record: FetchedRecord) -> int:
-    """The most bytes that a record takes in a JSON answer, its comma included."""
+    """Return the maximum bytes of a record in a JSON answer, with its comma."""
     size = JSON_RECORD_BYTES + base64_bytes(len(record.payload))
     if record.key is not None:
         size += len(',"key":""') + base64_bytes(len(record.key))
@@ -40,5 +39,5 @@ def _header_bytes(name: str, value: bytes | None) -> int:
 
 
 def fitting(records: Sequence[FetchedRecord], answer_bytes_max: int = FRAME_BYTES_MAX) -> int:
-    """How many of the first records fit one JSON answer. 0 means that the first record alone is too large for this form."""
+    """Return how many of the first records fit one JSON answer; 0 if the first record is too large for this form."""
     return count_fitting(list(map(json_record_bytes, records)), answer_bytes_max - JSON_ANSWER_BYTES)

@@ -1,5 +1,5 @@
-"""The protocol as a table: one type a message, one row a field, the versions that have it beside it.
+"""The protocol as a table: one type per message, one row per field with the versions that have it.
 
-Knows: Apache Kafka's published message schemas, as far as `apis.py` serves them. Refuses to know: bytes, services.
-The names of messages and fields are Kafka's own, so that what is written about them elsewhere can be found.
+Contains Apache Kafka's published message schemas that `apis.py` lists. Messages and fields have Kafka's names, so
+that its documentation applies.
 """

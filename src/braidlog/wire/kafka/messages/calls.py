@@ -1,24 +1,23 @@
-"""What one node asks of another for a client of its own: a message of ours on the nodes' port.
-
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what can be called.
+"""A request that one node forwards to another for its client: braidlog's own message on the nodes' port. `rows.py`
+explains the rows.
 """
 
 from braidlog.wire.kafka.rows import Bytes, Message, Text
 
 END_WAIT = "end-wait"
-"""A call that ends the wait of another on its connection: the body is that one's correlation id, 4 bytes."""
+"""A call that cancels another call on its connection: the body is that call's correlation id, 4 bytes."""
 
 
 class CallRequest(Message, frozen=True):
     name: Text = ""
-    """What is called: a row of the receiver's table."""
+    """The number of the operation in the receiver's table."""
     principal: Text = ""
-    """For whom; believed, because a node says so."""
+    """The client's principal; trusted, because a node sends it."""
     body: Bytes = b""
 
 
 class CallResponse(Message, frozen=True):
     reason: Text = ""
-    """Why nothing was done, by the name of the `Reason`; empty: it was served, and `body` is what is said about it."""
+    """Why nothing was done, as the name of the `Reason`. If empty, the request was served, and `body` is the result."""
     text: Text = ""
     body: Bytes = b""

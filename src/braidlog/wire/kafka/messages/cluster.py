@@ -1,7 +1,4 @@
-"""Who serves what: versions, brokers, topics, coordinators.
-
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-"""
+"""Versions, brokers, topics, coordinators. `rows.py` explains the rows."""
 
 from typing import Annotated
 

@@ -1,7 +1,6 @@
-"""What consumers of a group tell each other through the broker: protocol type "consumer", as of version 1.
+"""Subscription and assignment of protocol type "consumer", version 1. Members exchange them through the broker.
 
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and how partitions are shared out. Later versions add a
-generation and a rack at the end.
+Later versions append a generation and a rack. `rows.py` explains the rows.
 """
 
 from typing import Annotated

@@ -1,7 +1,4 @@
-"""Consumer groups in which the coordinator divides the work: one request that joins, reports and leaves, and one that describes.
-
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-"""
+"""Consumer groups with server-side assignment (KIP-848): heartbeat and describe. `rows.py` explains the rows."""
 
 from typing import Annotated
 
@@ -15,7 +12,7 @@ class TopicIdPartitions(Message, frozen=True):
 
 
 class ConsumerGroupHeartbeatRequest(Message, frozen=True):
-    """What is null, or -1, is as it was in the last one."""
+    """A field that is null or -1 has not changed since the previous heartbeat."""
 
     group_id: Text = ""
     member_id: Text = ""

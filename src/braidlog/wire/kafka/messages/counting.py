@@ -1,7 +1,6 @@
-"""How many records there are in ranges of offsets: messages of our own on Kafka's port.
+"""Counts the records in ranges of offsets: braidlog's own messages on Kafka's port. `rows.py` explains the rows.
 
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-No foreign client knows these; they are told in ApiVersions to a client that calls itself `braidlog`.
+Foreign clients do not know them; ApiVersions lists them only for a client that calls itself `braidlog`.
 """
 
 from braidlog.wire.kafka.rows import I8, I16, I32, I64, Message, Text
@@ -28,7 +27,7 @@ class CountRecordsResponsePartition(Message, frozen=True):
     error_code: I16 = 0
     records: I64 = 0
     next_offset: I64 = -1
-    """Below it all was counted; what is behind it is asked for again, or read."""
+    """Everything below this offset was counted; request or read the rest."""
 
 
 class CountRecordsResponseTopic(Message, frozen=True):

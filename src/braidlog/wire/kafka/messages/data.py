@@ -1,7 +1,6 @@
-"""Records in and out: Produce, Fetch, and where a log begins and ends.
+"""Produce, Fetch, and the offsets of a log. `rows.py` explains the rows.
 
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-Batches are opaque here: `records` is whatever stands between its length and the next field.
+Batches are opaque here: `records` is everything between its length and the next field.
 """
 
 from typing import Annotated
@@ -98,8 +97,9 @@ class FetchRequest(Message, frozen=True):
     forgotten_topics_data: Annotated[list[FetchRequestForgotten], "7+"] = []
     rack_id: Annotated[Text, "11+"] = ""
     bare: Annotated[I8, "12+ tag 25211"] = 0
-    """Ours, which no foreign client sends and other servers pass over: batches may come as blocks of columns, 1, without values
-    and headers, 2, without keys as well."""
+    """braidlog's own field, which foreign clients never send and other servers ignore. Batches may be returned as
+    blocks of columns: 1, without values and headers; 2, without keys as well.
+    """
 
 
 class FetchResponseDivergingEpoch(Message, frozen=True):

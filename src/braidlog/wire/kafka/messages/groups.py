@@ -1,7 +1,6 @@
-"""Consumer groups and the offsets they commit.
+"""Consumer groups and their committed offsets. `rows.py` explains the rows.
 
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means. What members tell each
-other (`metadata`, `assignment`) is opaque: only they understand it.
+The data that members exchange (`metadata`, `assignment`) is opaque.
 """
 
 from typing import Annotated
@@ -211,7 +210,7 @@ class OffsetFetchRequestGroup(Message, frozen=True):
 
 
 class OffsetFetchRequest(Message, frozen=True):
-    # One group until version 7, several from 8 on: the topics are the same, and have one type here.
+    # One group until version 7, several from 8 on: the topics are equal and share one type here.
     group_id: Annotated[Text, "1-7"] = ""
     topics: Annotated[list[OffsetFetchRequestTopic] | None, "1-7 null 2-7"] = []
     groups: Annotated[list[OffsetFetchRequestGroup], "8+"] = []

@@ -1,8 +1,7 @@
-"""Nodes: what happened among them, which are to lead nothing, what a back-up copies, what each says of itself. Messages of our
-own on Kafka's port.
+"""Cluster events, drained nodes, backups, node descriptions: braidlog's own messages on Kafka's port. `rows.py`
+explains the rows.
 
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-No foreign client knows these; they are told in ApiVersions to a client that calls itself `braidlog`.
+Foreign clients do not know them; ApiVersions lists them only for a client that calls itself `braidlog`.
 """
 
 from typing import Annotated
@@ -12,7 +11,7 @@ from braidlog.wire.kafka.rows import I32, I64, Bool, Bytes, Message, Text
 
 
 class ClusterEventsRequest(Message, frozen=True):
-    """What came after this one: the entry of the metadata log, and which of the entry's."""
+    """Return events after this one: the entry of the metadata log, and the event's index in the entry."""
 
     after_seq: I64 = 0
     after_index: I32 = -1
@@ -39,22 +38,22 @@ class WeakSlot(Message, frozen=True):
 
 
 class LackingTopic(Message, frozen=True):
-    """A topic of which some partition has fewer replicas than it should have."""
+    """A topic with a partition below its replication factor."""
 
     name: Text = ""
     replication_factor: I32 = 0
     partitions: I32 = 0
-    """How many lack a replica."""
+    """The number of partitions that lack a replica."""
 
 
 class ClusterEventsResponse(Outcome, frozen=True):
     draining: list[I32] = []
-    """The nodes that are to lead nothing, now."""
+    """The drained nodes, which must not lead partitions."""
     events: list[ClusterEvent] = []
     slots: Annotated[I32, "0+ tag 0"] = 0
-    """How many slots of keys there are; 0: of a lone node, or not made yet."""
+    """The number of key slots; 0 on a single node, or before they are created."""
     weak_slots: Annotated[list[WeakSlot], "0+ tag 1"] = []
-    """Those that lack a leader or an in-sync replica, now."""
+    """The key slots that currently lack a leader or an in-sync replica."""
     lacking: Annotated[list[LackingTopic], "0+ tag 2"] = []
 
 
@@ -68,18 +67,18 @@ class DrainNodeResponse(Outcome, frozen=True):
 
 
 class BackupCutRequest(Message, frozen=True):
-    """False: the last one was copied."""
+    """False: the previous snapshot was copied."""
 
     is_taken: Bool = True
 
 
 class BackupCutResponse(Outcome, frozen=True):
     path: Text = ""
-    """On the node's own machine."""
+    """The path on the node's machine."""
 
 
 class DescribeNodeRequest(Message, frozen=True):
-    """Of the node that is asked. True: with its settings, and where its threads and tasks are."""
+    """Whether to include the node's settings, and the stacks of its threads and tasks."""
 
     in_full: Bool = False
 
@@ -87,4 +86,4 @@ class DescribeNodeRequest(Message, frozen=True):
 class DescribeNodeResponse(Outcome, frozen=True):
     version: Text = ""
     description: Bytes = b""
-    """JSON, a `NodeDescription` of that version (`model/report.py`)."""
+    """A `NodeDescription` of that version as JSON (`model/report.py`)."""

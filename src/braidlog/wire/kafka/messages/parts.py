@@ -1,13 +1,10 @@
-"""What several messages have in common: the same rows, whoever says them.
-
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-"""
+"""Rows that several messages share. `rows.py` explains the rows."""
 
 from braidlog.wire.kafka.rows import I16, I32, I64, Message, Text
 
 
 class Throttled(Message, frozen=True):
-    """A response in which how long to wait comes first, in every version."""
+    """A response that begins with the throttle time in every version."""
 
     throttle_time_ms: I32 = 0
 
@@ -49,7 +46,7 @@ class NodeEndpoint(Message, frozen=True):
 
 
 class TransactionalProducer(Message, frozen=True):
-    """A transaction that is open, as its producer names itself."""
+    """An open transaction, as its producer identifies itself."""
 
     transactional_id: Text = ""
     producer_id: I64 = 0

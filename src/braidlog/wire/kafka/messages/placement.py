@@ -1,7 +1,4 @@
-"""Where partitions are and who leads them: elections, moves, the nodes that agree on it.
-
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-"""
+"""Placement and leaders of partitions: elections, reassignments, the metadata quorum. `rows.py` explains the rows."""
 
 from typing import Annotated
 

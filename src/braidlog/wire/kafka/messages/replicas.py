@@ -1,6 +1,6 @@
-"""Fetch as nodes speak it with each other: Kafka's rows, and behind them tagged fields of ours, far above Kafka's tags.
+"""Fetch between nodes: Kafka's rows, and tagged fields of braidlog's own with numbers far above Kafka's tags.
 
-A reader of Kafka's own rows passes over what it does not know, and can read this too.
+A reader of Kafka's rows skips unknown tags, so it can read these messages too.
 """
 
 from typing import Annotated
@@ -16,11 +16,11 @@ from braidlog.wire.kafka.rows import I64, NO_UUID, Message, Uuid
 
 class ReplicaFetchRequestPartition(FetchRequestPartition, frozen=True):
     question: Annotated[I64, "tag 25202"] = 0
-    """Named again in the answer. 0: nothing is asked."""
+    """Repeated in the answer. 0: no request."""
     complaint: Annotated[I64, "tag 25203"] = -1
-    """Records from this offset on came with a wrong checksum, more than once."""
+    """Records from this offset on arrived with a wrong checksum more than once."""
     round: Annotated[I64, "tag 25204"] = 0
-    """Of the last answer from this leader in this epoch."""
+    """From the last answer of this leader in this epoch."""
 
 
 class ReplicaFetchRequestTopic(Message, frozen=True):
@@ -35,9 +35,9 @@ class ReplicaFetchRequest(FetchRequest, frozen=True):
 class ReplicaFetchResponsePartition(FetchResponsePartition, frozen=True):
     question: Annotated[I64, "tag 25202"] = 0
     common_end: Annotated[I64, "tag 25203"] = 0
-    """No assigned replica ends below."""
+    """Every assigned replica has at least this log end offset."""
     round: Annotated[I64, "tag 25204"] = 0
-    """Named again in the next question: whoever names it has had this answer."""
+    """Repeated in the next request: a follower that repeats it has received this answer."""
 
 
 class ReplicaFetchResponseTopic(Message, frozen=True):

@@ -1,7 +1,4 @@
-"""Who somebody is, and what they may do.
-
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-"""
+"""Authentication, ACLs, SCRAM credentials and client quotas. `rows.py` explains the rows."""
 
 from typing import Annotated
 

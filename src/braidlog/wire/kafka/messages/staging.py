@@ -1,7 +1,7 @@
-"""Batches that count once: messages of our own on Kafka's port.
+"""Batches of a sink that are committed exactly once: braidlog's own messages on Kafka's port. `rows.py` explains the
+rows.
 
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-No foreign client knows these; they are told in ApiVersions to a client that calls itself `braidlog`.
+Foreign clients do not know them; ApiVersions lists them only for a client that calls itself `braidlog`.
 """
 
 from braidlog.wire.kafka.messages.parts import Outcome, TransactionalProducer

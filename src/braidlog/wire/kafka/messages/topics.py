@@ -1,7 +1,4 @@
-"""Topics and their settings, as an administrator sees them.
-
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-"""
+"""Administration of topics and their settings. `rows.py` explains the rows."""
 
 from typing import Annotated
 

@@ -1,7 +1,4 @@
-"""Idempotent producers and transactions.
-
-Knows: rows (`rows.py` says how to read one). Refuses to know: bytes, and what serving a request means.
-"""
+"""Idempotent producers and transactions. `rows.py` explains the rows."""
 
 from typing import Annotated
 
